@@ -107,7 +107,7 @@ def confirmed(
     evaluate: Evaluate,
     everything: Nodes,
 ) -> Nodes:
-    """Return a small plan that passes on all samples and ranks below `best`, else `everything`.
+    """Return a small plan that passes on all samples and ranks below `best`, else `best`.
 
     Args:
         plans: Plans that passed, at least on the worst samples.
@@ -124,4 +124,4 @@ def confirmed(
             if kept and not tried:
                 larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
             tried = float(len(kept))
-    return everything
+    return best

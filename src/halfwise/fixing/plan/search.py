@@ -115,8 +115,7 @@ class Search:
         self._best = found = kept = kept | self.forced
         known = [plan | self.forced for plan in self.passing] if is_last else []
         for plans in cheaper_plans(kept, known, self.guide, self.price, self._everything):
-            better = confirmed(plans, self.rank, found, self.evaluate, self._everything)
-            found = found if better == self._everything else better
+            found = confirmed(plans, self.rank, found, self.evaluate, self._everything)
         if is_dearer := found != kept:
             self._best, self._excess_without, self._nonfinite_without = found, {}, set()
             self._note("dearer", kept=len(kept))
@@ -142,11 +141,11 @@ class Search:
 
     def _ended(self, *, exhausted: bool) -> Found:
         """Return the smallest set so far that passes on all samples."""
-        self._best = min(self._best, self._passed_before(), key=self.rank)
+        self._best = self._best_so_far()
         return self._found(exhausted=exhausted)
 
-    def _passed_before(self) -> Nodes:
-        """Return a small set that passed and does so on all samples, else everything."""
+    def _best_so_far(self) -> Nodes:
+        """Return a small set that passed and does so on all samples, else the best known one."""
         plans = [kept | self.forced for kept in self.passing]  # none has nodes held since
         return confirmed(plans, self.rank, self._best, self.evaluate, self._everything)
 
@@ -172,7 +171,7 @@ class Search:
             if self._passes(guess, confirm=True):
                 self._note("passes", guess=name, kept=len(guess | self.forced))
                 return guess
-        larger = min(self._best, self._passed_before(), key=self.rank)
+        larger = self._best_so_far()
         if (kept := self._repaired(previous, larger)) != self._everything:
             self._note("larger" if kept == larger else "extended", kept=len(kept))
             self._best = min(self._best, kept, key=self.rank)
@@ -317,7 +316,8 @@ class Search:
             else:
                 needed[node] = kept
                 self._excess_without[node] = trial.excess
-                self._nonfinite_without |= {node} if trial.nonfinite else set()
+                if trial.nonfinite:
+                    self._nonfinite_without.add(node)
                 open_nodes = [*(n for n in open_nodes if n != node), node]
         self._minimal = True
         return kept
