@@ -11,6 +11,10 @@ from halfwise.records import NodeName
 SIZE = 24
 """Approximate nodes per stretch. Longer ones have fewer borders, but more often mix precisions."""
 
+LONG = 64
+"""The same if no stretch mixes precisions. A run then has fewer borders; ONNX Runtime needs up to
+three times as long to load a body of a thousand nodes."""
+
 _END = 1 << 62
 
 

@@ -19,7 +19,7 @@ from halfwise.emulation.forms import Form, Forms, Seen
 from halfwise.emulation.late_start import Cutter, Start, cuts_of
 from halfwise.emulation.quantised import Readings, Slots
 from halfwise.emulation.rounding import Elements, round_value
-from halfwise.emulation.stretches import SIZE, stretches
+from halfwise.emulation.stretches import LONG, SIZE, stretches
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, add_constant, node_name
@@ -88,14 +88,14 @@ class Layout:
     """How a switched model is made up.
 
     Attributes:
-        size: Approximate nodes per stretch.
+        size: Approximate nodes per stretch; None for `LONG` if `alike`, else `SIZE`.
         apart: Nodes likely to differ in precision from their neighbours.
         alike: Omit the mixed form of stretches, which makes up most of the model.
         cuts: At how many places runs may begin, at most; none with low inputs or INT8, as then
             kept nodes do not compute what the network does.
     """
 
-    size: int = SIZE
+    size: int | None = None
     apart: Container[NodeName] = frozenset()
     alike: bool = False
     cuts: int = 0
@@ -134,7 +134,8 @@ def emulate_switched(
     """
     copy = network.copy()
     _forget_claims(copy.graph)
-    parts = stretches(list(copy.graph), roles, layout.size, layout.apart)
+    size = layout.size or (LONG if layout.alike else SIZE)
+    parts = stretches(list(copy.graph), roles, size, layout.apart)
     builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
     builder.forms = Forms(
         roles,

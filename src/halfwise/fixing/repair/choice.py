@@ -93,12 +93,22 @@ def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher)
         RunFailed: likewise.
         UsageError: a user's rule names a node that they remove.
     """
+    planner = planned_with(original, repairs, watcher)
+    begin_beside(planner, original)
+    return planner
+
+
+def planned_with(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:
+    """Return what `with_repairs` does, without its emulation: it can write plans, not try them."""
     network, samples = repaired(original.case.network, repairs), original.trials.samples
     case = replace(original.case, network=network, calibration=samples, repairs=tuple(repairs))
-    planner = original.beside(case, watcher)
-    planner.begin(planner.gather(case.calibration), original.evidence.references)
+    return original.beside(case, watcher)
+
+
+def begin_beside(planner: Planner, original: Planner) -> None:
+    """Start the emulation of a planner with repairs; references stay those of the original."""
+    planner.begin(planner.gather(planner.case.calibration), original.evidence.references)
     pass_on(original, planner)
-    return planner
 
 
 class _Choosing:

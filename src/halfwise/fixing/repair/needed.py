@@ -17,11 +17,13 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.choice import (
     Choice,
     asked_rules,
+    begin_beside,
     choose_repairs,
     gone,
     named,
-    with_repairs,
+    planned_with,
 )
+from halfwise.judging.inside import emulate
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
 
@@ -242,38 +244,68 @@ class _Undoing:
     def _undone(self, some: Sequence[Repair]) -> bool:
         """Undo some repairs together; return whether they are unneeded."""
         rest = [repair for repair in self.planner.case.repairs if repair not in some]
-        without = self._without(rest)
+        self.planner.budget.check()
+        try:
+            without = self._without(rest, some)
+        except (CaseError, RunFailed):
+            without = None  # one of them builds on an undone repair
         if without is not None and self._does(without):
             self.planner.trials.runner.release()
             self.planner = without
             self.tried += some
             self.remarks += [Remark(kind="repair-spare", names=named(r)) for r in some]
             return True
-        if len(some) == 1:
-            self.tried += some
-            if without is not None:
-                self._weigh(some[0], without)
+        self.tried += some if len(some) == 1 else ()
         if without is not None:
+            self._weigh(some, without.trials.exact(without.ruled))
             without.trials.runner.release()
         return False
 
-    def _without(self, rest: Sequence[Repair]) -> Planner | None:
-        """Return a planner with only the others; None if that cannot be made."""
-        self.planner.budget.check()
+    def _without(self, rest: Sequence[Repair], some: Sequence[Repair]) -> Planner | None:
+        """Return a planner with only the others; None if the plan fails with them.
+
+        Its mixed model tells that sooner than an emulation in which nodes can be switched.
+        """
         if not rest:
             return self._original
-        try:
-            return with_repairs(self._original, rest, self._watcher)
-        except (CaseError, RunFailed):
-            return None  # one of them builds on an undone repair
+        without = planned_with(self._original, rest, self._watcher)
+        kept = self._kept_of(without)
+        error = self._error(without, kept)
+        if error > 1:
+            low = without.ruled
+            self._weigh(some, error if kept == low else self._error(without, low))
+            return None
+        begin_beside(without, self._original)
+        return without
+
+    def _error(self, without: Planner, kept: Assignment) -> float:
+        """Return the error of a plan's mixed model, relative to what a trial may use."""
+        trials, settings = self.planner.trials, without.settings
+        without.budget.spend("pass", len(trials.samples))
+        emulated = emulate(
+            without.rewrite(kept)[0].model,
+            trials.samples,
+            accumulate=settings.accumulate,
+            inspected=0,
+            runtime=settings.runtime,
+        )
+        return trials.excess_of(emulated.results)
+
+    def _kept_of(self, without: Planner) -> Assignment:
+        """Return what is left of the plan without some repairs."""
+        own = without.roles.computing
+        return own if self._keeps_all else (self.kept & own) | without.ruled
+
+    @property
+    def _keeps_all(self) -> bool:
+        computing = self.planner.roles.computing
+        return bool(computing) and self.kept >= computing
 
     def _does(self, without: Planner) -> bool:
-        computing = self.planner.roles.computing
-        everything = bool(computing) and self.kept >= computing
-        own = without.roles.computing
-        kept = own if everything else (self.kept & own) | without.ruled
+        """Return whether the plan passes there and costs no more; it is the plan then."""
+        kept = self._kept_of(without)
         price, now = without.price(kept), self.planner.price(self.kept)
-        if price is not None and now is not None and price > now and not everything:
+        if price is not None and now is not None and price > now and not self._keeps_all:
             return False
         if not without.trials.evaluate(kept, confirm=True).passed:
             return False
@@ -282,11 +314,11 @@ class _Undoing:
         self.kept = kept
         return True
 
-    def _weigh(self, repair: Repair, without: Planner) -> None:
-        """Record the error of everything low without a repair that is needed."""
-        error = without.trials.exact(without.ruled)
+    def _weigh(self, some: Sequence[Repair], error: float | None) -> None:
+        """Record the error of everything low without a repair that is needed, if it is known."""
+        if len(some) > 1 or error is None:
+            return
         case = self.planner.case
-        weighed = repair.model_copy(update={"before": error})
-        made = tuple(weighed if r == repair else r for r in case.repairs)
-        if error is not None:
-            self.planner.case = replace(case, repairs=made)
+        weighed = some[0].model_copy(update={"before": error})
+        made = tuple(weighed if r == some[0] else r for r in case.repairs)
+        self.planner.case = replace(case, repairs=made)

@@ -1,5 +1,6 @@
 """A repair without which no more is kept is undone; others are chosen where samples join."""
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -36,6 +37,15 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
     assert len(fixed.plan.repairs) == 1 + (undone == ["repair-untried"])
     assert fixed.plan.repairs[0].nodes == ("up_0", "wide_0", "down_0")
     assert fixed.planner.case.repairs == fixed.plan.repairs
+
+
+def test_the_mixed_model_alone_tells_that_a_repair_is_needed(found, monkeypatch):
+    monkeypatch.setattr(needed, "begin_beside", pytest.fail)
+    fixed = found(Sluice(), ill=sluiced(WIDE, WIDE))
+    assert fixed.verdict.passed
+    assert not fixed.plan.keep
+    assert [r.before for r in fixed.plan.repairs] == [math.inf, math.inf]
+    assert not told(fixed)
 
 
 @pytest.mark.parametrize("beside", [0, 3])
