@@ -88,7 +88,8 @@ class Layout:
     """How a switched model is made up.
 
     Attributes:
-        size: Approximate nodes per stretch; None for `LONG` if `alike`, else `SIZE`.
+        size: Approximate nodes per stretch; None for `LONG` if `alike` and the network is not
+            large, as a stretch widens its weights together, else for `SIZE`.
         apart: Nodes likely to differ in precision from their neighbours.
         alike: Omit the mixed form of stretches, which makes up most of the model.
         cuts: At how many places runs may begin, at most; none with low inputs or INT8, as then
@@ -134,7 +135,8 @@ def emulate_switched(
     """
     copy = network.copy()
     _forget_claims(copy.graph)
-    size = layout.size or (LONG if layout.alike else SIZE)
+    weights = weights or LowWeights(network.model, fmt)
+    size = layout.size or (LONG if layout.alike and not weights.large else SIZE)
     parts = stretches(list(copy.graph), roles, size, layout.apart)
     builder = _Builder(copy, roles, parts, low_io, alike=layout.alike)
     builder.forms = Forms(
@@ -143,7 +145,7 @@ def emulate_switched(
         network.opset,
         accumulate,
         limits or {},
-        weights or LowWeights(network.model, fmt),
+        weights,
         fused,
         builder.rounded,
         Readings(copy.graph, quantised or {}),

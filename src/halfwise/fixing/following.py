@@ -20,8 +20,8 @@ from halfwise.judging.deciding import Deciding, given_to
 from halfwise.progress import Watcher
 from halfwise.records import Channel, Followed, Growth, NodeName
 
-SPREAD = 64
-"""Tensors whose errors are shown if nothing had to be followed: the outputs of four sessions."""
+SPREAD = 32
+"""Tensors whose errors are shown if nothing had to be followed: the outputs of two sessions."""
 LARGEST = 1 << 18
 """Maximum number of elements of such a tensor: as many at a time take 64 MiB at most, see
 `growth`."""

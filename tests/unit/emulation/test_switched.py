@@ -368,3 +368,14 @@ def test_a_wrong_declared_size_of_an_output_fails_no_assignment():
     for fp32 in (frozenset[NodeName](), frozenset(switched.switches.nodes)):
         switch = switched.switches.switch(fp32)
         assert Session(switched.model).run({**sample, SWITCH_INPUT: switch})["y"].shape == (4, 2)
+
+
+@pytest.mark.parametrize(("large_from", "parts"), [(0, 2), (-1, 4)])
+def test_stretches_without_mixed_forms_are_longer_unless_the_network_is_large(large_from, parts):
+    count = 128
+    chain = [node("Sqrt", f"v{i}", f"v{i + 1}", f"n{i}") for i in range(count)]
+    chain = [node("Neg", "x", "v0", "first"), *chain, node("Neg", f"v{count}", "y", "last")]
+    net = network(chain)
+    weights = LowWeights(net.model, FP16, large_from=large_from)
+    made = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=True), weights=weights)
+    assert len(made.switches.stretches) == parts

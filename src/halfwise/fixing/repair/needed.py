@@ -248,7 +248,7 @@ class _Undoing:
         try:
             without = self._without(rest, some)
         except (CaseError, RunFailed):
-            without = None  # one of them builds on an undone repair
+            without = None  # one of them builds on an undone repair, or the model cannot run
         if without is not None and self._does(without):
             self.planner.trials.runner.release()
             self.planner = without
@@ -272,19 +272,21 @@ class _Undoing:
         kept = self._kept_of(without)
         error = self._error(without, kept)
         if error > 1:
-            low = without.ruled
-            self._weigh(some, error if kept == low else self._error(without, low))
+            self._weigh(some, error if kept == without.ruled else None)
             return None
         begin_beside(without, self._original)
         return without
 
     def _error(self, without: Planner, kept: Assignment) -> float:
-        """Return the error of a plan's mixed model, relative to what a trial may use."""
+        """Return the error of a plan's mixed model, relative to what a trial may use.
+
+        A trial is stricter: there, tensors also need headroom.
+        """
         trials, settings = self.planner.trials, without.settings
-        without.budget.spend("pass", len(trials.samples))
+        without.budget.spend("trial", len(trials.samples))
         emulated = emulate(
             without.rewrite(kept)[0].model,
-            trials.samples,
+            trials.samples.told(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=0,
             runtime=settings.runtime,

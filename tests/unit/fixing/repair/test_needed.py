@@ -39,13 +39,29 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
     assert fixed.planner.case.repairs == fixed.plan.repairs
 
 
-def test_the_mixed_model_alone_tells_that_a_repair_is_needed(found, monkeypatch):
+def test_the_mixed_model_alone_tells_that_a_repair_is_needed(monkeypatch):
+    small = repair(0).model_copy(update={"numbers": {"exponent": 14}})
+    both = [small, small.model_copy(update={"nodes": repair(1).nodes})]
+    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    original = planner(sluiced(1e-6, 1e-6))
+    made = with_repairs(original, both, Silent())
+    without = [with_repairs(original, [r], Silent()).trials.exact(frozenset()) for r in both]
     monkeypatch.setattr(needed, "begin_beside", pytest.fail)
-    fixed = found(Sluice(), ill=sluiced(WIDE, WIDE))
-    assert fixed.verdict.passed
-    assert not fixed.plan.keep
-    assert [r.before for r in fixed.plan.repairs] == [math.inf, math.inf]
-    assert not told(fixed)
+    chosen, kept = needed_repairs(original, made, plan(frozenset()), Silent())
+    assert (chosen.planner, chosen.remarks, kept) == (made, (), frozenset())
+    assert all(error is not None and 1 < error < math.inf for error in without)
+    assert [r.before for r in made.case.repairs] == pytest.approx(without[::-1])
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_a_repair_of_nodes_that_the_plan_keeps_anyway_is_undone(monkeypatch, i):
+    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    original = planner(sluiced(WIDE, WIDE, 1.0, 1.0))
+    made = with_repairs(original, [repair(0), repair(1)], Silent())
+    undoing = needed._Undoing(original, made, frozenset(repair(i).nodes), Silent())
+    undoing.run()
+    assert [r.nodes for r in undoing.planner.case.repairs] == [repair(1 - i).nodes]
+    assert undoing.kept == frozenset(repair(i).nodes)
 
 
 @pytest.mark.parametrize("beside", [0, 3])
