@@ -37,7 +37,6 @@ class SwitchedRunner:
         self._session: Session | None
         self._references: References
         self._load(make)
-        self._switch = lru_cache(maxsize=4)(self.switches.switch)
 
     def prepare(self, fp32: frozenset[NodeName]) -> None:
         """Load the model that runs an assignment, unless loaded; raises as `Session` does."""
@@ -68,6 +67,7 @@ class SwitchedRunner:
         """Load a model, and free its graph, the largest object of a run."""
         switched = make()
         self.switches = switches = switched.switches
+        self._switch = lru_cache(maxsize=4)(switches.switch)
         self._session = Session(switched.model, runtime=self._runtime)
         self._references = References(switched.network, switches.starts, self._runtime)
         del switched
