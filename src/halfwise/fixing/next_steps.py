@@ -15,6 +15,7 @@ from halfwise.records import (
     Engines,
     Plan,
     Profile,
+    Search,
     Step,
     StepKind,
     Verdict,
@@ -239,7 +240,9 @@ def next_steps(
         # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
-        steps = other if other and idle else (*other, *why, *built)
+        stopped = "interrupt" in fixed.search.ended_by and fixed.plan.keep
+        more = _unfinished(fixed.search) if stopped else ()
+        steps = (*other, *more) if other and idle else (*other, *more, *why, *built)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
@@ -306,8 +309,13 @@ def _after_cost(
     # Engines that refuted all plans but FP32 outweigh predictions about plans.
     if worth is not None and (engines is None or not engines.full):
         yield from cheaper(worth, required)
-    if fixed.search.exhausted and required >= 1 and fixed.plan.keep:
-        yield Step(kind="keep-less", names={"more": lacking(fixed.search)})
+    if required >= 1 and fixed.plan.keep:
+        yield from _unfinished(fixed.search)
+
+
+def _unfinished(search: Search) -> Iterator[Step]:
+    if search.exhausted:
+        yield Step(kind="keep-less", names={"more": lacking(search)})
 
 
 def cheaper(worth: Worth, required: float) -> Iterator[Step]:

@@ -180,14 +180,16 @@ class Curve(Record):
     def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
         """Return the recommended point if the plan failed or costs at least 1 % more.
 
-        Never the plan itself if a task metric judged it (`by_task`).
+        Never the plan itself if a task metric judged it (`by_task`), nor everything in FP32 in
+        place of a plan that passed: that is the model itself.
         """
         if self.recommended is None or (by_task and self.plan == self.recommended):
             return None
         point = self.points[self.recommended]
         plan = None if self.plan is None else self.points[self.plan]
         dearer = plan is None or plan.price >= LEAST_DEARER * point.price
-        return point if dearer or not passed else None
+        fp32 = self.rung != "int8" and point.count == len(self.nodes)
+        return point if not passed or (dearer and not fp32) else None
 
 
 def runs(places: Iterable[int]) -> str:

@@ -114,7 +114,7 @@ REMARKS: Mapping[RemarkKind, str] = {
     "spared": "The engine does not need {elements:node} of the {size:d} that the emulation keeps.",
     "added": "{elements:node} more than in the emulation: see the rounds.",
     "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
-    "spent": "the budget is spent; this is the best plan that passed",
+    "spent": "the search was ended early; this is the best plan that passed",
     **EARLY,
     "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
     "passes": "passes with {guess} [{form}|in FP32], {kept:node} in all",

@@ -37,7 +37,7 @@ def wrong_parts(result: MetricResult) -> Iterator[str]:
     """Yield a sentence for each part of a metric that fails."""
     for part in result.parts:
         if not part.value >= part.required:
-            limit = number(usual(part.metric, part.required))
+            limit = _required(part.metric, part.required)
             least = (
                 f"at most {limit} is allowed"
                 if rises(part.metric)
@@ -119,4 +119,10 @@ def _value(part: TaskScore) -> str:
 
 
 def _limit(metric: str, required: float) -> str:
-    return f"{'≤' if rises(metric) else '≥'} {number(usual(metric, required))}"
+    return f"{'≤' if rises(metric) else '≥'} {_required(metric, required)}"
+
+
+def _required(metric: str, required: float) -> str:
+    """Return what is required, with more digits where three would say 1."""
+    limit = usual(metric, required)
+    return number(limit, 6 if 0.9995 <= limit < 1 else 3)

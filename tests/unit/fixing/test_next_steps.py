@@ -244,3 +244,11 @@ def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_
     assert first(known, unknown) == "Find the first fault, from the inputs to the kernels"
     assert first(known, known).startswith("Unless an engine")
     assert first(unknown, candidates=2).startswith("Unless an engine")
+
+
+@pytest.mark.parametrize(("ended_by", "told"), [(("interrupt",), True), (("seconds",), False)])
+def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, told):
+    found = outcome(models.small(), allow_random=True)
+    search = found.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
+    some = replace(found, plan=found.plan.model_copy(update={"keep": (kept("/a"),)}), search=search)
+    assert ("let the interrupted search finish" in steps(some, verdict())) == told

@@ -50,12 +50,20 @@ def test_a_plan_serves_where_every_task_metric_passes(scores, nonfinite, serves)
 
 
 def test_the_recommended_plan_is_told_where_it_is_cheaper():
-    low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
+    low, high = point("", 1.0, 3.0), point("0-1", 2.0, 0.5)
     assert curve(low, high, plan=1, recommended=0).offered(passed=True) == low
     assert curve(low, high, plan=0, recommended=0).offered(passed=True) is None
     assert curve(low, high, plan=0, recommended=1).offered(passed=True) is None
     assert curve(low, high, recommended=1).offered(passed=True) == high
     assert curve(low, high, plan=1).offered(passed=False) is None
+
+
+@pytest.mark.parametrize(("kept", "rung", "told"), [("0-2", None, False), ("0-2", "int8", True)])
+def test_everything_in_fp32_is_no_offer_beside_a_plan_that_passed(kept, rung, told):
+    dear, other = point("0", 3.0, 0.5), point(kept, 2.0, 0.5)
+    made = curve(dear, other, plan=0, recommended=1).model_copy(update={"rung": rung})
+    assert (made.offered(passed=True) == other) == told
+    assert made.offered(passed=False) == other
 
 
 def test_where_the_plan_failed_the_recommended_plan_is_told_whatever_it_costs():

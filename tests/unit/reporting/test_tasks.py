@@ -1,5 +1,7 @@
 """How the metrics of several outputs are told."""
 
+import pytest
+
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
 from halfwise.reporting.tasks import (
     allowed_together,
@@ -82,3 +84,9 @@ def test_a_line_tells_what_its_value_rests_on() -> None:
     part = result(1, 0).parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
     one = result(1, 0).model_copy(update={"parts": (part,)})
     assert list(part_lines({"mixed": one})) == ["mask-iou of m: 1 mixed, on 1 mask pixel; ≥ 0.99."]
+
+
+@pytest.mark.parametrize(("required", "told"), [(0.9999, "0.9999"), (0.99, "0.99"), (1.0, "1")])
+def test_a_requirement_near_one_is_not_rounded_to_it(required, told):
+    near = MASK.model_copy(update={"required": required})
+    assert f"mask-iou of m ≥ {told}," in allowed_together(Criterion(recognised=(near,)))
