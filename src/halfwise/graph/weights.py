@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -35,6 +36,8 @@ LOW_TYPES: Mapping[ir.DataType, str] = {
 """The element types of the low formats, and their usual names."""
 FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
 """The element types that take part in the choice of precision."""
+_IN_USE = WeakValueDictionary[tuple[Path, int, int, int], np.memmap[Any, np.dtype[np.uint8]]]()
+"""Mapped files; their arrays keep them."""
 _AT_ONCE = 1 << 22
 _ALIGNMENT = 64
 """Best alignment for ONNX Runtime's kernels: a cache line."""
@@ -125,11 +128,21 @@ def map_files(model: ir.Model) -> None:
             value.const_value = _owned(tensor)
             continue
         if file not in files:
-            files[file] = np.asarray(np.memmap(file, np.uint8, "r"))
+            files[file] = _mapped(file)
         array = files[file][start:end].view(tensor.dtype.numpy())
         shape = tuple(tensor.shape.numpy())
         value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
     _own_attributes(model)
+
+
+def _mapped(file: Path) -> NDArray[np.uint8]:
+    """Return a file's bytes; a file that is loaded twice is mapped once, unless it changed."""
+    seen = file.stat()
+    key = (file, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+    found = _IN_USE.get(key)
+    if found is None:
+        found = _IN_USE[key] = np.memmap(file, np.uint8, "r")
+    return np.asarray(found)
 
 
 def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:

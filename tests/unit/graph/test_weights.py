@@ -1,3 +1,4 @@
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -174,6 +175,33 @@ def test_a_file_of_many_weights_is_mapped_once(tmp_path):
         tensor = network.graph.initializers[name].const_value
         assert isinstance(tensor, MappedTensor)
         np.testing.assert_array_equal(tensor, np.full(8, i))
+
+
+def test_a_model_that_is_loaded_twice_shares_its_file_until_that_changes(tmp_path):
+    sketch = Sketch()
+    y = sketch.op("Add", sketch.input("x", [8]), sketch.constant(np.ones(8, np.float32), "w"))
+    path = saved_beside(models.Ill(sketch.proto(y), {}), tmp_path)
+
+    def weight() -> np.ndarray:
+        tensor = load_network(path).graph.initializers["w"].const_value
+        assert tensor is not None
+        return tensor.numpy()
+
+    def mapped() -> int:
+        gc.collect()
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return sum(str(tmp_path / "weights.bin") in line for line in lines)
+
+    first = weight()
+    assert np.shares_memory(first, weight())
+    assert mapped() == 1
+    changed = tmp_path / "changed"
+    changed.write_bytes(np.full(8, 2, np.float32).tobytes())
+    changed.replace(tmp_path / "weights.bin")
+    np.testing.assert_array_equal(weight(), np.full(8, 2))
+    np.testing.assert_array_equal(first, np.ones(8))
+    del first
+    assert mapped() == 0
 
 
 @pytest.mark.parametrize(
