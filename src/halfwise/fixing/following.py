@@ -118,8 +118,9 @@ def _channel(look: Deciding, patched: Patched, errors: Sequence[float]) -> Chann
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     """Add the error along the user's model, everything low, if none was followed.
 
-    For readers only; it decides nothing. Skipped if time is up, if the all-low model cannot be
-    loaded, or if the run writes no folder.
+    For readers only; it decides nothing. Skipped if time is up, if everything low passed by so much
+    that nothing was looked at closer, if the all-low model cannot be loaded, or if the run writes
+    no folder.
     """
     planner = fixed.planner
     late = {"seconds", "interrupt"}.intersection(planner.budget.ended_by)
@@ -127,6 +128,8 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
         return fixed
     while planner.original is not None:
         planner = planner.original
+    if planner.evidence.closer is not None:
+        return fixed
     network, sample = planner.case.network, planner.trials.samples[0]
     runtime = planner.settings.runtime
     with suppress(CaseError, RunFailed):
