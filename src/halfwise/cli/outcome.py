@@ -120,9 +120,9 @@ def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
 
 
 def _more(folder: Path | None) -> str:
-    """Return where to find the whole report, or that nothing was written."""
+    """Return where to find the whole report."""
     if folder is None:
-        return f"{WHOLE} Nothing was written: -o OUT writes the model and the report."
+        return WHOLE
     page = folder / "report.html"
     where = f", or open {argument(page)}" if page.is_file() else ""
     return f"Whole report: {command('halfwise', 'report', folder, '--full')}{where}"

@@ -279,6 +279,8 @@ def choose(
         ),
         display,
     )
+    if out is None:
+        typer.echo("nothing was written: -o OUT writes the model and the report", err=True)
     conclude(found.run, display, out)
 
 

@@ -15,7 +15,7 @@ from halfwise.metrics import Outputs
 from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
-FIRST_LOOK = 4
+FIRST_LOOK = 8
 """Samples whose elements are visited before anything is known about a model: see `gather`."""
 
 
