@@ -241,8 +241,8 @@ def next_steps(
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = "interrupt" in fixed.search.ended_by and fixed.plan.keep
-        more = _unfinished(fixed.search) if stopped else ()
-        steps = (*other, *more) if other and idle else (*other, *more, *why, *built)
+        first = (*other, *(_unfinished(fixed.search) if stopped else ()))
+        steps = first if other and idle else (*first, *why, *built)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
