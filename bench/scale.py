@@ -4,7 +4,8 @@ Every second of `halfwise fix` is one of three. *Evaluation* is what ONNX Runtim
 models: the reference, its observation, trials, verdicts. *Sessions* is what ONNX Runtime spends
 loading them. All else is *planning and rewriting*: loading and checking the model, building
 emulations and probes, guards, the search, placing Casts, rewriting, writing the result. It runs on
-one thread, so its processor time tells how it grows on a busy machine too.
+the main thread and ONNX Runtime on others, so that thread's processor time tells how it grows on a
+busy machine too.
 
 The search is measured without repairs, which would leave nothing to find. With repairs the models
 are fixed once more: all faults are mended, after a longer wait.
@@ -128,18 +129,17 @@ def times(nodes: int, run: Run, spent: dict[str, float], how: str = "") -> list[
 
 def main(model: str, inputs: str, run: str, *options: str) -> None:
     """Run `halfwise fix` as the command line does, and print where the seconds went."""
-    spent = {"evaluation": 0.0, "sessions": 0.0, "inside": 0.0}
+    spent = {"evaluation": 0.0, "sessions": 0.0}
 
     def timed(owner: Any, name: str, kind: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            started, busy = time.perf_counter(), time.thread_time()
+            started = time.perf_counter()
             try:
                 return original(*arguments, **options)
             finally:
                 spent[kind] += time.perf_counter() - started
-                spent["inside"] += time.thread_time() - busy
 
         setattr(owner, name, call)
 
@@ -152,7 +152,7 @@ def main(model: str, inputs: str, run: str, *options: str) -> None:
         cli.main()
     finally:
         whole = time.perf_counter() - started
-        processor = time.thread_time() - busy - spent.pop("inside")
+        processor = time.thread_time() - busy
         planning = whole - sum(spent.values())
         print(json.dumps({**spent, "whole": whole, "planning": planning, "processor": processor}))
 

@@ -103,7 +103,8 @@ class Cutter:
         end = own[-1] + 1 if own else 0
         reading = self._reading(every[:end])
         before = [node for node in every[:end] if node not in reading]
-        crossing = _crossing(before, every[end:])
+        read = {value for node in every[end:] for value in operands(node)}
+        crossing = _crossing(before, read)
         wide = {value: name for name, value in self.rounded.items()}
         inputs = {v.name for v in self.graph.inputs}
         dtypes = {
@@ -112,7 +113,7 @@ class Cutter:
             if (name := TensorName(wide.get(value, value.name or ""))) not in inputs
         }
         part = [node for node in before if node not in self._cut]
-        leaving = _crossing(part, every[end:])
+        leaving = _crossing(part, read)
         if not dtypes or not leaving or not all(map(can_leave_if, crossing)):
             return
         prefix = f"halfwise::start{len(self.starts)}"
@@ -182,9 +183,8 @@ class Cutter:
         return chosen
 
 
-def _crossing(before: Sequence[ir.Node], after: Sequence[ir.Node]) -> list[ir.Value]:
-    """Return the values of nodes that later ones or the graph's outputs need, in order."""
-    read = {value for node in after for value in operands(node)}
+def _crossing(before: Sequence[ir.Node], read: Container[ir.Value]) -> list[ir.Value]:
+    """Return the values of nodes that are read later or are the graph's outputs, in order."""
     made = (value for node in before for value in node.outputs)
     return [value for value in made if value in read or value.is_graph_output()]
 

@@ -25,7 +25,8 @@ from halfwise.records import TensorName
 LIVE_BYTES = 40 << 20, 256 << 20
 """Lower and upper limit of the bytes of fetched tensors that `ElementProbe` keeps alive at a time.
 
-In between, it keeps as many as the model needs anyway: its weights, or two of its largest tensors.
+In between, it keeps as many as the model needs anyway: its weights, here and in ONNX Runtime, or
+two of its largest tensors.
 """
 
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
@@ -254,7 +255,7 @@ class ElementProbe:
         weights = (v.const_value for v in self._model.graph.initializers.values())
         held = sum(weight.nbytes for weight in weights if weight is not None)
         least, most = LIVE_BYTES
-        return min(most, max(least, held, 2 * 4 * max(sizes.values(), default=0)))
+        return min(most, max(least, 2 * held, 2 * 4 * max(sizes.values(), default=0)))
 
     def _session(self, tensors: tuple[TensorName, ...]) -> Session:
         """Return the last session if it is for the same tensors, otherwise a new one."""

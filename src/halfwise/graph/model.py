@@ -52,7 +52,7 @@ from halfwise.graph.serialisation import (
     skeleton,
     weights_folder,
 )
-from halfwise.graph.weights import map_files, map_weights
+from halfwise.graph.weights import map_files, own_weights
 from halfwise.progress import Weighed
 from halfwise.records import NodeName, TensorName
 
@@ -229,7 +229,7 @@ def normalise(
         _check_nodes(model)
         map_files(model)
         check_constants(graphs_of(model))
-        map_weights(model)
+        own_weights(model)
         over()
         misdeclared = _check_and_infer(model, over)
         name_cast_types(graphs_of(model))

@@ -110,14 +110,20 @@ class Part:
 
 
 class Roles(Mapping[NodeName, NodeRole]):
-    """The role of every node of the main graph, by name; `part` covers bodies too."""
+    """The role of every node of the main graph, by name; `part` covers bodies too.
+
+    Attributes:
+        computing: The compute nodes of the main graph.
+    """
 
     def __init__(self, roles: Mapping[NodeName, NodeRole]) -> None:
         """Store the roles of the main graph's nodes, in graph order."""
         self._roles = roles
+        self.computing = frozenset(n for n, role in roles.items() if role.role is Role.COMPUTE)
         self._parts = {name: Part(name, role) for name, role in roles.items()}
         for decider, role in roles.items():
             self._parts |= {name: Part(decider, inner) for name, inner in role.inside.items()}
+        self._with_bodies = [part for part in self._parts.values() if part.role.formals]
 
     def __getitem__(self, name: NodeName) -> NodeRole:
         return self._roles[name]
@@ -128,11 +134,6 @@ class Roles(Mapping[NodeName, NodeRole]):
     def __len__(self) -> int:
         return len(self._roles)
 
-    @property
-    def computing(self) -> frozenset[NodeName]:
-        """The compute nodes of the main graph."""
-        return frozenset(n for n, role in self._roles.items() if role.role is Role.COMPUTE)
-
     def part(self, node: ir.Node) -> Part:
         """Return the part of a node of any graph of the network, or of a copy of it."""
         return self._parts[node_name(node)]
@@ -142,7 +143,7 @@ class Roles(Mapping[NodeName, NodeRole]):
 
         Each comes with the node of the main graph that decides.
         """
-        low = (p for p in self._parts.values() if p.is_low(fp32))
+        low = (p for p in self._with_bodies if p.is_low(fp32))
         return {name: p.decider for p in low for name in p.role.formals}
 
 

@@ -145,24 +145,23 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     return np.asarray(found)
 
 
-def map_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
-    """Move the weights of a large model that lie in memory into a file.
+def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
+    """Move weights out of the protobuf: into a file if the model is large, else into memory.
 
-    Those in a protobuf would otherwise be copied on every read.
+    Those in a protobuf are copied on every read, and one keeps the whole protobuf alive.
 
     Raises:
         CaseError: there is not enough temporary space.
     """
     inside = [t for t in _weights(model) if not isinstance(t, MappedTensor | ir.ExternalTensor)]
-    if not inside or 4 * sum(t.size for t in _weights(model)) <= large_from:
-        return
-    mapped = _moved(inside, WeightFile(sum(t.nbytes for t in inside), len(inside)))
+    mapped: Mapping[int, ir.TensorProtocol] = {}
+    if inside and 4 * sum(t.size for t in _weights(model)) > large_from:
+        mapped = _moved(inside, WeightFile(sum(t.nbytes for t in inside), len(inside)))
     for value in _values(model):
         stored = value.const_value
         if id(stored) in mapped:
             value.const_value = mapped[id(stored)]
         elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
-            # A single tensor would keep the whole protobuf alive.
             value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
 
 

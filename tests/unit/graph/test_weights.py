@@ -21,7 +21,7 @@ from halfwise.graph.weights import (
     WeightFile,
     is_large,
     map_files,
-    map_weights,
+    own_weights,
     pieces,
     weight_bytes,
     widen_weights,
@@ -120,12 +120,12 @@ def test_low_weights_count_as_what_they_were(network):
     assert not is_large(model, 4 * elements)
 
 
-def test_weights_in_a_protobuf_move_to_a_file_where_they_are_many():
+def test_weights_leave_the_protobuf_for_a_file_where_they_are_many_else_for_memory():
     proto = models.large_weights().proto
     model = ir.serde.deserialize_model(proto)
-    map_weights(model, 3 * 64 * 64 * 4)
-    assert not any(isinstance(v.const_value, MappedTensor) for v in _constants(model))
-    map_weights(model, 3 * 64 * 64 * 4 - 1)
+    own_weights(model, 3 * 64 * 64 * 4)
+    assert {type(v.const_value) for v in _constants(model)} == {ir.Tensor}
+    own_weights(model, 3 * 64 * 64 * 4 - 1)
     moved = {v.name for v in _constants(model) if isinstance(v.const_value, MappedTensor)}
     assert moved == {"up_w", "down_w", "out_w"}
     stored = {type(v.const_value) for v in _constants(model)}
