@@ -202,17 +202,24 @@ def _bytes_of(dtype: ir.DataType | None) -> int:
     return max(1, int(dtype.itemsize))
 
 
-def seen_shapes(network: Network, sample: Sample, *, runtime: Runtime = CPU) -> Shapes:
+def seen_shapes(
+    network: Network,
+    sample: Sample,
+    *,
+    runtime: Runtime = CPU,
+    stand_in: ir.Model | None = None,
+) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
-    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`.
+    Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. `stand_in` runs
+    in the network's place.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
     given = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in given]
-    return given | _shapes(network.model, names, sample, runtime)
+    return given | _shapes(stand_in or network.model, names, sample, runtime)
 
 
 def seen_in_bodies(

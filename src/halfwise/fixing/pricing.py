@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import cache
 
+import onnx_ir as ir
+
 from halfwise.case import Case, Settings
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
@@ -22,18 +24,33 @@ _SEEN = 4
 
 
 def cost_model(
-    case: Case, settings: Settings, roles: Roles, low_io: frozenset[TensorName]
+    case: Case,
+    settings: Settings,
+    roles: Roles,
+    low_io: frozenset[TensorName],
+    stand_in: ir.Model | None = None,
 ) -> CostModel | None:
     """Return the cost model, from the shapes seen in a run on the calibration.
 
     None if shapes are unknown, including those in bodies, and if nothing costs.
+
+    Args:
+        case: The network and the samples.
+        settings: Where to run.
+        roles: Roles of the network's nodes.
+        low_io: Float graph inputs and outputs of the low type.
+        stand_in: What runs in the network's place and has its tensors; shapes in bodies are then
+            unknown.
     """
     graph, calibration = case.network.graph, case.calibration
-    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
+    holding = [node for node in graph.all_nodes() if bodies_of(node)]
+    if any(len(bodies_of(node)) != len(bodies(node)) for node in holding):
         return None  # a SequenceMap's body, whose shapes are not seen
+    if holding and stand_in is not None:
+        return None
     few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
     try:
-        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime)
+        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)
         runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
     except (CaseError, RunFailed):
         return None

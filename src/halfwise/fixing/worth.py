@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.tf32 import TF32_MARK
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.engines.regime import FP32, low_format
 from halfwise.fixing.kernels import QUANTISING
@@ -20,7 +21,7 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
 from halfwise.graph.roles import Role, Roles, float_io, roles_of
-from halfwise.graph.weights import LOW_TYPES
+from halfwise.graph.weights import LOW_TYPES, is_large, without_weights
 from halfwise.metrics import fitting_metric
 from halfwise.records import Engines, NearPlan, NodeName, Worth
 
@@ -85,7 +86,11 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
         settings: Where to run, and the low format if the file has none.
         candidate: In the types of its file; its inputs may be low.
     """
-    wide, stored = upcast(candidate)
+    nodes, runs = candidate, None
+    if is_large(candidate.model, settings.large_from):
+        nodes = replace(candidate, model=without_weights(candidate.model))
+        runs = emulate_typed(candidate.model, large_from=settings.large_from)
+    wide, stored = upcast(nodes)
     low = next((t for t, name in LOW_TYPES.items() if name in stored.formats), None)
     low = low or low_type(settings.fmt)
     low_io = float_io(case.network).intersection(n for n, t in stored.io.items() if t == low)
@@ -103,7 +108,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     if not (integers or low_ones):
         return None
     base = cost_model(replace(case, network=network), settings, roles, low_io)
-    own = cost_model(replace(case, network=wide), settings, own_roles, low_io)
+    own = cost_model(replace(case, network=wide), settings, own_roles, low_io, runs)
     if base is None or own is None:
         return None
     kept = own_roles.computing - low_ones - quantised_nodes(wide).keys()

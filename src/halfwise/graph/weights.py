@@ -180,16 +180,18 @@ def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
         value.const_value = wide.get(id(value.const_value), value.const_value)
 
 
-def blank_weights(model: ir.Model) -> None:
-    """Replace large float weights by FP32 zeros that take no memory, in place.
+def without_weights(model: ir.Model) -> ir.Model:
+    """Return a copy with FP32 zeros that take no memory in place of large float weights.
 
     This is for callers that need only the nodes.
     """
-    for value in _values(model):
+    copy = model.clone()
+    for value in _values(copy):
         tensor = value.const_value
         if tensor is not None and tensor.dtype in FLOATS and tensor.nbytes > LARGE_TENSOR_BYTES:
             zeros = np.broadcast_to(np.float32(0), tuple(tensor.shape.numpy()))
             value.const_value = ir.Tensor(zeros, name=value.name)
+    return copy
 
 
 class LowWeights:

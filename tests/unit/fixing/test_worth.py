@@ -206,11 +206,17 @@ def test_a_file_of_any_plan_costs_what_the_plan_does(drawn: Drawn, io, data):
     planner.narrowing.take(kept, types)
     mixed = replace(case.network, model=planner.rewrite(kept)[0].model)
     assume(planner.prices is not None and low_nodes(mixed, (ir.DataType.FLOAT16,)))
-    found = candidate_worth(case, planner.settings, mixed)
     assert planner.prices is not None
-    assert found is not None
-    assert found.cost == pytest.approx(planner.prices.of(kept, types))
-    assert found.fp32 == pytest.approx(planner.prices.fp32)
+    for large in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("halfwise.fixing.worth.is_large", lambda *_, large=large: large)
+            found = candidate_worth(case, planner.settings, mixed)
+        if large and len(case.network.graphs()) > 1:
+            assert found is None
+            continue
+        assert found is not None
+        assert found.cost == pytest.approx(planner.prices.of(kept, types))
+        assert found.fp32 == pytest.approx(planner.prices.fp32)
 
 
 def has_product(planner, nodes):

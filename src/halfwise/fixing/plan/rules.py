@@ -24,7 +24,7 @@ from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
-from halfwise.graph.weights import blank_weights
+from halfwise.graph.weights import without_weights
 from halfwise.records import NodeName, Remark, Repair, Run
 
 ISLAND = ""
@@ -276,9 +276,7 @@ def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
     By name and operator if both files use the same names; else by operator and outputs. Removing
     the Casts restores the former names of values behind them.
     """
-    nodes = replace(mixed, model=mixed.copy())
-    blank_weights(nodes.model)
-    wide, _ = upcast(nodes)
+    wide, _ = upcast(replace(mixed, model=without_weights(mixed.model)))
     named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
     giving = {_signature(n): n for n in wide.nodes()}
     found = {}
