@@ -23,7 +23,7 @@ def expected(budget: Budget, settings: Settings, took: float, samples: int, cert
     """
     limit, run = settings.time_budget, took / samples
     whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run)
-    most = f"at most about {seconds(whole)}"
+    most = f"at most about {seconds(whole)} besides loading models"
     if whole > limit:
         most = (
             f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "

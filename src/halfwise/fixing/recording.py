@@ -90,6 +90,7 @@ def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
         seconds_budget=settings.time_budget,
         budget=settings.budget,
         late=trials.late,
+        refused=trials.refused,
         exhausted=found.exhausted,
         steps=(),
         remarks=found.steps,

@@ -57,6 +57,7 @@ class Trials:
         evaluations: Assignments run so far.
         runs: Samples run so far.
         late: Runs that hit the time limit for one sample.
+        refused: Why ONNX Runtime failed on a run, the first time; empty if it never did.
         tried: Outcome of each evaluated assignment, on the samples of that time.
         since: Number of evaluations made when each assignment was first tried.
     """
@@ -74,6 +75,7 @@ class Trials:
     evaluations: int = 0
     runs: int = 0
     late: int = 0
+    refused: str = ""
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
     since: dict[Assignment, int] = field(default_factory=dict)
     _order: list[int] = field(default_factory=list)
@@ -131,10 +133,7 @@ class Trials:
         )
 
     def contribution(self, kept: Assignment) -> float:
-        """Return the error of `kept` on the worst sample, relative to what is allowed.
-
-        With a metric, it is relative to the default tolerance.
-        """
+        """Return the worst sample's error relative to the tolerance; with a metric, the default."""
         return next(self.contributions(kept, self._order))
 
     def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
@@ -331,8 +330,9 @@ class Trials:
         try:
             return self.runner.run(self.samples[index], assignment)
         except RunFailed as failure:
-            # The reference runs on this sample, so the assignment is what fails.
             self.late += failure.late
+            if not failure.late:
+                self.refused = self.refused or failure.message
             return failure
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from halfwise.metrics.hints import KINDS, SEEN
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
 from halfwise.reporting.remarks import spent
-from halfwise.wording import capital, count, dimensions, fixed, listed, verb
+from halfwise.wording import capital, count, dimensions, fixed, listed, sentence, verb
 
 _MOST_NAMES = 4
 """Most values that a note names; the rest are counted."""
@@ -296,7 +296,7 @@ _LEFT_OUT: dict[CutStage, str] = {
 
 
 def cut_lines(run: Run) -> tuple[str, ...]:
-    """Return a sentence each on what the budget ended and on overlong runs, if any."""
+    """Return a sentence each on what the budget ended, and on overlong and refused runs, if any."""
     search = run.search
     if search is None:
         return ()
@@ -309,5 +309,10 @@ def cut_lines(run: Run) -> tuple[str, ...]:
             f"{count(search.late, 'run')} of a sample took longer than allowed and "
             f"{verb(search.late, 'counts', 'count')} as failed, so another run may give another "
             "plan; --run-timeout SECONDS allows more."
+        )
+    if search.refused:
+        lines.append(
+            "ONNX Runtime refused some runs of the emulation, so plans count as failed whose error "
+            f"was not measured. The first time: {sentence(search.refused)}"
         )
     return tuple(lines)

@@ -388,7 +388,20 @@ def test_runs_that_take_too_long_fail_and_are_counted(monkeypatch):
     monkeypatch.setattr(trials.runner, "run", slow)
     assert not trials.evaluate(NONE, confirm=True).passed
     assert trials.late == 1
-    assert trials.on(trials.runner).late == 0
+    assert (trials.on(trials.runner).late, trials.refused) == (0, "")
+
+
+def test_what_onnx_runtime_refuses_fails_and_is_told(monkeypatch):
+    said = iter(("first", "second", "third"))
+
+    def refuse(*_):
+        raise RunFailed(next(said))
+
+    trials = prepare(models.small()).trials()
+    monkeypatch.setattr(trials.runner, "run", refuse)
+    assert trials.evaluate(NONE, confirm=True).excess == inf
+    trials.contribution(NONE)
+    assert (trials.refused, trials.late) == ("first", 0)
 
 
 def test_each_run_is_paid_for_before_it_begins():

@@ -117,6 +117,14 @@ def test_runs_that_took_too_long_are_told():
     assert lines("growth", late=2)[1].startswith("2 runs of a sample took longer than allowed and ")
 
 
+def test_runs_that_were_refused_are_told():
+    (line,) = lines(refused="ONNX Runtime failed while running the model: no\x1b kernel.")
+    assert line == (
+        "ONNX Runtime refused some runs of the emulation, so plans count as failed whose error was "
+        "not measured. The first time: ONNX Runtime failed while running the model: no\ufffd kernel."
+    )
+
+
 def test_an_interrupted_run_says_so():
     ended = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
     assert lines("certify", **ended) == ("The run was interrupted.",)
