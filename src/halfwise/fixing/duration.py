@@ -23,13 +23,13 @@ def expected(budget: Budget, settings: Settings, took: float, samples: int, cert
     """
     limit, run = settings.time_budget, took / samples
     whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run)
-    most = f"at most about {seconds(whole)} besides loading models"
+    most = f"at most about {seconds(whole)}"
     if whole > limit:
         most = (
             f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
             f"{typed(settings.budget)} may take {seconds(whole)}"
         )
-    most += f" ({seconds(run)} a run)"
+    most += f", besides loading models ({seconds(run)} a run)"
     if not certain:
         return f"repairs and search: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
     runs = certain + EACH * min(WORST, samples) + CONFIRMED * samples

@@ -64,12 +64,12 @@ class Planner:
         For a network with repairs, `original` is the planner without them; it supplies the budget
         and the base of costs.
         """
-        self.case = case
-        self.settings = settings
+        self.case, self.settings = case, settings
         self.roles, self.watcher = roles, watcher
         self.islands = case.stored.islands & roles.computing
         self.forced = apply_rules(case.network, roles, settings.rules, self.islands)
-        self.weights = LowWeights(case.network.model, settings.fmt, large_from=settings.large_from)
+        fmt, most, held = settings.fmt, settings.large_from, original.weights if original else None
+        self.weights: LowWeights = LowWeights(case.network.model, fmt, large_from=most, shared=held)
         same = (n for n, dtype in case.stored.io.items() if dtype == low_type(settings.fmt))
         self.low_io = float_io(case.network)
         if settings.io == "fp32":

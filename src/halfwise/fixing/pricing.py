@@ -39,15 +39,11 @@ def cost_model(
         settings: Where to run.
         roles: Roles of the network's nodes.
         low_io: Float graph inputs and outputs of the low type.
-        stand_in: What runs in the network's place and has its tensors; shapes in bodies are then
-            unknown.
+        stand_in: What runs in the place of a network without bodies, and has its tensors.
     """
     graph, calibration = case.network.graph, case.calibration
-    holding = [node for node in graph.all_nodes() if bodies_of(node)]
-    if any(len(bodies_of(node)) != len(bodies(node)) for node in holding):
+    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
         return None  # a SequenceMap's body, whose shapes are not seen
-    if holding and stand_in is not None:
-        return None
     few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
     try:
         shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)

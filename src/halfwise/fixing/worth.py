@@ -20,7 +20,7 @@ from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
-from halfwise.graph.roles import Role, Roles, float_io, roles_of
+from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
 from halfwise.graph.weights import LOW_TYPES, is_large, without_weights
 from halfwise.metrics import fitting_metric
 from halfwise.records import Engines, NearPlan, NodeName, Worth
@@ -78,19 +78,18 @@ def worth_of(
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:
     """Return a candidate's worth by its own graph; None if none of its nodes is low or INT8.
 
-    Also None for another model, and for integer operators, whose kernel rates are unknown. Data
-    movement counts as in a plan that keeps the same compute nodes.
+    Also None for another model, for integer operators, whose kernel rates are unknown, and for a
+    large one with bodies, whose shapes would need its weights widened. Data movement counts as in a
+    plan that keeps the same compute nodes.
 
     Args:
         case: The case.
         settings: Where to run, and the low format if the file has none.
         candidate: In the types of its file; its inputs may be low.
     """
-    nodes, runs = candidate, None
-    if is_large(candidate.model, settings.large_from):
-        nodes = replace(candidate, model=without_weights(candidate.model))
-        runs = emulate_typed(candidate.model, large_from=settings.large_from)
-    wide, stored = upcast(nodes)
+    large = is_large(candidate.model, settings.large_from)
+    few = without_weights(candidate.model) if large else candidate.model
+    wide, stored = upcast(replace(candidate, model=few))
     low = next((t for t, name in LOW_TYPES.items() if name in stored.formats), None)
     low = low or low_type(settings.fmt)
     low_io = float_io(case.network).intersection(n for n, t in stored.io.items() if t == low)
@@ -102,12 +101,14 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
             starting_plan(network, roles, candidate)
     except CaseError:
         return None
-    if any(not is_standard(n, *QUANTISING) for n in integers):
+    unseen = large and any(map(bodies, candidate.nodes()))
+    if unseen or any(not is_standard(n, *QUANTISING) for n in integers):
         return None
     own_roles, low_ones = _roles(wide, low), low_nodes(candidate, (low,))
     if not (integers or low_ones):
         return None
     base = cost_model(replace(case, network=network), settings, roles, low_io)
+    runs = emulate_typed(candidate.model, large_from=settings.large_from) if large else None
     own = cost_model(replace(case, network=wide), settings, own_roles, low_io, runs)
     if base is None or own is None:
         return None

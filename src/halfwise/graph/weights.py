@@ -132,7 +132,7 @@ def map_files(model: ir.Model) -> None:
         array = files[file][start:end].view(tensor.dtype.numpy())
         shape = tuple(tensor.shape.numpy())
         value.const_value = MappedTensor(array.reshape(shape), dtype=tensor.dtype, name=value.name)
-    _own_attributes(model)
+    _own_attributes(model, ir.ExternalTensor)
 
 
 def _mapped(file: Path) -> NDArray[np.uint8]:
@@ -146,9 +146,10 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
 
 
 def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
-    """Move weights out of the protobuf: into a file if the model is large, else into memory.
+    """Move tensors out of the protobuf: weights of a large model into a file, others into memory.
 
-    Those in a protobuf are copied on every read, and one keeps the whole protobuf alive.
+    Those in a protobuf are copied on every read, and one keeps the whole protobuf alive. Elements
+    of less than a byte take one then.
 
     Raises:
         CaseError: there is not enough temporary space.
@@ -161,8 +162,9 @@ def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
         stored = value.const_value
         if id(stored) in mapped:
             value.const_value = mapped[id(stored)]
-        elif isinstance(stored, ir.serde.TensorProtoTensor) and stored.dtype != ir.DataType.STRING:
-            value.const_value = ir.Tensor(stored.numpy(), dtype=stored.dtype, name=stored.name)
+        elif isinstance(stored, ir.serde.TensorProtoTensor):
+            value.const_value = _owned(stored)
+    _own_attributes(model, ir.serde.TensorProtoTensor)
 
 
 def widen_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -206,22 +208,33 @@ class LowWeights:
     """
 
     def __init__(
-        self, model: ir.Model, fmt: Format, *, large_from: int = LARGE_MODEL_BYTES
+        self,
+        model: ir.Model,
+        fmt: Format,
+        *,
+        large_from: int = LARGE_MODEL_BYTES,
+        shared: "LowWeights | None" = None,
     ) -> None:
-        """Determine which weights go to the file, which is made on the first request."""
-        self.fmt = fmt
+        """Determine which weights go to the file, which is made on the first request.
+
+        Those that `shared` has in its file, in the same format, are taken from there.
+        """
+        self.fmt, self._shared = fmt, shared
         self._dtype = ir.DataType.from_numpy(fmt.dtype)
         self.large = is_large(model, large_from)
         # This keeps the tensors alive, so their ids stay valid.
         self._sources = {
-            id(t): t for t in _weights(model) if self.large and t.dtype == ir.DataType.FLOAT
+            id(t): t
+            for t in _weights(model)
+            if self.large and t.dtype == ir.DataType.FLOAT and not (shared and shared.in_file(t))
         }
         self._arrays: dict[int, NDArray[np.generic]] = {}
         self._file: WeightFile | None = None
 
     def in_file(self, tensor: ir.TensorProtocol) -> bool:
         """Return whether the low version of `tensor` lies in the file."""
-        return id(tensor) in self._sources
+        shared = self._shared is not None and self._shared.in_file(tensor)
+        return shared or id(tensor) in self._sources
 
     def low(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         """Return `tensor` as `Format.store_constant` stores it.
@@ -233,6 +246,8 @@ class LowWeights:
         Raises:
             CaseError: there is not enough temporary space.
         """
+        if self._shared is not None and self._shared.in_file(tensor):
+            return self._shared.low(tensor, name)
         if not self.in_file(tensor):
             array = np.asarray(tensor.numpy(), np.float32)
             return ir.Tensor(self.fmt.store_constant(array), dtype=self._dtype, name=name)
@@ -277,21 +292,27 @@ def _moved(
     return moved
 
 
-def _own_attributes(model: ir.Model) -> None:
-    """Load tensors that nodes hold in files, such as a Constant that is a body's output."""
+def _own_attributes(
+    model: ir.Model, kind: type[ir.ExternalTensor] | type[ir.serde.TensorProtoTensor]
+) -> None:
+    """Own tensors of a kind that nodes hold, such as a Constant that is a body's output."""
     for node in model.graph.all_nodes():
         for name, attribute in list(node.attributes.items()):
-            if isinstance(attribute.value, ir.ExternalTensor):
+            if isinstance(attribute.value, kind):
                 node.attributes[name] = ir.AttrTensor(name, _owned(attribute.value))
             elif attribute.type == ir.AttributeType.TENSORS:
                 tensors = attribute.as_tensors()
-                owned = [_owned(t) if isinstance(t, ir.ExternalTensor) else t for t in tensors]
+                owned = [_owned(t) if isinstance(t, kind) else t for t in tensors]
                 node.attributes[name] = ir.AttrTensors(name, owned)
 
 
 def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Return a tensor in memory: its file is only found next to the user's model."""
-    return ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=tensor.name)
+    """Return a tensor in memory: a file is only found next to the user's model."""
+    told: dict[str, Any] = {"name": tensor.name, "doc_string": tensor.doc_string}
+    told["metadata_props"] = dict(tensor.metadata_props)
+    array = tensor.numpy()
+    own = np.array(array) if isinstance(tensor, ir.ExternalTensor) else array
+    return ir.Tensor(own, dtype=tensor.dtype, **told)
 
 
 def _is_own(file: Path, folder: Path) -> bool:

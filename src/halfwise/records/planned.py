@@ -220,8 +220,8 @@ class Search(Record):
             in older records.
         spent: Work done, in the same unit, including work that was not optional.
         late: Runs of a sample that exceeded --run-timeout and failed; another run may differ.
-        refused: Why ONNX Runtime failed on a run of the emulation, the first time; empty if it
-            never did, and in older records.
+        refused: Why ONNX Runtime failed on a run of the plan's own network, emulated, the first
+            time; empty if it never did, and in older records.
         ended_by: What ended stages; unless it was the work limit alone, another run may differ.
         r2: R² of predicted errors of plans, on a log scale, over tried plans outside the fit; below
             0.8, predictions chose none. None if nothing was predicted.

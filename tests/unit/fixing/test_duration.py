@@ -13,7 +13,7 @@ def told(run, *, certain=0, budget=1500.0, time_budget=1800.0, samples=4):
 
 def test_the_longest_time_is_that_of_the_work():
     assert told(0.1) == (
-        "repairs and search: quick if FP16 is fine as it is, at most about 200 s besides loading "
+        "repairs and search: quick if FP16 is fine as it is, at most about 200 s, besides loading "
         "models (0.1 s a run)"
     )
 
@@ -21,7 +21,7 @@ def test_the_longest_time_is_that_of_the_work():
 def test_where_seconds_end_it_first_both_are_told():
     assert told(10.0).endswith(
         "at most what the time budget of 1800 s leaves, while all of --budget 1500 may take "
-        "20000 s (10 s a run)"
+        "20000 s, besides loading models (10 s a run)"
     )
 
 

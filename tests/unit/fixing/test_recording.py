@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.recording import plan_of
+from halfwise.fixing.recording import plan_of, search_of
 from halfwise.reporting.guards import explained, reason_of
 from tests import models
 from tests.unit.fixing.test_loop import found
@@ -34,3 +34,11 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     assert reason_of(keep[name], None) == "spare"
     told = explained((keep[name],), fixed.guards, 2.0, None)[0].why
     assert told.startswith("Not needed: a plan that lowers it passes too, but costs more")
+
+
+def test_what_onnx_runtime_refused_is_on_record():
+    fixed = found(models.layer_norm())
+    record = lambda: search_of(fixed.planner, fixed.heldout, fixed.found).refused  # noqa: E731
+    assert record() == ""
+    fixed.planner.trials.refused = "No kernel."
+    assert record() == "No kernel."

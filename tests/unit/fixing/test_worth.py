@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from halfwise import api
 from halfwise.case import Rules
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.tf32 import tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
@@ -26,7 +27,7 @@ from halfwise.options.options import understand
 from halfwise.progress import Silent
 from tests import models
 from tests.graphs import Drawn, graphs
-from tests.models import signals
+from tests.models import saved_beside, signals
 from tests.unit.graph.quantisation.qdq import SIZE, chain, last
 from tests.unit.reporting.engine_runs import engines, failed, result
 
@@ -127,6 +128,36 @@ def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(fi
     assert found.cost == pytest.approx(own.cost)
     assert found.low == "fp16"
     assert candidate_worth(planner.case, planner.settings, planner.case.network) is None
+
+
+@pytest.mark.parametrize("make", [models.large_weights, models.two_bodies])
+def test_the_weights_of_a_large_candidate_are_not_widened(make, tmp_path, monkeypatch):
+    ill = make()
+    path = saved_beside(ill, tmp_path)
+    request = understand(ill.inputs, {})
+    case = load_case(path, request.data, request.criterion)
+    asked = replace(request.settings, large_from=0)
+    planner = Planner(case, asked, roles_of(case.network), Silent())
+    kept = frozenset(sorted(planner.choices)[:1])
+    mixed = replace(case.network, model=planner.rewrite(kept)[0].model)
+    ran = []
+
+    def seen(network, sample, *, stand_in=None, **options):
+        ran.append((network.model, stand_in))
+        return seen_shapes(network, sample, stand_in=stand_in, **options)
+
+    monkeypatch.setattr("halfwise.fixing.pricing.seen_shapes", seen)
+    found = candidate_worth(case, asked, mixed)
+    if len(case.network.graphs()) > 1:  # shapes in them would need its weights
+        assert (found, ran) == (None, [])
+        return
+    assert planner.prices is not None
+    assert found is not None
+    assert found.cost == pytest.approx(planner.prices.of(kept))
+    wide, emulated = ran[1]
+    weight = wide.graph.initializers["out_w"].const_value.numpy()
+    assert weight.strides == (0, 0)
+    assert emulated.graph.initializers["out_w"].dtype == ir.DataType.FLOAT16
 
 
 def test_what_nothing_is_low_of_costs_what_fp32_does(fixed):

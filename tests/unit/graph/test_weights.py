@@ -137,6 +137,43 @@ def test_weights_leave_the_protobuf_for_a_file_where_they_are_many_else_for_memo
         np.testing.assert_array_equal(model.graph.initializers[tensor.name].const_value, expected)
 
 
+def test_nothing_of_a_protobuf_is_left_and_what_it_says_of_a_tensor_stays():
+    proto = models.large_weights().proto
+    proto.graph.initializer[0].doc_string = "learnt"
+    proto.graph.initializer[0].metadata_props.add(key="from", value="training")
+    fill = onnx.helper.make_tensor("fill", onnx.TensorProto.FLOAT, [1], [2.0])
+    zeros = onnx.helper.make_node("ConstantOfShape", ["shape"], ["zeros"], "zeros", value=fill)
+    proto.graph.node.append(zeros)
+    model = ir.serde.deserialize_model(proto)
+    own_weights(model)
+    attributes = [a.value for n in model.graph.all_nodes() for a in n.attributes.values()]
+    held = [*attributes, *(v.const_value for v in _constants(model))]
+    assert sum(isinstance(one, ir.Tensor) for one in held) == 1 + len(proto.graph.initializer)
+    assert not any(isinstance(one, ir.serde.TensorProtoTensor) for one in held)
+    written = ir.serde.serialize_model(model).graph
+    first = next(t for t in written.initializer if t.name == proto.graph.initializer[0].name)
+    assert (first.doc_string, first.metadata_props[0].key) == ("learnt", "from")
+    assert written.node[-1].attribute[0].t.float_data or written.node[-1].attribute[0].t.raw_data
+
+
+def test_low_weights_are_shared_with_those_of_another_network(network):
+    whole = LowWeights(network.model, FP16, large_from=0)
+    model = network.copy()
+    changed = model.graph.initializers["up_w"]
+    file = WeightFile(4 * 64 * 64)
+    array = file.take(np.dtype(np.float32), (64, 64))
+    array[...] = 3.0
+    changed.const_value = MappedTensor(array, dtype=ir.DataType.FLOAT, name="up_w")
+    other = LowWeights(model, FP16, large_from=0, shared=whole)
+    for name in ("up_w", "down_w", "out_w"):
+        tensor = model.graph.initializers[name].const_value
+        assert other.in_file(tensor)
+        own, first = other.low(tensor, name), network.model.graph.initializers[name].const_value
+        is_shared = np.shares_memory(own.numpy(), whole.low(first, name).numpy())
+        assert is_shared == (name != "up_w")
+        np.testing.assert_array_equal(own.numpy(), FP16.store_constant(tensor.numpy()))
+
+
 def test_low_weights_of_a_large_model_are_widened_in_a_file(network):
     low = LowWeights(network.model, FP16, large_from=0)
     model = network.copy()

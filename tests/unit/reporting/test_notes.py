@@ -118,10 +118,10 @@ def test_runs_that_took_too_long_are_told():
 
 
 def test_runs_that_were_refused_are_told():
-    (line,) = lines(refused="ONNX Runtime failed while running the model: no\x1b kernel.")
+    (line,) = lines(refused="ONNX Runtime failed: no\x1b kernel.")
     assert line == (
         "ONNX Runtime refused some runs of the emulation, so plans count as failed whose error was "
-        "not measured. The first time: ONNX Runtime failed while running the model: no\ufffd kernel."
+        "not measured. The first time: ONNX Runtime failed: no\ufffd kernel."
     )
 
 
