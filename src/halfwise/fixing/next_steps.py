@@ -281,11 +281,13 @@ def _after_failure(
     if not (case.real or fixed.planner.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
-    alone = runs_of_their_own(devices)
-    yield from alone
+    yield from (alone := runs_of_their_own(devices))
     if not alone and ran and _is_out_of_tolerance(verdict):
         yield Step(kind="check-tolerance")
-    yield Step(kind="best-model")
+    if verdict.batch is not None and not verdict.batch.passed:
+        yield Step(kind="batches", numbers={"size": verdict.batch.size})
+    if fixed.planner.settings.chosen is None:
+        yield Step(kind="best-model")
 
 
 def runs_of_their_own(devices: Sequence[Engines]) -> tuple[Step, ...]:

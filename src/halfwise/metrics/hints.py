@@ -121,16 +121,16 @@ def verdict_hints(
 def fitting_metric(
     criterion: Criterion, references: Sequence[Outputs], inputs: Inputs | None = None
 ) -> str | None:
-    """Return the built-in metric that an output looks made for, shown or not.
+    """Return the built-in metric of the first output whose kind the evidence shows.
 
-    None if the user gave a metric, if no built-in metric fits, or if FP32 finds nothing to judge.
+    None if the user gave a metric, if no kind is shown, or if FP32 finds nothing to judge.
     """
     if criterion.metric is not None:
         return None
     found = (
         METRIC_OF[look.kind]
         for look in looks(references, inputs)
-        if look.fits and not _finds_nothing(look, references)
+        if look.shown and not _finds_nothing(look, references)
     )
     return next(found, None)
 

@@ -45,6 +45,7 @@ StepKind = Literal[
     "untested",
     "own-runs",
     "check-tolerance",
+    "batches",
     "best-model",
     "accept-missing",
 ]

@@ -142,6 +142,7 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "own-runs": _own_runs,
     "check-tolerance": "Check that the tolerance fits the task: --rel-max, --snr-db, or a task "
     "metric (--metric).",
+    "batches": "Give inputs in batches of {size:d}, which fail: the search then uses them.",
     "best-model": "The run folder holds the best model found.",
     "accept-missing": lambda step: (
         "If what this run lacks, compared with the baseline, may be missing: "

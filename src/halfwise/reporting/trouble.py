@@ -209,9 +209,10 @@ def followed_lines(run: Run) -> Iterator[str]:
     lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in keep)
     allowed = followed_over(run.criterion.metric)
     on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
+    none = f"No guard explains {lacking} of {count(len(keep), 'kept node')}. " if lacking else ""
     yield (
-        f"No guard explains {lacking} of {count(len(keep), 'kept node')}. With {start}, the error "
-        f"is {ratio(found.error)} {allowed} on {on}: {_origin(found, run)}."
+        f"{none}With {start}, the error is {ratio(found.error)} {allowed} on "
+        f"{on}: {_origin(found, run)}."
     )
 
 

@@ -223,7 +223,7 @@ def _batches(batch: JudgedBatch | None) -> str:
         return ""
     told = f"{count(len(batch.samples), 'sample')} combined"
     if batch.whole:
-        told = f"whole batches of {batch.size}, since the model mixes their samples"
+        told = f"whole batches of {batch.size}, since not all outputs divide into samples"
     advice = "" if batch.passed else "; give inputs in such batches, so that the search uses them"
     return f" ({told}{advice})"
 

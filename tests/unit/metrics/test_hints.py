@@ -164,8 +164,10 @@ def test_the_fraction_in_force_is_told() -> None:
 
 
 def test_the_metric_that_fits_is_a_value():
-    references = [{"mask": unit(1, 1, 16, 16)}]
+    values = unit(1, 1, 16, 16)
+    references = [{"mask": (values > 0.5).astype(np.float32)}]
     assert fitting_metric(Criterion(), references) == "mask-iou"
+    assert fitting_metric(Criterion(), [{"mask": values}]) is None  # --metric auto takes none
     assert fitting_metric(Criterion(max_abs=0.1), references) == "mask-iou"
     assert fitting_metric(Criterion(metric="psnr"), references) is None
     assert fitting_metric(Criterion(), [{"boxes": yolo(80)}]) is None

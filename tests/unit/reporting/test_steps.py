@@ -15,6 +15,7 @@ NAMES = {
     "allowed": "rel max ≤ 0.01",
 }
 NUMBERS = {
+    "size": 2,
     "kept": 2,
     "cost": 1.2,
     "error": 3.0,

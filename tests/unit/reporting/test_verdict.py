@@ -178,7 +178,7 @@ def test_an_axis_at_two_sizes():
 def test_batches_that_are_compared_whole_or_fail():
     whole = BATCH.model_copy(update={"whole": True, "passed": False})
     (line,) = lines(axis(1, 2), batch=whole)
-    assert "(whole batches of 2, since the model mixes their samples; give inputs" in line
+    assert "(whole batches of 2, since not all outputs divide into samples; give inputs" in line
 
 
 def test_a_record_may_name_no_size():
