@@ -19,10 +19,9 @@ def cheaper_plans(
 ) -> tuple[list[Nodes], list[Nodes]]:
     """Return plans that cost clearly less than `kept`, as in `clearly_cheaper`.
 
-    First those among `plans`. If some keep all of `kept`, or if `kept` costs more than everything,
-    then the cheapest plan of all that do so, where it has fewer nodes than the cheapest of these or
-    costs clearly less: plans that were tried may keep nodes that save nothing. It may fail, which
-    says nothing of the others.
+    First those among `plans`. If some keep all of `kept`, then the cheapest plan of all that do so,
+    where it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried
+    may keep nodes that save nothing. It may fail, which says nothing of the others.
 
     Args:
         kept: A plan that passes.
@@ -33,10 +32,8 @@ def cheaper_plans(
     """
     found = clearly_cheaper(plans, price, kept, everything)
     larger = [plan for plan in found if kept <= plan]
-    is_dear = (price(kept) or 0.0) > (price(everything) or inf)
-    if guide is None or not (larger or is_dear):
+    if guide is None or not larger:
         return found, []
-    closed = guide.cheapest(kept) & everything
-    best = min(larger, key=lambda p: price(p) or inf, default=kept)
+    closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
     than = kept if len(closed) < len(best) else best
     return found, clearly_cheaper([closed], price, than, everything)

@@ -113,8 +113,8 @@ class Search:
             self.budget.leave_out("certify" if certify else "search")
             return self._ended(exhausted=True)
         self._best = found = kept = kept | self.forced
-        known = [p | self.forced for p in self.passing], self.guide, self.price, self._everything
-        for plans in cheaper_plans(kept, *known) if is_last else ():
+        known = [plan | self.forced for plan in self.passing] if is_last else []
+        for plans in cheaper_plans(kept, known, self.guide, self.price, self._everything):
             found = confirmed(plans, self.rank, found, self.evaluate, self._everything)
         if is_dearer := found != kept:
             self._best, self._excess_without, self._nonfinite_without = found, {}, set()

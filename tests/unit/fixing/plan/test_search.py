@@ -392,18 +392,6 @@ def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kep
     assert searching.run().kept == names(1)  # both gain nothing
 
 
-@pytest.mark.parametrize("certify", [True, False])
-def test_a_plan_dearer_than_all_of_fp32_gives_way_to_a_larger_one_in_the_last_search(certify):
-    """A larger plan would be the start of the next search, which would lower it node by node."""
-    searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1))
-    searching.price = lambda kept: {names(1): 3.0, names(1, 2): 1.5}.get(kept, 2.0)
-    assert searching.guide is not None
-    searching.guide.cheapest = lambda _: names(1, 2)
-    found = searching.run(certify=certify)
-    assert found.kept == (names(1, 2) if certify else names(1))
-    assert any(step.kind == "dearer" for step in found.steps) is certify
-
-
 def test_early_trials_lie_between_nothing_and_what_passes():
     asked = []
 
