@@ -284,8 +284,8 @@ def _after_failure(
     yield from (alone := runs_of_their_own(devices))
     if not alone and ran and _is_out_of_tolerance(verdict):
         yield Step(kind="check-tolerance")
-    if verdict.batch is not None and not verdict.batch.passed:
-        yield Step(kind="batches", numbers={"size": verdict.batch.size})
+    if (batch := verdict.batch) and all("batch" in failure.under for failure in verdict.failures):
+        yield Step(kind="batches", numbers={"size": batch.size})
     if fixed.planner.settings.chosen is None:
         yield Step(kind="best-model")
 

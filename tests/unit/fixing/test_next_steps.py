@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from halfwise.case import Chosen
 from halfwise.fixing.next_steps import (
     after_verify,
     cheaper,
@@ -16,12 +17,13 @@ from halfwise.fixing.next_steps import (
     runs_of_their_own,
 )
 from halfwise.options.options import understand
-from halfwise.records import Cause, Note, RungTried, Worth, said
+from halfwise.records import Cause, Failure, Note, RungTried, Worth, said
 from halfwise.reporting.steps import steps_told
 from tests import models
 from tests.unit.fixing.test_loop import found as outcome
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import kept, verdict
+from tests.unit.reporting.test_verdict import BATCH
 from tests.unit.reporting.test_worth import NEAR
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -130,6 +132,19 @@ def test_what_was_done_already_is_not_advised():
     assert "Give samples that differ from one another" in steps(found, failed)
     found.planner.settings = replace(found.planner.settings, allow_random=False)
     assert "--allow-random" in steps(found, failed)
+
+
+def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
+    found = outcome(models.small(), allow_random=True)
+    alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
+    failed = verdict(passed=False, batch=BATCH, failures=(joined,))
+    assert "in batches of 2" in steps(found, failed)
+    assert "best model found" in steps(found, failed)
+    both = verdict(passed=False, batch=BATCH, failures=(alone, joined))
+    assert "in batches of" not in steps(found, both)
+    chosen = replace(found.planner.settings, chosen=Chosen(frozenset(), "--kept 0"))
+    found.planner.settings = chosen
+    assert "best model found" not in steps(found, failed)
 
 
 def test_where_fp32_costs_no_more_it_is_advised():
