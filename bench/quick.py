@@ -29,7 +29,7 @@ from bench.vit import crop, photographs
 from examples.digits import vit
 
 MOST = 6.0
-"""The whole run over inference over the data: a goal, not yet reached."""
+"""The whole run over inference over the data."""
 SAMPLES, ROUNDS = 48, 5
 PLAIN = """
 import json, sys, time

@@ -246,9 +246,9 @@ class LowWeights:
         Raises:
             CaseError: there is not enough temporary space.
         """
-        if self._shared is not None and self._shared.in_file(tensor):
-            return self._shared.low(tensor, name)
-        if not self.in_file(tensor):
+        if id(tensor) not in self._sources:
+            if self._shared is not None:
+                return self._shared.low(tensor, name)
             array = np.asarray(tensor.numpy(), np.float32)
             return ir.Tensor(self.fmt.store_constant(array), dtype=self._dtype, name=name)
         if id(tensor) not in self._arrays:

@@ -14,8 +14,9 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs, Look
 from halfwise.metrics.kinds import METRIC_OF, first_of, looks
 from halfwise.metrics.measures import DEFAULT_REL_MAX, OutputMeasure, Outputs, is_default, totals
+from halfwise.metrics.recognised import recognise
 from halfwise.metrics.slices import runs
-from halfwise.records import Criterion, Evidence, Kind
+from halfwise.records import Criterion, Evidence, Kind, Recognised
 from halfwise.wording import listed, number, percent, verb
 
 KINDS: dict[Kind, str] = {
@@ -127,15 +128,11 @@ def fitting_metric(
     """
     if criterion.metric is not None:
         return None
-    found = (
-        METRIC_OF[look.kind]
-        for look in looks(references, inputs)
-        if look.shown and not _finds_nothing(look, references)
-    )
-    return next(found, None)
+    shown = recognise(references, inputs or {})
+    return next((one.metric for one in shown if not _finds_nothing(one, references)), None)
 
 
-def _finds_nothing(look: Look, references: Sequence[Outputs]) -> bool:
+def _finds_nothing(look: Look | Recognised, references: Sequence[Outputs]) -> bool:
     how = look.boxes
     return how is not None and finds_nothing(first_of(references), look.outputs, how)
 

@@ -137,10 +137,11 @@ def test_what_was_done_already_is_not_advised():
 def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
     found = outcome(models.small(), allow_random=True)
     alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
-    failed = verdict(passed=False, batch=BATCH, failures=(joined,))
+    batch = BATCH.model_copy(update={"passed": False})
+    failed = verdict(passed=False, batch=batch, failures=(joined,))
     assert "in batches of 2" in steps(found, failed)
     assert "best model found" in steps(found, failed)
-    both = verdict(passed=False, batch=BATCH, failures=(alone, joined))
+    both = verdict(passed=False, batch=batch, failures=(alone, joined))
     assert "in batches of" not in steps(found, both)
     chosen = replace(found.planner.settings, chosen=Chosen(frozenset(), "--kept 0"))
     found.planner.settings = chosen
