@@ -6,11 +6,9 @@ from math import inf
 
 from halfwise.emulation.arena import give_back
 from halfwise.fixing.front import front, next_open, spread
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
 from halfwise.records import Criterion, Curve, NodeName, Point, Row
@@ -30,12 +28,13 @@ LOOKED_AT = 4
 class TradeOff:
     """Follows a search, and makes a curve of what it evaluated."""
 
-    def __init__(self, planner: Planner, heldout: HeldOut) -> None:
-        """Take what tries plans, and the unseen samples."""
-        self._planner, self._heldout = planner, heldout
-        self._scoring = Scoring(planner, heldout)
+    def __init__(self, scoring: Scoring) -> None:
+        """Take what measures plans."""
+        self._planner = planner = scoring.planner
+        self._scoring = scoring
         whole = planner.budget
         self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
+        self._measured = set[Assignment]()
         self._held = planner.held_nodes - planner.choices
         named = map(node_name, planner.case.network.nodes())
         self._nodes = [name for name in named if name in planner.choices]
@@ -86,7 +85,7 @@ class TradeOff:
         if self._planner.held_nodes - self._planner.choices != self._held:
             # Nodes were held since and no plan was to be chosen: earlier results are of other
             # files.
-            return TradeOff(self._planner, self._heldout).curve(found)
+            return TradeOff(self._scoring).curve(found)
         chosen = self._planner.settings.chosen is not None
         if (found.kept or not found.passed) and not chosen:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
@@ -101,7 +100,7 @@ class TradeOff:
             plan=kept.index(found.kept) if found.kept in kept else None,
             rows=tuple(self._rows(kept, found.kept)) if found.kept and not chosen else (),
             recognised=self._scoring.recognised,
-            reference=self._scoring.reference,
+            reference=self._scoring.reference if self._measured else (),
             recommended=recommended,
         )
 
@@ -110,7 +109,7 @@ class TradeOff:
         """Whether a task metric says which plan serves, so that it is known before the search."""
         planner = self._planner
         asked = planner.case.metric is not None or bool(self._scoring.recognised)
-        return asked and self._heldout.unseen and planner.settings.searches
+        return asked and self._scoring.heldout.unseen and planner.settings.searches
 
     @property
     def _ruled(self) -> Assignment:
@@ -130,9 +129,9 @@ class TradeOff:
 
     def _point(self, kept: Assignment) -> Point:
         planner, trials = self._planner, self._planner.trials
-        everything = planner.is_safe and kept == self._all
+        everything = self._is_original(kept)
         exact = 0.0 if everything else trials.exact(kept)
-        given = self._scoring.given(kept)
+        given = self._scoring.given(kept) if kept in self._measured else None
         point = Point(
             kept=self._written(kept),
             count=len(kept),
@@ -207,9 +206,7 @@ class TradeOff:
             best = self._recommended(kept, points)
             limit = inf if best is None else points[best].price
             unknown = [
-                i
-                for i in self._candidates(kept, points)
-                if None in (points[i].infinite_inside, points[i].searched)
+                i for i in self._candidates(kept, points) if not self._is_known(kept[i], points[i])
             ]
             cheaper = [i for i in unknown if points[i].price < limit]
             if not cheaper:
@@ -222,17 +219,10 @@ class TradeOff:
         None if neither serves. Other infinities appear only once the first ones are gone.
         """
         for _ in range(LOOKED_AT):
-            self._measure(kept)
-            if not self._point(kept).serves:
+            if not self._serves(kept):
                 return None
-            if self._planner.is_safe and kept == self._all:
+            if self._is_original(kept):
                 return kept
-            self._scoring.search(kept)
-            if not self._point(kept).serves:
-                return None
-            self._scoring.run_file(kept)
-            if not self._point(kept).serves:
-                return None
             self._scoring.look_inside(kept)
             give_back()
             needs = self._scoring.needs(kept) or frozenset()
@@ -242,8 +232,26 @@ class TradeOff:
             self._planner.trials.evaluate(kept, confirm=True)
         return None
 
+    def _serves(self, kept: Assignment) -> bool:
+        """Run a plan wherever it has to serve, until it does not; return whether it does."""
+        scoring = self._scoring
+        runs = [self._measure]
+        if not self._is_original(kept):
+            if scoring.searched(kept) is False:
+                return False
+            runs += [scoring.search, scoring.run_file]
+        for run in runs:
+            run(kept)
+            if not self._point(kept).serves:
+                return False
+        return True
+
+    def _is_original(self, kept: Assignment) -> bool:
+        return self._planner.is_safe and kept == self._all
+
     def _measure(self, kept: Assignment) -> None:
-        self._scoring.measure(kept, original=self._planner.is_safe and kept == self._all)
+        self._measured.add(kept)
+        self._scoring.measure(kept, original=self._is_original(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
     def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
@@ -272,12 +280,13 @@ class TradeOff:
 
     def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
         """Return the index of the cheapest plan that serves and is known to be sound inside."""
-        holding = [
-            i
-            for i in self._candidates(kept, points)
-            if points[i].infinite_inside is False and points[i].searched
-        ]
+        holding = [i for i in self._candidates(kept, points) if self._is_known(kept[i], points[i])]
         return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
+
+    def _is_known(self, kept: Assignment, point: Point) -> bool:
+        """Return whether a plan was run wherever it has to serve, and looked at inside."""
+        filed = self._scoring.filed(kept) or self._is_original(kept)
+        return filed and None not in (point.infinite_inside, point.searched)
 
     def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
         """Return the indices of the plans that serve and keep what rules and guards demand."""

@@ -18,6 +18,7 @@ from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, unsearched_run
 from halfwise.fixing.recording import plan_of
+from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
@@ -161,7 +162,7 @@ def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixe
         guards=planner.guards,
         observations=planner.evidence.observations,
         found=found,
-        planner=planner,
+        scoring=Scoring(planner, fixed.heldout),
         curve=curve,
     )
 

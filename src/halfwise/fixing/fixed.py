@@ -7,6 +7,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.rule import place
+from halfwise.fixing.scoring import Scoring
 from halfwise.fixing.types import Types
 from halfwise.graph.casts import Rewritten
 from halfwise.metrics import Outputs
@@ -39,9 +40,8 @@ class Fixed:
         baseline: Verdict on the model with everything low, except what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
-        heldout: The samples that judged, and those no search has seen.
+        scoring: Measures plans.
         found: Result of the search; its kept nodes are the plan's.
-        planner: Builds models and records of other plans, and predicts their errors.
         curve: Plans to choose from.
         evaluations: Assignments tried.
         stage_seconds: Seconds per stage.
@@ -60,14 +60,23 @@ class Fixed:
     baseline: Verdict
     verdict: Verdict
     references: Sequence[Outputs]
-    heldout: HeldOut
+    scoring: Scoring
     found: Found
-    planner: Planner
     curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
     rungs: tuple["Fixed", ...] = ()
     all_int8: Verdict | None = None
+
+    @property
+    def planner(self) -> Planner:
+        """What builds models and records of other plans, and predicts their errors."""
+        return self.scoring.planner
+
+    @property
+    def heldout(self) -> HeldOut:
+        """The samples that judged, and those no search has seen."""
+        return self.scoring.heldout
 
     @property
     def without_int8(self) -> tuple[KeptNode, ...]:

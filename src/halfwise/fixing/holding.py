@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 import onnx_ir as ir
@@ -12,9 +12,9 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
-from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.found import Found, clearly_cheaper
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
@@ -71,14 +71,19 @@ class Decisions:
         return tuple(self._guards(found, nodes, excess))
 
     def told(
-        self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
+        self,
+        judged: Judged,
+        rewritten: Rewritten,
+        samples: Samples,
+        references: Sequence[Outputs],
+        ran: Callable[[Sequence[Outputs]], None],
     ) -> Judged:
         """Add the file's result to a verdict, see `told_as_file`.
 
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, settings = self.planner.case, self._settings
-        found = told_as_file(judged, rewritten.model, case, settings, samples, references)
+        found = told_as_file(judged, rewritten.model, case, settings, samples, references, ran)
         run = found.verdict.as_file
         if run is None or run.passed is not False:
             return found
@@ -158,6 +163,7 @@ def told_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
+    ran: Callable[[Sequence[Outputs]], None] = lambda _: None,
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
@@ -170,6 +176,7 @@ def told_as_file(
         settings: Where to run, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
+        ran: Receives the file's outputs of each sample.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:
@@ -179,6 +186,7 @@ def told_as_file(
     except (CaseError, RunFailed) as error:
         run = FileRun(runner=runner, not_run=error.message, outputs={})
         return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+    ran(results)
     own = judge_outputs(results, samples, references, case.criterion, case.metric)
     run = FileRun(
         runner=runner,
@@ -239,10 +247,10 @@ def _told(flip: Flip) -> Failure:
 class Holding:
     """Checks the plans of one run beyond the emulation of their search."""
 
-    def __init__(self, planner: Planner) -> None:
-        """Take the planner that holds nodes where a plan does not."""
-        self._planner = planner
-        self._inside, self._decisions = Infinities(planner), Decisions(planner)
+    def __init__(self, scoring: Scoring) -> None:
+        """Take what measures plans."""
+        self._planner, self._scoring = scoring.planner, scoring
+        self._inside, self._decisions = scoring.inside, Decisions(scoring.planner)
         self._instead: dict[tuple[Assignment, int], Assignment] = {}
 
     def marked(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Verdict:
@@ -261,7 +269,7 @@ class Holding:
         planner = self._planner
         if not found.passed or planner.settings.keep_above is not None:
             return True
-        infinite = self._inside.guards(rewritten)
+        infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:
             return True
         guards = infinite or self._decisions.guards(found.kept, rewritten)
@@ -293,7 +301,7 @@ class Holding:
         plans = clearly_cheaper(plans, planner.price, kept, planner.roles.computing)
         for plan in sorted(plans, key=lambda p: (planner.price(p) or inf, len(p)))[:LOOKED_AT]:
             passes = planner.trials.evaluate(plan, confirm=True).passed
-            if passes and not self._inside.guards(planner.rewrite(plan)[0]):
+            if passes and not self._inside.guards(plan, planner.rewrite(plan)[0]):
                 return plan
         return None
 
@@ -313,8 +321,14 @@ class Holding:
         )
 
     def told(
-        self, judged: Judged, rewritten: Rewritten, samples: Samples, references: Sequence[Outputs]
+        self,
+        judged: Judged,
+        kept: Assignment,
+        rewritten: Rewritten,
+        samples: Samples,
+        references: Sequence[Outputs],
     ) -> Judged:
-        """Add what held-out samples show of both to a verdict; each may fail it."""
-        judged = self._inside.told(judged, rewritten, samples)
-        return self._decisions.told(judged, rewritten, samples, references)
+        """Add what held-out samples show of both to a plan's verdict; each may fail it."""
+        judged = self._inside.told(judged, kept, rewritten, samples)
+        ran = partial(self._scoring.take_file, kept)
+        return self._decisions.told(judged, rewritten, samples, references, ran)

@@ -1,7 +1,7 @@
 """Whether a passing plan is infinite inside, and what must be FP32 to avoid it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -12,38 +12,76 @@ from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.saturating import (
-    Fate,
-    original,
-)
+from halfwise.graph.saturating import Fate, original
 from halfwise.judging.at_limits import judge_infinities
 from halfwise.judging.inside import emulate, lacking_in
 from halfwise.judging.judge import Judged
+from halfwise.metrics import Computed
 from halfwise.records import Failure, Guard, NodeName, TensorName, Verdict
 from halfwise.reporting.reasons import with_failures
+
+Assignment = frozenset[NodeName]
 
 MOST_TOLD = 3
 """Infinite tensors named in a failed verdict."""
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a plan must keep because of harmful infinities inside, or which of them cannot go."""
+
+    guards: tuple[Guard, ...]
+    left: frozenset[TensorName]
+
+
 class Infinities:
-    """Looks for new NaN and infinities inside the mixed models of a run."""
+    """Looks for new NaN and infinities inside the mixed models of a run, in each once."""
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+    def __init__(
+        self,
+        planner: Planner,
+        ran: Callable[[Assignment, Sequence[Computed]], None] = lambda _kept, _results: None,
+    ) -> None:
+        """Take what runs plans.
+
+        Args:
+            planner: Makes their models.
+            ran: Receives the outputs of all calibration samples for each plan that is run.
+        """
+        self.planner, self._ran = planner, ran
         self._met = False
-        self._left: frozenset[TensorName] = frozenset()
+        self._seen: dict[object, _Seen] = {}
+        self._latest = _Seen((), frozenset())
 
-    def guards(self, rewritten: Rewritten) -> tuple[Guard, ...]:
-        """Return what to keep so that no harmful infinity occurs on the calibration samples.
+    def guards(self, kept: Assignment, rewritten: Rewritten) -> tuple[Guard, ...]:
+        """Return what a plan must keep so that no harmful infinity occurs on calibration samples.
 
         Empty if no guard leads to infinities, and if the rest is unavoidable: a user's rule lowers
         it, or its operators have to be low.
+
+        Args:
+            kept: The plan.
+            rewritten: Its model.
         """
+        self._met |= any(g.kind in LEADING_TO_INFINITY for g in self.planner.evidence.guards)
+        here = self._here(kept)
+        if here not in self._seen:
+            self._seen[here] = self._look(kept, rewritten) if self._met else _Seen((), frozenset())
+        self._latest = self._seen[here]
+        return self._latest.guards
+
+    def known(self, kept: Assignment) -> tuple[Guard, ...] | None:
+        """Return what `guards` returned, if it was called for this plan; else None."""
+        seen = self._seen.get(self._here(kept))
+        return None if seen is None else seen.guards
+
+    def _here(self, kept: Assignment) -> object:
+        planner = self.planner
+        held, samples = planner.held_nodes, planner.trials.samples.ids
+        return kept, planner.types_of(kept), held, samples, self._met
+
+    def _look(self, kept: Assignment, rewritten: Rewritten) -> _Seen:
         planner, settings = self.planner, self.planner.settings
-        self._met |= any(g.kind in LEADING_TO_INFINITY for g in planner.evidence.guards)
-        if not self._met:
-            return ()
         samples, known = planner.trials.samples, planner.evidence.nonfinite
         emulated = emulate(
             rewritten.model,
@@ -51,6 +89,7 @@ class Infinities:
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
+        self._ran(kept, emulated.results)
         inside = lacking_in(known, rewritten.model, emulated.nonfinite)
         harmful = self._harmful(rewritten, inside, self._fates(rewritten, inside, samples))
         found = attribute_inside(
@@ -63,8 +102,7 @@ class Infinities:
             planner.held_nodes,
         )
         found = tuple(g for g in found if self._may_help(g))
-        self._left = frozenset() if found else frozenset(harmful)
-        return found
+        return _Seen(found, frozenset() if found else frozenset(harmful))
 
     def _may_help(self, guard: Guard) -> bool:
         """Return whether holding the nodes of a guard would change anything.
@@ -81,15 +119,18 @@ class Infinities:
         is_beyond = guard.tensor is not None and seen.get(guard.tensor, 0.0) >= limit
         return not is_beyond or planner.holdable(guard) == frozenset(guard.nodes)
 
-    def told(self, judged: Judged, rewritten: Rewritten, samples: Samples) -> Judged:
-        """Mark harmless infinities in a verdict; new harmful ones fail it.
+    def told(
+        self, judged: Judged, kept: Assignment, rewritten: Rewritten, samples: Samples
+    ) -> Judged:
+        """Mark harmless infinities in the verdict of a plan; new harmful ones fail it.
 
         Infinities left on the calibration samples do not fail it.
         """
         fates = self._fates(rewritten, judged.inside, samples)
         verdict = _marked(judged.verdict, rewritten.model, fates)
         harmful = self._harmful(rewritten, judged.inside, fates)
-        new = [t for t in harmful if t not in self._left]
+        left = self._seen.get(self._here(kept), self._latest).left
+        new = [t for t in harmful if t not in left]
         if not new or not verdict.passed:
             return replace(judged, verdict=verdict)
         self._met = True

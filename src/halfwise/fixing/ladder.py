@@ -11,7 +11,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.rewrite import written_bytes
-from halfwise.fixing.scoring import Given, Scoring
+from halfwise.fixing.scoring import Given
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
@@ -97,7 +97,7 @@ class _Ladder:
 
     def __init__(self, fixed: Fixed) -> None:
         self._planner, self._heldout = fixed.planner, fixed.heldout
-        self._scoring = Scoring(self._planner, self._heldout)
+        self._scoring = fixed.scoring
         self._network = fixed.first.case.network
         self._bytes = written_bytes(self._network.model)
 
@@ -169,9 +169,8 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     place = one.curve.plan
     given: Point | Given | None = None if place is None else one.curve.points[place]
     if given is None or given.heldout is None:
-        scoring = Scoring(planner, one.heldout)
-        scoring.measure(kept)
-        given = scoring.given(kept)
+        one.scoring.measure(kept)
+        given = one.scoring.given(kept)
     if given is None:
         return rung
     return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})

@@ -22,6 +22,7 @@ from halfwise.fixing.recording import plan_of, search_of
 from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
+from halfwise.fixing.scoring import Scoring
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.standing import stands
 from halfwise.graph.casts import Rewritten, low_type
@@ -130,7 +131,6 @@ class _Fix:
                 self.planner.start_from(starting_plan(case.network, roles, start, case.repairs))
         if not settings.int8:
             self._choose()
-        self.trade_off = TradeOff(self.planner, self.heldout)
         if self.trade_off.begins:
             with self._stage("curve"):
                 self.trade_off.begin()
@@ -151,7 +151,6 @@ class _Fix:
         with self._stage("baseline"):
             baseline = self.judge.baseline(self.holding)
         self._choose()
-        self.trade_off = TradeOff(planner, self.heldout)
         found = self._rounds(baseline)
         best = found if self.choosing or found.improves(below) else below.telling(*planner.remarks)
         took = self._stage.seconds
@@ -174,8 +173,10 @@ class _Fix:
         """Search with a planner, and judge the result."""
         self.case, self.planner = planner.case, planner
         self.heldout = self.heldout.over(planner)
-        self.judge = PlanJudge(planner, self.heldout, self.nonfinite, self.watcher)
-        self.holding = Holding(planner)
+        self.scoring = Scoring(planner, self.heldout)
+        self.judge = PlanJudge(self.scoring, self.nonfinite, self.watcher)
+        self.holding = Holding(self.scoring)
+        self.trade_off = TradeOff(self.scoring)
 
     def _repair(self) -> None:
         """Continue with the repaired network if repairs are worth making."""
@@ -189,11 +190,14 @@ class _Fix:
         """Continue with the chosen repairs."""
         self.undone = [*chosen.remarks]
         if chosen.planner is not self.planner:
-            self.unrepaired = TradeOff(self.original, self.heldout).sketched()
+            self.unrepaired = self._sketched()
             self.planner.trials.runner.release()
             self._plan_with(chosen.planner)
             # If everything low passes now, it is the plan, and this is its verdict.
             self.judge.baseline(self.holding)
+
+    def _sketched(self) -> Curve:
+        return TradeOff(Scoring(self.original, self.heldout)).sketched()
 
     def _joined(self, found: Found) -> Found:
         """Return a plan after samples joined, with other repairs if these do more.
@@ -206,7 +210,6 @@ class _Fix:
                 chosen = choose_again(self.original, self.planner, self.heldout, self.watcher)
                 if chosen is not None:
                     self._take(chosen)
-                    self.trade_off = TradeOff(self.planner, self.heldout)
         previous = found.kept if chosen is None else frozenset[NodeName]()
         return self._without_spare(self._search(previous, certify=False))
 
@@ -218,14 +221,13 @@ class _Fix:
         with self._stage("repair"):
             needed, kept = needed_repairs(self.original, self.planner, found, self.watcher)
             if self.original.trials.evaluations > tried:
-                self.unrepaired = TradeOff(self.original, self.heldout).sketched()
+                self.unrepaired = self._sketched()
         self.undone += needed.remarks
         if needed.planner is self.planner:  # its records may be renumbered
             self.case = self.planner.case
             return found
         self._plan_with(needed.planner)
         self.unrepaired = self.unrepaired if self.case.repairs else None
-        self.trade_off = TradeOff(self.planner, self.heldout)
         return self._search(kept, certify=False)
 
     def _rounds(self, baseline: Verdict) -> Fixed:
@@ -272,9 +274,9 @@ class _Fix:
             rewritten, placed = self.judge.write(found.kept)
             if not (again or self.late >= LATE or self.holding.holds(found, rewritten)):
                 return rewritten, placed, None
-            judged = self.judge.judge(rewritten)
+            judged = self.judge.judge(found.kept, rewritten)
             seen = self.heldout.samples, self.heldout.references
-            return rewritten, placed, self.holding.told(judged, rewritten, *seen)
+            return rewritten, placed, self.holding.told(judged, found.kept, rewritten, *seen)
 
     def _returned(self, passed: Passed, failed: Found) -> Found:
         """Go back to the plan that passed on held-out samples if the new one fails there."""
@@ -283,7 +285,6 @@ class _Fix:
             self.planner.trials.runner.release()
             catch_up(planner, self.planner)
             self._plan_with(planner)
-            self.trade_off = TradeOff(planner, self.heldout)
             self.unrepaired, self.undone = passed.unrepaired, [*passed.undone]
         planner.narrowing.known[passed.found.kept] = passed.types
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
@@ -325,9 +326,8 @@ class _Fix:
             all_int8=baseline if below else None,
             verdict=verdict,
             references=trials.references,
-            heldout=self.heldout,
+            scoring=self.scoring,
             found=found,
-            planner=planner,
             curve=curve,
             evaluations=trials.evaluations,
             stage_seconds=self._stage.seconds,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfwise.case import Samples
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.judging.inside import Emulated, emulate
 from halfwise.judging.judge import Judged, judge_emulated
@@ -28,9 +27,9 @@ Written = tuple[Rewritten, Assignment]
 
 @dataclass(frozen=True)
 class _Known:
-    """A plan, its model, and its verdict on the samples with these identifiers."""
+    """A plan, its model, and its outputs of the samples with these identifiers."""
 
-    kept: Assignment
+    plan: object
     samples: tuple[str, ...]
     written: Written
     emulated: Emulated
@@ -41,14 +40,13 @@ class PlanJudge:
 
     def __init__(
         self,
-        planner: Planner,
-        heldout: HeldOut,
+        scoring: Scoring,
         nonfinite: frozenset[TensorName],
         watcher: Watcher,
     ) -> None:
-        """Take the planner, the held-out samples, and the tensors not finite in FP32 either."""
-        self._planner, self._heldout, self._watcher = planner, heldout, watcher
-        self._nonfinite = nonfinite
+        """Take what runs plans and scores them, and the tensors not finite in FP32 either."""
+        self._planner, self._heldout, self._scoring = scoring.planner, scoring.heldout, scoring
+        self._nonfinite, self._watcher = nonfinite, watcher
         self._known: _Known | None = None
 
     def baseline(self, holding: Holding) -> Verdict:
@@ -57,13 +55,15 @@ class PlanJudge:
         If it passes the search it is probably the plan, so its verdict is computed in full at once,
         and kept.
         """
-        planner, samples = self._planner, self._heldout.samples
+        planner, scoring, samples = self._planner, self._scoring, self._heldout.samples
         written = planner.rewrite(planner.islands)
         excess = planner.trials.exact(planner.islands)
         passes = excess is not None and excess <= 1
         emulated = self._emulate(written[0], samples, None if passes else BASELINE_INSPECTED)
         if passes:
-            self._known = _Known(planner.islands, samples.ids, written, emulated)
+            self._known = _Known(scoring.plan(planner.islands), samples.ids, written, emulated)
+        else:
+            scoring.take(planner.islands, written[0], emulated.results)
         judged = self._judge(
             written[0],
             emulated.first(BASELINE_INSPECTED),
@@ -88,23 +88,24 @@ class PlanJudge:
             return False
         heldout = trials.of(self._heldout.samples, self._heldout.references)
         unseen = heldout.excess_of(known.emulated.results)
-        return max(trials.excess(known.kept), unseen) <= WIDE * trials.tolerance
+        return max(trials.excess(self._planner.islands), unseen) <= WIDE * trials.tolerance
 
     def write(self, kept: Assignment) -> Written:
         """Return the model of a plan."""
-        if self._known is not None and self._known.kept == kept:
+        if self._known is not None and self._known.plan == self._scoring.plan(kept):
             return self._known.written
         # The search does not come back to it: release its model and outputs.
         self._known = None
         return self._planner.rewrite(kept)
 
-    def judge(self, rewritten: Rewritten) -> Judged:
-        """Judge the model that `write` made last."""
+    def judge(self, kept: Assignment, rewritten: Rewritten) -> Judged:
+        """Judge the model of a plan, which `write` made last."""
         samples, known = self._heldout.samples, self._known
         if known is not None and known.samples == samples.ids:
             emulated = known.emulated
         else:
             emulated = self._emulate(rewritten, samples)
+        self._scoring.take(kept, rewritten, emulated.results)
         unseen = self._heldout.unseen
         return self._judge(rewritten, emulated, samples, self._heldout.references, unseen=unseen)
 

@@ -13,6 +13,7 @@ from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
 from halfwise.fixing.types import Types
+from halfwise.graph.casts import Rewritten
 from halfwise.judging.file_run import run_as_file
 from halfwise.metrics import (
     AUTO,
@@ -29,7 +30,8 @@ from halfwise.metrics import (
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
 Assignment = frozenset[NodeName]
-_Plan = tuple[Assignment, Types]
+_Plan = tuple[Assignment, Types, Assignment]
+"""Kept nodes, their types, and nodes that no plan may choose but that are held."""
 
 
 @dataclass(frozen=True)
@@ -43,44 +45,51 @@ class Given:
 
 
 class Scoring:
-    """Measures each plan once, and remembers the result."""
+    """Measures each plan once, and remembers the result.
+
+    Attributes:
+        planner: What runs plans.
+        heldout: The unseen samples.
+        inside: What looks for infinities inside.
+    """
 
     def __init__(self, planner: Planner, heldout: HeldOut) -> None:
         """Take what runs plans, and the unseen samples."""
-        self._planner, self._heldout = planner, heldout
-        self._inside = Infinities(planner)
-        # A plan is its kept nodes, and those of them that are BF16.
+        self.planner, self.heldout = planner, heldout
+        self.inside = Infinities(planner, self._look_at)
         self._given: dict[tuple[_Plan, tuple[str, ...]], Given] = {}
         self._casts: dict[_Plan, int] = {}
-        self._needs: dict[tuple[_Plan, tuple[str, ...]], Assignment] = {}
         self._searched: dict[tuple[_Plan, tuple[str, ...]], bool] = {}
         self._as_file: dict[tuple[_Plan, tuple[str, ...]], bool | None] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
         """The task recognised from the outputs; empty if a metric was given."""
-        case = self._planner.case
+        case = self.planner.case
         if case.metric is not None:
             return case.criterion.recognised if case.criterion.metric == AUTO else ()
-        return recognise(self._planner.trials.references, case.input_shapes)
+        return recognise(self.planner.trials.references, case.input_shapes)
 
     @property
     def reference(self) -> tuple[TaskScore, ...]:
         """The score of FP32's own outputs, if any plan was scored."""
-        left, references = self._heldout.left, self._heldout.left_references
+        left, references = self.heldout.left, self.heldout.left_references
         return self._scores(references, references, left.labels) if self._given else ()
 
     def given(self, kept: Assignment) -> Given | None:
         """Return the result of a plan on the present held-out samples; None if it was not run."""
-        return self._given.get((self._plan(kept), self._heldout.left.ids))
+        return self._given.get((self.plan(kept), self.heldout.left.ids))
 
     def casts(self, kept: Assignment) -> int | None:
         """Return the number of Casts in the mixed model of a measured plan, else None."""
-        return self._casts.get(self._plan(kept))
+        return self._casts.get(self.plan(kept))
 
     def needs(self, kept: Assignment) -> Assignment | None:
         """Return what a plan must add so that nothing is infinite inside; None if unknown."""
-        return self._needs.get(self._here(kept))
+        guards = self.inside.known(kept)
+        if guards is None:
+            return None
+        return frozenset[NodeName]().union(*map(self.planner.holdable, guards))
 
     def measure(self, kept: Assignment, *, original: bool = False) -> None:
         """Run the held-out samples, and count the Casts.
@@ -89,32 +98,47 @@ class Scoring:
             kept: The compute nodes in FP32.
             original: Whether this is the model itself, which has already run.
         """
-        left, references = self._heldout.left, self._heldout.left_references
-        plan = self._plan(kept)
-        if left and (plan, left.ids) not in self._given:
+        left, references = self.heldout.left, self.heldout.left_references
+        if left and self.given(kept) is None:
             if original:
                 results: Sequence[Computed] = references
             else:
-                results = self._planner.trials.of(left, references).results(kept)
-                self._planner.trials.evaluations += 1
-            self._given[plan, left.ids] = self.given_of(results)
-        if plan not in self._casts:
-            self._casts[plan] = self._planner.rewrite(kept)[0].casts
+                results = self.planner.trials.of(left, references).results(kept)
+                self.planner.trials.evaluations += 1
+            self._given[self.plan(kept), left.ids] = self.given_of(results)
+        if self.casts(kept) is None:
+            self._casts[self.plan(kept)] = self.planner.rewrite(kept)[0].casts
+
+    def take(self, kept: Assignment, rewritten: Rewritten, results: Sequence[Computed]) -> None:
+        """Take the model of a plan, and its outputs of the held-out samples, if there are any."""
+        self._casts[self.plan(kept)] = rewritten.casts
+        if left := self.heldout.left:
+            self._given[self.plan(kept), left.ids] = self.given_of(results)
 
     def searched(self, kept: Assignment) -> bool | None:
         """Return whether a plan serves on the present search samples; None if unknown."""
-        trials = self._planner.trials
+        trials = self.planner.trials
         if trials.metric is not None and (error := trials.exact(kept)) is not None:
             return error <= 1
+        if (tried := trials.tried.get(kept)) is not None and tried.nonfinite:
+            return False
         return self._searched.get(self._here(kept))
 
     def search(self, kept: Assignment) -> None:
-        """Run the search samples, which also gives a plan's error on all of them."""
+        """Run the search samples, if it is unknown whether a plan serves there."""
         if self.searched(kept) is not None:
             return
-        trials = self._planner.trials
-        results = trials.results(kept)
-        trials.excess(kept, results)
+        results = self.planner.trials.results(kept)
+        self.planner.trials.excess(kept, results)
+        self._take_searched(kept, results)
+
+    def _look_at(self, kept: Assignment, results: Sequence[Computed]) -> None:
+        scored = self.planner.case.metric is not None or self.recognised
+        if scored and self.searched(kept) is None:
+            self._take_searched(kept, results)
+
+    def _take_searched(self, kept: Assignment, results: Sequence[Computed]) -> None:
+        trials = self.planner.trials
         computed = [r for r in results if not isinstance(r, RunFailed)]
         failed = len(computed) < len(results)
         sound = not failed and not any(map(has_new_nonfinite, trials.references, computed))
@@ -125,46 +149,56 @@ class Scoring:
 
     def as_file(self, kept: Assignment) -> bool | None:
         """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
-        return self._as_file.get((self._plan(kept), self._heldout.left.ids))
+        return self._as_file.get((self.plan(kept), self.heldout.left.ids))
 
     def run_file(self, kept: Assignment) -> None:
         """Run the file that would be written on the held-out samples, as the verdict does."""
-        left, references = self._heldout.left, self._heldout.left_references
-        here = self._plan(kept), left.ids
-        if here in self._as_file:
+        left, references = self.heldout.left, self.heldout.left_references
+        here = self.plan(kept), left.ids
+        if self.filed(kept):
             return
-        planner, runtime = self._planner, self._planner.settings.runtime
+        planner, runtime = self.planner, self.planner.settings.runtime
         planner.budget.spend("judge", len(left))
         try:
             results = run_as_file(planner.rewrite(kept)[0].model, left, references, runtime=runtime)
         except (CaseError, RunFailed):
             self._as_file[here] = None
             return
-        given = self.given_of(results)
-        self._as_file[here] = not given.nonfinite and all(one.passed for one in given.scores)
+        self.take_file(kept, results)
+
+    def take_file(self, kept: Assignment, results: Sequence[Computed]) -> None:
+        """Take the outputs of a plan's file on the held-out samples, if there are any."""
+        if left := self.heldout.left:
+            given = self.given_of(results)
+            passed = not given.nonfinite and all(one.passed for one in given.scores)
+            self._as_file[self.plan(kept), left.ids] = passed
+
+    def filed(self, kept: Assignment) -> bool:
+        """Return whether a plan's file was run on the present held-out samples, or refused."""
+        return (self.plan(kept), self.heldout.left.ids) in self._as_file
 
     def look_inside(self, kept: Assignment) -> None:
         """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""
-        planner, here = self._planner, self._here(kept)
-        if here not in self._needs:
-            planner.budget.spend("pass", len(planner.trials.samples))
-            guards = self._inside.guards(planner.rewrite(kept)[0])
-            self._needs[here] = frozenset[NodeName]().union(*map(planner.holdable, guards))
+        if self.inside.known(kept) is None:
+            self.planner.budget.spend("pass", len(self.planner.trials.samples))
+            self.inside.guards(kept, self.planner.rewrite(kept)[0])
 
-    def _plan(self, kept: Assignment) -> _Plan:
-        return kept, self._planner.types_of(kept)
+    def plan(self, kept: Assignment) -> _Plan:
+        """Return what distinguishes the file of a plan."""
+        planner = self.planner
+        return kept, planner.types_of(kept), planner.held_nodes - planner.choices
 
     def _here(self, kept: Assignment) -> tuple[_Plan, tuple[str, ...]]:
-        return self._plan(kept), self._planner.trials.samples.ids
+        return self.plan(kept), self.planner.trials.samples.ids
 
     def given_of(self, results: Sequence[Computed]) -> Given:
         """Return the result of given outputs of the present held-out samples, at least one."""
-        left, references = self._heldout.left, self._heldout.left_references
+        left, references = self.heldout.left, self.heldout.left_references
         # At these limits an excess is the needed share of the largest value.
         share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):
             share.update(reference, result)
-        own, trials = None, self._planner.trials.of(left, references)
+        own, trials = None, self.planner.trials.of(left, references)
         with suppress(CaseError):  # a few samples may be too few for a metric
             own = trials.excess_of(results) * trials.factor
         computed = [r for r in results if not isinstance(r, RunFailed)]
@@ -183,7 +217,7 @@ class Scoring:
         labels: Sequence[Any] | None,
     ) -> tuple[TaskScore, ...]:
         """Return a plan's scores by the given metric, else by those of the recognised task."""
-        case = self._planner.case
+        case = self.planner.case
         name, drop = case.criterion.metric, case.criterion.metric_drop
         with suppress(CaseError):  # a few samples may be too few for a metric
             if case.metric is None or name in (None, AUTO):

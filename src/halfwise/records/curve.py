@@ -25,8 +25,9 @@ class Point(Record):
         is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
             samples were run. A bound may exclude a plan, but is not compared with errors.
         casts: Number of Cast nodes in the mixed model; None if it was not made.
-        heldout: `error` on held-out samples; None if not measured, or if they are too few for the
-            metric.
+        heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
+            measured, or if they are too few for the metric. In the search, tensors also need
+            headroom: `error` may be inf where this is finite.
         rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
         nonfinite: Whether there are NaN or infinities there that the reference lacks.
         infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples

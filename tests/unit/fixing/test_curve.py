@@ -5,9 +5,11 @@ from math import inf
 import pytest
 
 from halfwise.errors import RunFailed
-from halfwise.fixing import scoring
+from halfwise.fixing import holding, infinities, scoring
 from halfwise.fixing.front import SHOWN
-from halfwise.records import Curve
+from halfwise.fixing.trial import Trials
+from halfwise.judging import inside as judging_inside
+from halfwise.records import Curve, NodeName
 from tests import models
 from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
 
@@ -130,6 +132,34 @@ def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
     assert best.price < curve.points[curve.plan or 0].price
 
 
+@pytest.mark.parametrize("model", [close_calls(), overflowing_classifier()])
+def test_what_was_run_is_not_run_again(monkeypatch, model):
+    ran: list[object] = []
+    inside: list[object] = []
+    results, look = Trials.results, judging_inside.emulate
+
+    def running(trials, kept, indices=None):
+        ran.append((kept, trials.samples.ids))
+        return results(trials, kept, indices)
+
+    def looking(candidate, samples, **options):
+        nodes = sorted((n.name, n.outputs[0].dtype) for n in candidate.graph)
+        inside.append((nodes, samples.ids))
+        return look(candidate, samples, **options)
+
+    monkeypatch.setattr(Trials, "results", running)
+    monkeypatch.setattr(infinities, "emulate", looking)
+    one = fixed(model, rel_max=1e-3)
+    curve, low, plan = curve_of(one), frozenset[NodeName](), one.found.kept
+    assert plan
+    assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low, plan}
+    assert len(set(ran)) == len(ran)
+    assert all(each not in inside[:place] for place, each in enumerate(inside))
+    assert (low, one.heldout.left.ids) not in ran
+    # The search alone finds this plan, so that the verdict runs it first.
+    assert bool(inside) or (plan, one.heldout.left.ids) not in ran
+
+
 def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
     curve = curve_of(fixed(close_calls(), rel_max=1e-3))
     low = curve.points[0]
@@ -150,6 +180,27 @@ def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
     low = curve.points[0]
     assert (low.count, low.as_file, low.serves) == (0, False, False)
     assert all(score.passed for score in low.scores)
+    assert curve.recommended is not None
+    assert curve.points[curve.recommended].count == len(curve.nodes)
+
+
+def test_a_plan_whose_file_fails_the_verdict_is_not_recommended(monkeypatch):
+    one = overflowing_classifier()
+
+    def reversed_classes(model, samples, references, *, runtime):
+        del model, samples, runtime
+        return [{name: -array for name, array in each.items()} for each in references]
+
+    before = curve_of(fixed(one, rel_max=1e-3))
+    assert before.recommended == before.plan
+    monkeypatch.setattr(scoring, "run_as_file", reversed_classes)
+    monkeypatch.setattr(holding, "run_as_file", reversed_classes)
+    curve = curve_of(fixed(one, rel_max=1e-3))
+    assert curve.plan is not None
+    plan = curve.points[curve.plan]
+    assert (plan.searched, plan.infinite_inside, plan.as_file, plan.serves) == (
+        *(True, False, False, False),
+    )
     assert curve.recommended is not None
     assert curve.points[curve.recommended].count == len(curve.nodes)
 
@@ -185,8 +236,7 @@ def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_in
 def test_what_overflows_on_samples_of_the_search_is_not_recommended():
     curve = curve_of(fixed(pricing_classifier(), rel_max=1e-6))
     low = curve.points[0]
-    assert (low.count, low.error, low.serves) == (0, inf, False)
-    assert low.scores
+    assert (low.count, low.error, low.searched, low.serves) == (0, inf, False, False)
     assert curve.recommended is not None
     assert "price" in curve.kept(curve.points[curve.recommended])
 

@@ -191,7 +191,7 @@ def _sound(planner: Planner, kept: Assignment, inside: Infinities) -> Assignment
         if not planner.trials.evaluate(kept, confirm=True).passed:
             return None
         planner.budget.spend("pass", len(planner.trials.samples))
-        guards = inside.guards(planner.rewrite(kept)[0])
+        guards = inside.guards(kept, planner.rewrite(kept)[0])
         if not guards:
             return kept
         kept = kept.union(*map(planner.holdable, guards))
@@ -311,7 +311,7 @@ class _Undoing:
             return False
         if not without.trials.evaluate(kept, confirm=True).passed:
             return False
-        if Infinities(without).guards(without.rewrite(kept)[0]):
+        if Infinities(without).guards(kept, without.rewrite(kept)[0]):
             return False
         self.kept = kept
         return True

@@ -15,6 +15,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.rung import int8_planner
+from halfwise.fixing.scoring import Scoring
 from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.metrics import Outputs
 from halfwise.progress import Silent
@@ -111,7 +112,9 @@ def test_what_was_tried_before_nodes_are_held_says_nothing_of_plans_with_them():
 
 def test_a_held_node_that_is_no_product_is_on_no_curve():
     held = begun()
-    trade_off = TradeOff(held, HeldOut(held, held.trials.samples, held.trials.references, Silent()))
+    trade_off = TradeOff(
+        Scoring(held, HeldOut(held, held.trials.samples, held.trials.references, Silent()))
+    )
     hold(held, "Relu_1", "product0")
     assert "Relu_1" in held.held_nodes
     curve = trade_off.curve(held.find(frozenset()))
