@@ -171,7 +171,7 @@ class Scoring:
         if left := self.heldout.left:
             given = self.given_of(results)
             passed = not given.nonfinite and all(one.passed for one in given.scores)
-            self._as_file[self.plan(kept), left.ids] = passed
+            self._as_file[self.plan(kept), left.ids] = passed if given.scores else None
 
     def filed(self, kept: Assignment) -> bool:
         """Return whether a plan's file was run on the present held-out samples, or refused."""
