@@ -1,6 +1,6 @@
 """The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import inf
 
@@ -11,7 +11,7 @@ from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
-from halfwise.records import Criterion, Curve, NodeName, Point, Row
+from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row
 from halfwise.records.curve import runs
 
 Assignment = frozenset[NodeName]
@@ -19,6 +19,9 @@ Assignment = frozenset[NodeName]
 MEASURED = 12
 """Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
 which may exclude a plan but is not an error."""
+FAR = 10.0
+"""A plan whose error is at least so many times what is allowed is not chosen for its error. Our
+choice."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""
 LOOKED_AT = 4
@@ -166,7 +169,7 @@ class TradeOff:
         for _ in range(MEASURED):
             self._budget.check()
             kept, points = self._seen()
-            place = next_open(points)
+            place = next_open(points, self._of_use(kept, points))
             if place is None or not self._may_evaluate:
                 break
             trials.excess(kept[place])
@@ -183,6 +186,19 @@ class TradeOff:
                 self._budget.check()
                 if self._may_evaluate:
                     trials.evaluate(each, confirm=True)
+
+    def _of_use(
+        self, kept: Sequence[Assignment], points: Sequence[Point]
+    ) -> Callable[[Point], bool]:
+        """Return whether a plan may be chosen: for its error, or because its task may bear it."""
+        best = self._recommended(kept, points)
+        limit = inf if best is None else points[best].price / LEAST_DEARER
+
+        def of_use(point: Point) -> bool:
+            bearable = bool(self._scoring.recognised) and point.price < limit
+            return point.error <= FAR or (bearable and point.searched is not False)
+
+        return of_use
 
     @property
     def _may_evaluate(self) -> bool:

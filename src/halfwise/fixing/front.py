@@ -1,6 +1,6 @@
 """The plans that none beats in both cost and error, and a few of them that lie far apart."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf, log10
 
 from halfwise.records import Point
@@ -27,17 +27,19 @@ def front(points: Sequence[Point]) -> list[int]:
     return found
 
 
-def next_open(points: Sequence[Point]) -> int | None:
+def next_open(
+    points: Sequence[Point], of_use: Callable[[Point], bool] = lambda _: True
+) -> int | None:
     """Return the index of the point to measure next; None if the front cannot change.
 
-    Candidates are points whose bound leaves open whether a known point beats them. The one farthest
-    in cost from the known front wins; ties go to the smallest bound, then the lowest cost.
+    Candidates are points `of_use` whose bound leaves open whether a known point beats them. The one
+    farthest in cost from the known front wins; ties go to the smallest bound, then the lowest cost.
     """
     known = [points[place] for place in front(points)]
     left = [
         place
         for place, point in enumerate(points)
-        if point.is_bound and not any(excludes(one, point) for one in known)
+        if point.is_bound and of_use(point) and not any(excludes(one, point) for one in known)
     ]
 
     def promise(place: int) -> tuple[float, float, float]:
