@@ -1,22 +1,28 @@
 """A model of ViT-B/16's size with overflows planted in 12 LayerNorms: time, and kept nodes.
 
-The search is measured without repairs, which would leave nothing to find. Takes up to a quarter of
-an hour on two cores and 600 MB of disk.
+The search is measured without repairs, which would leave nothing to find. Takes a quarter of an
+hour on two cores and 600 MB of disk.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import onnx
 
 from bench.figures import Figure, at_most, equal, reported
+from bench.inference import loaded
 from bench.runs import ROOT, Subject, Workbench
+from halfwise.emulation.ort import Session
 
 SAMPLES, BATCH, PLANTED, PER_NORM = 100, 4, 12, 4
 MINUTES = 15
+"""Time budget of the search."""
+WHOLE = 9.0
+"""The whole run over inference over the data."""
 NAME = "vit_b"
 
 
@@ -31,7 +37,9 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         capture_output=True,
     )
     asked = ("--time-budget", str(60 * MINUTES), "--no-repair")
-    fixed = bench.fix(Subject(NAME, made / "model.onnx", made / "inputs", asked))
+    subject = Subject(NAME, made / "model.onnx", made / "inputs", asked)
+    fixed = bench.fix(subject)
+    plain = _inference(subject)
     plan = fixed.run.plan
     assert plan is not None
     graph = onnx.load(made / "model.onnx", load_external_data=False).graph
@@ -39,7 +47,8 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     per_norm = Counter(k.node.rpartition("/")[0] for k in plan.keep)
     stages = ", ".join(f"{s} {t:.0f} s" for s, t in fixed.run.cost.stage_seconds.items())
     return [
-        at_most("whole run (min)", fixed.seconds / 60, MINUTES, stages),
+        at_most("whole run / inference over the data", fixed.seconds / plain, WHOLE, stages),
+        reported("whole run (min)", fixed.seconds / 60),
         equal("plan is minimal", plan.minimal, wanted=True),
         equal("verdict passed", fixed.run.verdict.passed and fixed.code == 0, wanted=True),
         equal("LayerNorms with an overflow planted", len(planted), PLANTED),
@@ -56,3 +65,13 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         ),
         reported("peak memory (GiB)", fixed.run.cost.peak_rss_bytes / 2**30),
     ], None
+
+
+def _inference(subject: Subject) -> float:
+    """Return how long ONNX Runtime takes to run all samples, fully optimised, in seconds."""
+    case = loaded(subject)
+    started = time.perf_counter()
+    session = Session(case.network.model, optimise=True)
+    for sample in case.calibration:
+        session.run(sample)
+    return time.perf_counter() - started
