@@ -1,11 +1,20 @@
 """Which samples the models of a run are emulated on."""
 
+from dataclasses import replace
+
 import pytest
 
 from halfwise.fixing import plan_judge
-from halfwise.fixing.plan_judge import BASELINE_INSPECTED
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.holding import Holding
+from halfwise.fixing.int8.rung import int8_planner
+from halfwise.fixing.plan_judge import BASELINE_INSPECTED, PlanJudge
+from halfwise.fixing.scoring import Scoring
 from halfwise.judging import inside
+from halfwise.progress import Silent
+from halfwise.records import NodeName
 from tests import models
+from tests.unit.fixing.int8.test_planner import FOUND, MADE, hold
 from tests.unit.fixing.test_loop import found, kept
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -37,3 +46,21 @@ def test_of_another_the_baseline_is_looked_into_on_a_few_samples(emulated):
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
     assert emulated == [(samples, BASELINE_INSPECTED), (samples, None)]
+
+
+def test_a_file_from_before_nodes_were_held_is_not_that_of_the_plan():
+    made = int8_planner(MADE, FOUND, Silent())
+    assert made is not None
+    made.case = replace(made.case, criterion=made.case.criterion.model_copy(update={"snr_db": 1.0}))
+    made.begin(MADE.evidence)
+    unseen = HeldOut(made, made.trials.samples, made.trials.references, Silent())
+    scoring, low = Scoring(made, unseen), frozenset[NodeName]()
+    judge = PlanJudge(scoring, frozenset(), Silent())
+    judge.baseline(Holding(scoring))
+    assert made.trials.excess(low) <= 1
+    before, again = judge.write(low)[0], judge.write(low)[0]
+    hold(made, "product1")
+    after = judge.write(low)[0]
+    assert before is again
+    pairs = [[n.op_type for n in w.model.graph].count("DequantizeLinear") for w in (before, after)]
+    assert pairs[1] == pairs[0] - 2
