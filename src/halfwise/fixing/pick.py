@@ -215,7 +215,8 @@ def _cheapest(
 ) -> Picked:
     """Return the cheapest point that fits; the run's data can only exclude points.
 
-    A few are measured from the cheapest on; of many, repeatedly the middle one.
+    Those that fit on the run's held-out samples come first, from the cheapest on, until one fits;
+    then cheaper ones: a few from the cheapest on, of many repeatedly the middle one.
     """
     values = {place: known(point) for place, point in enumerate(curve.points)}
     order = sorted(range(len(curve.points)), key=lambda i: curve.points[i].price)
@@ -223,6 +224,13 @@ def _cheapest(
     fp32 = [i for i in left if is_fp32(curve, curve.points[i])]
     best, skipped, free = (fp32[0] if fp32 else None), 0, MEASURED
     left = [i for i in left if best is None or curve.points[i].price < curve.points[best].price]
+    hopeful = [i for i in left if values[i] is not None and _is_measured(curve.points[i])]
+    for place in hopeful[: MEASURED // 2]:
+        free -= 1
+        if measure.fits(curve.points[place]):
+            best, left = place, left[: left.index(place)]
+            break
+        left.remove(place)
     while left and free:
         middle = 0 if len(left) <= free else len(left) // 2
         free -= 1
@@ -245,6 +253,10 @@ def _cheapest(
         f"{number(seen[place])} and keeps {count(curve.points[place].count, 'node')}.",
         _OTHER,
     )
+
+
+def _is_measured(point: Point) -> bool:
+    return point.heldout is not None and not point.is_bound
 
 
 def _costs(curve: Curve) -> Callable[[Point], float]:

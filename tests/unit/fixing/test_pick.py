@@ -231,3 +231,17 @@ def test_where_nothing_turns_out_to_fit_that_is_told():
     some = curve(SIDE, point("2", 1.4, 0.2, is_bound=True))
     with pytest.raises(CaseError, match=r"No measured plan of the run .* at most 0\.01\."):
         pick(some, Criterion(), Wish(rel_max=0.01), Truth())
+
+
+def test_a_plan_that_fits_on_held_out_samples_is_tried_before_any_of_which_nothing_is_known():
+    cheap = point("0", 1.01, 9.0, heldout=9.0, scores=(score(passed=True, value=1.0),))
+    unknown = [point(f"1-{n}", 1.02 + n / 100, 9.0, is_bound=True) for n in range(2, 30)]
+    whole = point("0-39", 2.0, 0.0, heldout=0.0, scores=OWN)
+    made = curve(LOW, cheap, *unknown, whole, count=40, reference=OWN)
+    truth = Truth(fitting=("0",))
+    assert pick(made, Criterion(), Wish(metric_drop=0.01), truth) == cheap
+    assert truth.asked == ["0"]
+    doubtful = Truth(fitting=("1-20",))
+    found = pick(made, Criterion(), Wish(metric_drop=0.01), doubtful)
+    assert doubtful.asked[0] == "0"
+    assert found in (*unknown, whole)
