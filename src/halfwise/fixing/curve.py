@@ -20,7 +20,7 @@ MEASURED = 12
 """Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
 which may exclude a plan but is not an error."""
 FAR = 10.0
-"""A plan whose error is at least so many times what is allowed is not chosen for its error. Our
+"""A plan whose error is more than so many times what is allowed is not chosen for its error. Our
 choice."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""

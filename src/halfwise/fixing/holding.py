@@ -156,6 +156,10 @@ class Decisions:
             )
 
 
+def _ignore(_results: Sequence[Outputs]) -> None:
+    """Do nothing with the outputs of a file."""
+
+
 def told_as_file(
     judged: Judged,
     candidate: ir.Model,
@@ -163,7 +167,7 @@ def told_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    ran: Callable[[Sequence[Outputs]], None] = lambda _: None,
+    ran: Callable[[Sequence[Outputs]], None] = _ignore,
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
@@ -330,5 +334,6 @@ class Holding:
     ) -> Judged:
         """Add what held-out samples show of both to a plan's verdict; each may fail it."""
         judged = self._inside.told(judged, kept, rewritten, samples)
-        ran = partial(self._scoring.take_file, kept)
+        # A plan that keeps nothing and passes is compared with no other.
+        ran = partial(self._scoring.take_file, kept) if kept else _ignore
         return self._decisions.told(judged, rewritten, samples, references, ran)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from halfwise.case import Samples
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.scoring import PlanFile, Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.judging.inside import Emulated, emulate
 from halfwise.judging.judge import Judged, judge_emulated
@@ -29,7 +29,7 @@ Written = tuple[Rewritten, Assignment]
 class _Known:
     """A plan, its model, and its outputs of the samples with these identifiers."""
 
-    plan: object
+    plan: PlanFile
     samples: tuple[str, ...]
     written: Written
     emulated: Emulated

@@ -30,8 +30,9 @@ from halfwise.metrics import (
 from halfwise.records import Criterion, NodeName, Recognised, TaskScore
 
 Assignment = frozenset[NodeName]
-_Plan = tuple[Assignment, Types, Assignment]
+PlanFile = tuple[Assignment, Types, Assignment]
 """Kept nodes, their types, and nodes that no plan may choose but that are held."""
+_OnSamples = tuple[PlanFile, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ class Scoring:
         """Take what runs plans, and the unseen samples."""
         self.planner, self.heldout = planner, heldout
         self.inside = Infinities(planner, self._look_at)
-        self._given: dict[tuple[_Plan, tuple[str, ...]], Given] = {}
-        self._casts: dict[_Plan, int] = {}
-        self._searched: dict[tuple[_Plan, tuple[str, ...]], bool] = {}
-        self._as_file: dict[tuple[_Plan, tuple[str, ...]], bool | None] = {}
+        self._given: dict[_OnSamples, Given] = {}
+        self._casts: dict[PlanFile, int] = {}
+        self._searched: dict[_OnSamples, bool] = {}
+        self._as_file: dict[_OnSamples, bool | None] = {}
 
     @cached_property
     def recognised(self) -> tuple[Recognised, ...]:
@@ -78,7 +79,7 @@ class Scoring:
 
     def given(self, kept: Assignment) -> Given | None:
         """Return the result of a plan on the present held-out samples; None if it was not run."""
-        return self._given.get((self.plan(kept), self.heldout.left.ids))
+        return self._given.get(self._unseen(kept))
 
     def casts(self, kept: Assignment) -> int | None:
         """Return the number of Casts in the mixed model of a measured plan, else None."""
@@ -105,15 +106,15 @@ class Scoring:
             else:
                 results = self.planner.trials.of(left, references).results(kept)
                 self.planner.trials.evaluations += 1
-            self._given[self.plan(kept), left.ids] = self.given_of(results)
+            self._given[self._unseen(kept)] = self.given_of(results)
         if self.casts(kept) is None:
             self._casts[self.plan(kept)] = self.planner.rewrite(kept)[0].casts
 
     def take(self, kept: Assignment, rewritten: Rewritten, results: Sequence[Computed]) -> None:
         """Take the model of a plan, and its outputs of the held-out samples, if there are any."""
         self._casts[self.plan(kept)] = rewritten.casts
-        if left := self.heldout.left:
-            self._given[self.plan(kept), left.ids] = self.given_of(results)
+        if self.heldout.unseen:
+            self._given[self._unseen(kept)] = self.given_of(results)
 
     def searched(self, kept: Assignment) -> bool | None:
         """Return whether a plan serves on the present search samples; None if unknown."""
@@ -122,7 +123,7 @@ class Scoring:
             return error <= 1
         if (tried := trials.tried.get(kept)) is not None and tried.nonfinite:
             return False
-        return self._searched.get(self._here(kept))
+        return self._searched.get(self._seen(kept))
 
     def search(self, kept: Assignment) -> None:
         """Run the search samples, if it is unknown whether a plan serves there."""
@@ -145,37 +146,36 @@ class Scoring:
         found = self._scores(trials.references, computed, trials.samples.labels) if sound else ()
         # Held-out samples test what these do not.
         passed = sound and all(isfinite(s.value) and s.value >= s.required for s in found)
-        self._searched[self._here(kept)] = passed
+        self._searched[self._seen(kept)] = passed
 
     def as_file(self, kept: Assignment) -> bool | None:
         """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
-        return self._as_file.get((self.plan(kept), self.heldout.left.ids))
+        return self._as_file.get(self._unseen(kept))
 
     def run_file(self, kept: Assignment) -> None:
         """Run the file that would be written on the held-out samples, as the verdict does."""
-        left, references = self.heldout.left, self.heldout.left_references
-        here = self.plan(kept), left.ids
         if self.filed(kept):
             return
+        left, references = self.heldout.left, self.heldout.left_references
         planner, runtime = self.planner, self.planner.settings.runtime
         planner.budget.spend("judge", len(left))
         try:
             results = run_as_file(planner.rewrite(kept)[0].model, left, references, runtime=runtime)
         except (CaseError, RunFailed):
-            self._as_file[here] = None
+            self._as_file[self._unseen(kept)] = None
             return
         self.take_file(kept, results)
 
     def take_file(self, kept: Assignment, results: Sequence[Computed]) -> None:
         """Take the outputs of a plan's file on the held-out samples, if there are any."""
-        if left := self.heldout.left:
+        if self.heldout.unseen:
             given = self.given_of(results)
             passed = not given.nonfinite and all(one.passed for one in given.scores)
-            self._as_file[self.plan(kept), left.ids] = passed if given.scores else None
+            self._as_file[self._unseen(kept)] = passed if given.scores else None
 
     def filed(self, kept: Assignment) -> bool:
         """Return whether a plan's file was run on the present held-out samples, or refused."""
-        return (self.plan(kept), self.heldout.left.ids) in self._as_file
+        return self._unseen(kept) in self._as_file
 
     def look_inside(self, kept: Assignment) -> None:
         """Look for harmful infinities in the mixed model of a plan, on the calibration samples."""
@@ -183,12 +183,15 @@ class Scoring:
             self.planner.budget.spend("pass", len(self.planner.trials.samples))
             self.inside.guards(kept, self.planner.rewrite(kept)[0])
 
-    def plan(self, kept: Assignment) -> _Plan:
+    def plan(self, kept: Assignment) -> PlanFile:
         """Return what distinguishes the file of a plan."""
         planner = self.planner
         return kept, planner.types_of(kept), planner.held_nodes - planner.choices
 
-    def _here(self, kept: Assignment) -> tuple[_Plan, tuple[str, ...]]:
+    def _unseen(self, kept: Assignment) -> _OnSamples:
+        return self.plan(kept), self.heldout.left.ids
+
+    def _seen(self, kept: Assignment) -> _OnSamples:
         return self.plan(kept), self.planner.trials.samples.ids
 
     def given_of(self, results: Sequence[Computed]) -> Given:

@@ -4,16 +4,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.scoring import Scoring
-from halfwise.progress import Silent
 from halfwise.records import NodeName
 from tests import models
 from tests.models import Ill
 from tests.unit.fixing.test_loop import Listener, found, kept
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.test_planner import planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -120,9 +117,7 @@ def test_a_known_plan_that_holds_and_costs_less_is_taken_instead(monkeypatch, de
     assert all(own.trials.evaluate(kept, confirm=True).passed for kept in (few, larger))
     prices = {few: 1.0, larger: 3.0 if dear else 1.1, own.roles.computing: 4.0}
     monkeypatch.setattr(own, "price", lambda kept: prices.get(kept, 2.0))
-    holding = Holding(
-        Scoring(own, HeldOut(own, own.trials.samples, own.trials.references, Silent()))
-    )
+    holding = Holding(scoring_of(own))
     plan = Found(few, True, True, {}, frozenset(), {}, False, ())
     assert not holding.holds(plan, own.rewrite(few)[0])
     assert bool(own.held) == dear

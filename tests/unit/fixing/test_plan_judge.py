@@ -5,17 +5,16 @@ from dataclasses import replace
 import pytest
 
 from halfwise.fixing import plan_judge
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
 from halfwise.fixing.int8.rung import int8_planner
 from halfwise.fixing.plan_judge import BASELINE_INSPECTED, PlanJudge
-from halfwise.fixing.scoring import Scoring
 from halfwise.judging import inside
 from halfwise.progress import Silent
 from halfwise.records import NodeName
 from tests import models
 from tests.unit.fixing.int8.test_planner import FOUND, MADE, hold
 from tests.unit.fixing.test_loop import found, kept
+from tests.unit.fixing.test_planner import scoring_of
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -53,8 +52,7 @@ def test_a_file_from_before_nodes_were_held_is_not_that_of_the_plan():
     assert made is not None
     made.case = replace(made.case, criterion=made.case.criterion.model_copy(update={"snr_db": 1.0}))
     made.begin(MADE.evidence)
-    unseen = HeldOut(made, made.trials.samples, made.trials.references, Silent())
-    scoring, low = Scoring(made, unseen), frozenset[NodeName]()
+    scoring, low = scoring_of(made), frozenset[NodeName]()
     judge = PlanJudge(scoring, frozenset(), Silent())
     judge.baseline(Holding(scoring))
     assert made.trials.excess(low) <= 1

@@ -2,8 +2,10 @@ import pytest
 
 from halfwise.errors import UsageError
 from halfwise.fixing.evidence import gather
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import Scoring
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -30,6 +32,11 @@ def planner(ill, **options):
     made = Planner(case, request.settings, roles, Listener())
     made.begin(gather(case.network, roles, case.calibration, request.settings, lambda *_: None))
     return made
+
+
+def scoring_of(made: Planner) -> Scoring:
+    """Return what measures plans, with the searched samples as unseen ones."""
+    return Scoring(made, HeldOut(made, made.trials.samples, made.trials.references, Silent()))
 
 
 def test_the_expected_time_is_told_before_the_search():

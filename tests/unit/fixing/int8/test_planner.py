@@ -11,11 +11,9 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.int8.rung import int8_planner
-from halfwise.fixing.scoring import Scoring
 from halfwise.fixing.types import FP32_ALONE, Types
 from halfwise.metrics import Outputs
 from halfwise.progress import Silent
@@ -23,7 +21,7 @@ from halfwise.records import Guard, NodeName
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier, residual
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.test_planner import planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
 Array = NDArray[np.float32]
@@ -112,9 +110,7 @@ def test_what_was_tried_before_nodes_are_held_says_nothing_of_plans_with_them():
 
 def test_a_held_node_that_is_no_product_is_on_no_curve():
     held = begun()
-    trade_off = TradeOff(
-        Scoring(held, HeldOut(held, held.trials.samples, held.trials.references, Silent()))
-    )
+    trade_off = TradeOff(scoring_of(held))
     hold(held, "Relu_1", "product0")
     assert "Relu_1" in held.held_nodes
     curve = trade_off.curve(held.find(frozenset()))
