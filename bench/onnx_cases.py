@@ -75,7 +75,7 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     """Return the outcome of a test with a low format; bits are compared for FP16."""
     model = case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
     try:
-        sample = dict(zip((i.name for i in _inputs(model)), _first_inputs(case), strict=False))
+        sample = first_sample(case, model)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -91,6 +91,11 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     except CaseError as error:
         return Outcome(case.name, code, None, message or error.message)
     return Outcome(case.name, code, identical(network, sample), message)
+
+
+def first_sample(case: TestCase, model: onnx.ModelProto) -> dict[str, Array]:
+    """Return the first inputs of a test; sequences and missing inputs are no arrays."""
+    return dict(zip((i.name for i in _inputs(model)), _first_inputs(case), strict=False))
 
 
 def samples(sample: Mapping[str, Array]) -> list[dict[str, Array]]:

@@ -17,6 +17,7 @@ _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?, Datatype: (\
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX|\s|$)")
 
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+"""Operators whose weights a builder may round."""
 LOW = {"Half", "BFloat16"}
 _COMPUTING = {"gemm", "correlation", "deconvolution", "runtime_fusion"}
 
