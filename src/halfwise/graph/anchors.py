@@ -95,26 +95,29 @@ def _gives(value: ir.Value, may_add_bias: bool) -> set[ir.DataType | None]:
 
     Args:
         value: The value.
-        may_add_bias: Whether a constant that is added becomes a convolution's bias.
+        may_add_bias: Whether a constant that is added becomes a convolution's bias. Likewise with a
+            single factor: there the builder of TensorRT for RTX 1.7 fails.
     """
     found: set[ir.DataType | None] = {ir.DataType.FLOAT} if value.is_graph_output() else set()
     for node, slot in value.uses():
         made = node.outputs[0]
         if is_standard(node, "Cast") and made.dtype in LOW_TYPES:
             found.add(made.dtype)
-        elif _passes(node):
+        elif _passes(node) or (may_add_bias and _adds_constant(node, slot)):
             found |= _gives(made, may_add_bias)
-        elif may_add_bias and _adds_constant(node, slot):
-            found |= _gives(made, may_add_bias=False)
         else:
             found.add(ir.DataType.FLOAT)
     return found
 
 
 def _adds_constant(node: ir.Node, slot: int) -> bool:
-    other = node.inputs[1 - slot] if is_standard(node, "Add", "Sub") else None
-    is_added = node.op_type == "Add" or slot == 0
-    return other is not None and other.const_value is not None and is_added
+    """Return whether a node adds a constant to its input `slot`, or scales it by a single one."""
+    other = node.inputs[1 - slot] if is_standard(node, "Add", "Sub", "Mul", "Div") else None
+    if other is None or (slot == 1 and node.op_type in ("Sub", "Div")):
+        return False
+    factor = small_constant(other)
+    scales = node.op_type in ("Mul", "Div")
+    return factor is not None and factor.size == 1 if scales else other.const_value is not None
 
 
 def is_anchor(node: ir.Node) -> bool:
