@@ -19,7 +19,7 @@ TEST_PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme picture test test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme picture test golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test: $(STAMP) ## Check, then run every test that needs no GPU
 # Else each process would rewrite the asserts of all tests by itself: a quarter of a minute.
 test-bytecode: $(STAMP)
 	$(BIN)/pytest --collect-only --quiet >/dev/null
+
+golden: $(STAMP) ## Compare what is decided with the golden runs
+	$(BIN)/python -m tests.golden compare
 
 test-busy: ## The same beside four processes that burn CPU
 	tools/beside-busy 4 $(MAKE) test
