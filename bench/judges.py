@@ -49,7 +49,7 @@ class Found:
     Attributes:
         name: The model.
         built: Whether the builder takes the FP32 original.
-        right: Whether the FP32 original is right on WebGPU; None where it was not run.
+        right: Whether the FP32 original is right on WebGPU; None where it does not run.
         written: The files of `fix` by format.
         plain: Whether the plain FP16 file passes: emulated with sums in FP16, and on WebGPU.
         error: Why it could not be examined.
@@ -200,7 +200,8 @@ def of_builder(judges: Judges, model: Model) -> Found:
 def on_webgpu(what: str, found: Sequence[Found]) -> list[Figure]:
     """Return the figures on what FP16 computes."""
     passed = [f for f in found if f.written["fp16"].passed]
-    off = [f.name for f in passed if not f.right]
+    off = [f.name for f in passed if f.right is False]
+    silent = [f.name for f in passed if f.right is None]
     wrong = [_told(f, f.written["fp16"]) for f in passed if f.right and not f.written["fp16"].right]
     return [
         reported(f"{what}: files that fix calls passed", len(passed), f"of {len(found)}"),
@@ -208,6 +209,9 @@ def on_webgpu(what: str, found: Sequence[Found]) -> list[Figure]:
             f"{what}: those wrong on WebGPU though FP32 is right there", len(wrong), 0, _all(wrong)
         ),
         reported(f"{what}: those whose FP32 original is off there", len(off), _all(off)),
+        reported(
+            f"{what}: those whose FP32 original does not run there", len(silent), _all(silent)
+        ),
     ]
 
 
