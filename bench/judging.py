@@ -56,7 +56,7 @@ class Written:
         passed: The verdict; None where there is none.
         built: Whether TensorRT for RTX builds it; None where it was not asked.
         folded: Products that the file has in FP32 and the engine has not.
-        right: Whether WebGPU's outputs are right; None where it was not asked.
+        right: Whether WebGPU's outputs are right; None where there are none.
         said: Errors: of `fix`, of the builder, and how far off WebGPU's outputs are.
     """
 
@@ -115,13 +115,17 @@ class Judges:
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             file = Path(folder) / "plain.onnx"
             ir.save(made.model, file)
-            return _verified(model, file, accumulate="fp16")[0], self.right(model, file)[0]
+            emulated, _ = _verified(model, file, accumulate="fp16")
+            return emulated, self.right(model, file)[0] is True
 
-    def right(self, model: Model, file: Path) -> tuple[bool, str]:
-        """Return whether WebGPU's outputs of a file are right, and how far off, or what failed."""
-        ran = self.webgpu.run(file, model.samples, seconds=SECONDS)
+    def right(self, model: Model, file: Path) -> tuple[bool | None, str]:
+        """Return whether WebGPU's outputs of a file are right, and how far off.
+
+        Where there are none, None and what failed.
+        """
+        ran = self.webgpu.run(file, model.samples)
         if ran.error is not None:
-            return False, ran.error
+            return None, ran.error
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             recorded = Path(folder) / "webgpu.npz"
             outputs = {n: np.stack([o[n] for o in ran.outputs]) for n in ran.outputs[0]}

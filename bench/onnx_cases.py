@@ -73,7 +73,7 @@ def cases() -> list[TestCase]:
 
 def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     """Return the outcome of a test with a low format; bits are compared for FP16."""
-    model = case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
+    model = model_of(case)
     try:
         sample = first_sample(case, model)
         options = onnxruntime.SessionOptions()
@@ -91,6 +91,11 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     except CaseError as error:
         return Outcome(case.name, code, None, message or error.message)
     return Outcome(case.name, code, identical(network, sample), message)
+
+
+def model_of(case: TestCase) -> onnx.ModelProto:
+    """Return the model of a test."""
+    return case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
 
 
 def first_sample(case: TestCase, model: onnx.ModelProto) -> dict[str, Array]:

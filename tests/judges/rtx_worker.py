@@ -6,8 +6,10 @@ A request has `model`, `sm`, `shapes`, and files to write: `log`, `engine`. The 
 the file descriptor, has `parsed`, `errors`, `warnings`.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,8 @@ def refusal(error: Any) -> dict[str, str]:
 
 def main() -> None:
     """Answer requests until there are no more."""
+    # A build may take minutes: it ends with who asked (Linux: PR_SET_PDEATHSIG of prctl(2)).
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
     log = Log()
     builder = trt.Builder(log)
