@@ -43,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
-    return any(
-        name == p or fnmatchcase(name, p) or name.startswith(f"{p.rstrip('/')}/") for p in patterns
-    )
+    groups = [p.rstrip("/") for p in patterns if p not in ENTRIES]
+    within = any(name.startswith(f"{group}/") for group in groups)
+    return within or any(fnmatchcase(name, p) for p in patterns)
 
 
 def _compare(names: Sequence[str], jobs: int, moved: int | None) -> int:

@@ -54,7 +54,7 @@ class Entry:
         """Return the words of its command line; what it needs is written to `folder`.
 
         The stand-in for TensorRT ends with `stack`. With a seed, `moved`, each float of the inputs
-        is moved to its neighbour above or below.
+        that is no whole number is moved to its neighbour above or below, equal ones to the same.
         """
         if isinstance(self.subject, Path):
             model, inputs = self.subject / "model.onnx", self.subject / "inputs.npz"
@@ -79,11 +79,16 @@ class Entry:
 def _moved(arrays: Mapping[str, NDArray[Any]], seed: int | None) -> dict[str, NDArray[Any]]:
     if seed is None:
         return dict(arrays)
-    sides, rng = np.asarray([-np.inf, np.inf], np.float32), np.random.default_rng(seed)
-    return {
-        name: np.nextafter(a, rng.choice(sides, a.shape)) if a.dtype.kind == "f" else a
-        for name, a in arrays.items()
-    }
+    rng = np.random.default_rng(seed)
+    return {name: _beside(a, rng) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+
+
+def _beside(array: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    # What is equal stays equal, as a constant row is; whole numbers, as in masks, are no roundings.
+    values, at = np.unique(array, return_inverse=True)
+    sides = rng.choice(np.asarray([-np.inf, np.inf], array.dtype), values.shape)
+    beside = np.where(values == np.rint(values), values, np.nextafter(values, sides))
+    return np.asarray(beside[at].reshape(array.shape))
 
 
 UNREPAIRED = "--no-repair"
