@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emulation.accumulate import BLOCK, Expansion, sums_in_low
+from halfwise.emulation.accumulate import Expansion, sums_in_low
+from halfwise.emulation.running import BLOCK
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16, Format
 
