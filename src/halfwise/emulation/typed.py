@@ -33,8 +33,9 @@ def emulate_typed(
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
-        accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16
-            (see `accumulate.py`); BF16 nodes always sum in FP32, as tensor cores do.
+        accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16,
+            "each" for those that round each product and addition too (see `accumulate.py`); BF16
+            nodes always sum in FP32, as tensor cores do.
         large_from: Bytes of float weights in files above which low weights stay low and are widened
             one by one while the model runs.
 
@@ -44,9 +45,9 @@ def emulate_typed(
     """
     result = model.clone()
     round_folded(result)
-    low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    large = is_large(model, large_from)
-    widener = _Widener(result.graph, low_sums_from, {}, large=large)
+    low_sums_from = None if accumulate == "fp32" else opset_of(model)
+    large, each = is_large(model, large_from), accumulate == "each"
+    widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)
     for value in result.graph.inputs:
         widener.round_input(value)
     widener.widen()
@@ -71,6 +72,7 @@ class _Widener:
         graph: The graph.
         low_sums_from: The opset if low nodes sum in the low format, else None.
         large: Whether weights stay low and are widened while the model runs.
+        each: Whether low sums round each product.
         formats: Format of each value that is low in the original or has been rounded.
     """
 
@@ -81,9 +83,10 @@ class _Widener:
         captured: Mapping[ir.Value, Format],
         *,
         large: bool,
+        each: bool = False,
     ) -> None:
         self.graph = graph
-        self.large = large
+        self.large, self.each = large, each
         self.low_sums_from = low_sums_from
         self.nodes = list(graph)
         own = list(values_of(graph))
@@ -125,10 +128,8 @@ class _Widener:
 
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         if attribute.type == ir.AttributeType.GRAPH:
-            body = _Widener(
-                attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
-            )
-            body.widen()
+            given = attribute.as_graph(), self.low_sums_from, self.formats
+            _Widener(*given, large=self.large, each=self.each).widen()
         else:
             upcast_attribute(node, attribute)
 
@@ -178,7 +179,8 @@ class _Widener:
         if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
             return node
         fmt, prefix = self.formats[output], f"{node.name}::sum"
-        expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)
+        given = node, node.inputs, fmt, prefix, self.low_sums_from
+        expansion = sums_in_low(*given, each=self.each)
         if expansion is None:
             return node
         self.graph.insert_after(node, expansion.nodes)

@@ -20,6 +20,7 @@ from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.low_sums import holds_with_low_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
 from halfwise.reporting.reasons import under, with_failures
@@ -171,7 +172,8 @@ def told_as_file(
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
-    A verdict that failed already is returned without a run.
+    And whether a file that passes also does with sums in FP16. A verdict that failed already is
+    returned without a run.
 
     Args:
         judged: Verdict on the candidate's emulation.
@@ -199,7 +201,9 @@ def told_as_file(
         metric=own.verdict.metric,
     )
     if own.verdict.passed:
-        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+        sums = holds_with_low_sums(candidate, results, verdict, case, settings, samples, references)
+        known = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=known))
     few = samples.select(own.failing[:FEW])
     found = _flips(candidate, decisions(case.network), few, settings)
     update = {
