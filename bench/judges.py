@@ -27,7 +27,7 @@ import onnx
 from bench import published
 from bench.figures import Figure, at_least, equal, reported
 from bench.judging import Judges, Low, Model, Written
-from bench.onnx_cases import FAILURES, cases, first_sample, model_of, samples
+from bench.onnx_cases import FAILURES, cases, first_inputs, inputs_of, samples
 from bench.runs import REAL_MODELS, ROOT, Workbench
 from halfwise.errors import HalfwiseError
 from tests import models
@@ -143,14 +143,14 @@ def from_wheels() -> Iterator[Model]:
 def node_tests(folder: Path) -> Iterator[Model]:
     """Yield ONNX's node tests with FP32 inputs, those aside that repeat one as its function."""
     for case in cases():
-        if case.kind != "node" or "_expanded" in case.name:
+        if case.kind != "node" or "_expanded" in case.name or case.model is None:
             continue
-        proto = model_of(case)
-        sample = first_sample(case, proto)
+        names = [value.name for value in inputs_of(case.model)]
+        sample = dict(zip(names, first_inputs(case), strict=False))
         if np.dtype(np.float32) not in {getattr(array, "dtype", None) for array in sample.values()}:
             continue
         file = folder / f"{case.name}.onnx"
-        onnx.save(proto, file)
+        onnx.save(case.model, file)
         yield Model(case.name, file, samples(sample), {"time_budget": BUDGET})
 
 

@@ -73,9 +73,9 @@ def cases() -> list[TestCase]:
 
 def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     """Return the outcome of a test with a low format; bits are compared for FP16."""
-    model = model_of(case)
+    model = case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
     try:
-        sample = first_sample(case, model)
+        sample = dict(zip((i.name for i in inputs_of(model)), first_inputs(case), strict=False))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -91,16 +91,6 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     except CaseError as error:
         return Outcome(case.name, code, None, message or error.message)
     return Outcome(case.name, code, identical(network, sample), message)
-
-
-def model_of(case: TestCase) -> onnx.ModelProto:
-    """Return the model of a test."""
-    return case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
-
-
-def first_sample(case: TestCase, model: onnx.ModelProto) -> dict[str, Array]:
-    """Return the first inputs of a test; sequences and missing inputs are no arrays."""
-    return dict(zip((i.name for i in _inputs(model)), _first_inputs(case), strict=False))
 
 
 def samples(sample: Mapping[str, Array]) -> list[dict[str, Array]]:
@@ -159,12 +149,12 @@ def fixed(
     return (PASSED if run.verdict.passed else VERDICT_FAILED), ""
 
 
-def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 
 
-def _first_inputs(case: TestCase) -> Sequence[Array]:
+def first_inputs(case: TestCase) -> Sequence[Array]:
     if case.data_sets is not None:
         given: Sequence[Any] = case.data_sets[0][0]
         return [np.asarray(v) if isinstance(v, np.generic) else v for v in given]
