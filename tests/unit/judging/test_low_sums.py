@@ -11,7 +11,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import judge
-from halfwise.judging.low_sums import holds_with_low_sums
+from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -30,8 +30,8 @@ def lowest(ill, kept=NONE, **settings):
     references = inspected_reference(network, samples)[0]
     verdict = judge(made.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
-    given = replace(request.settings, **settings), samples, references
-    return holds_with_low_sums(made.model, references, verdict, case, *given)
+    passes = [LowSums(samples, references, lambda: (0.1, 0.0, 0.2))]
+    return lowest_sums(made.model, passes, case, replace(request.settings, **settings))
 
 
 @pytest.mark.parametrize(
