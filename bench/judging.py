@@ -57,6 +57,7 @@ class Written:
         built: Whether TensorRT for RTX builds it; None where it was not asked.
         folded: Products that the file has in FP32 and the engine has not.
         right: Whether WebGPU's outputs are right; None where there are none.
+        sums: The format of sums with which it passes, as its verdict says.
         said: Errors: of `fix`, of the builder, and how far off WebGPU's outputs are.
     """
 
@@ -64,6 +65,7 @@ class Written:
     built: bool | None = None
     folded: tuple[str, ...] = ()
     right: bool | None = None
+    sums: Literal["fp16", "fp32"] | None = None
     said: tuple[str, ...] = ()
 
 
@@ -104,6 +106,7 @@ class Judges:
                 built=None if built is None else built.built,
                 folded=() if built is None else folded(built.kernels, onnx.load(file)),
                 right=right,
+                sums=fixed.verdict.sums,
                 said=(*refusals(built), *filter(None, [told])),
             )
 
