@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--moved", metavar="SEED", type=int, help="move inputs by their last bit")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     if given.command == "renew" and not given.names:
         parser.error("name what to renew")
     names = [name for name in ENTRIES if not given.names or _is_named(name, given.names)]

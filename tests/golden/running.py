@@ -1,8 +1,9 @@
 """Running entries, and the files that hold what they decided."""
 
+import ctypes
 import io
 import json
-import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -56,14 +57,15 @@ def run_all(
         yield from ((entry.name, run(entry, moved=moved)) for entry in entries)
         return
     # Fresh processes: threads of ONNX Runtime do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent) as pool:
         found = pool.map(partial(_run_named, moved=moved), [entry.name for entry in entries])
         yield from zip((entry.name for entry in entries), found, strict=True)
 
 
-def _quiet() -> None:
-    # One core each: more would take them from one another.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+def _end_with_parent() -> None:
+    # Else they wait for work forever where a signal ended it (Linux: `prctl(2)`, PR_SET_PDEATHSIG).
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _run_named(name: str, *, moved: int | None) -> Facts:
