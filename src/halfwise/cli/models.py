@@ -166,68 +166,6 @@ def modernize(
 
 
 @accepts()
-def export_torch(
-    factory: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE:FACTORY",
-            help="file.py:function that returns a torch.nn.Module, or it and example inputs.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="ONNX file to write.")],
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Arguments of forward, by name: .npz, .npy, or file.py:function. Default: the "
-            "factory's example.",
-        ),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:AXIS[=SYMBOL]", help="Make this axis dynamic: x:0=batch. Repeatable."
-        ),
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SYMBOL=N,N",
-            help="Compare at these sizes. Default: that of the inputs and one more. Repeatable.",
-        ),
-    ] = None,
-    exporter: Annotated[
-        Literal["dynamo", "torchscript"] | None,
-        typer.Option(help="PyTorch exporter. Default dynamo."),
-    ] = None,
-    opset: Annotated[
-        int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
-    ] = None,
-    *,
-    no_fold: Annotated[bool, typer.Option("--no-fold", help="Do not fold constants.")] = False,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Largest error allowed, relative to the largest value. Default 1e-4.",
-            min=0,
-        ),
-    ] = None,
-    display: Display,
-) -> None:
-    """Export a PyTorch module to ONNX and compare both, at two sizes of every dynamic axis."""
-    from halfwise.tools.export_torch import exported
-
-    how = given(dynamic=dynamic, sizes=sizes, exporter=exporter, opset=opset, tolerance=tolerance)
-    how |= {"fold": not no_fold}
-    found = watched(
-        lambda watcher: api.export_torch(factory, out, inputs, watcher=watcher, **how), display
-    )
-    show(found, exported, display)
-    end(passed=found.passed)
-
-
-@accepts()
 def compare_inputs(
     a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],
     b: Annotated[str, typer.Argument(metavar="B", help=_Pipeline.format("pipeline B"))],

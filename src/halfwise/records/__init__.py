@@ -174,7 +174,7 @@ from halfwise.records.tensors import (
     SideName,
     TensorStatus,
 )
-from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
+from halfwise.records.written import LeftAlone, Modernized, Rewriting
 
 __all__ = [
     "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
@@ -184,7 +184,7 @@ __all__ = [
     "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
     "Cure", "CureKind", "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult",
-    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence", "Exported",
+    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "Frame", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
@@ -193,7 +193,7 @@ __all__ = [
     "LogReport", "MadeUp", "MarksEffect", "MetricResult", "Modernized", "Move", "MoveKind",
     "NearPlan", "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
     "NoteKind", "Observation", "Observations", "Origin", "OutputError", "PairFault", "PairLoss",
-    "ParityCheck", "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",
+    "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",
     "PreprocessingReport", "Preview", "Profile", "Proof", "ProvenEngine", "Provenance",
     "QuantisationLoss", "RangeFault", "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule", "Repeated",
