@@ -158,7 +158,7 @@ from halfwise.records.record import (
     Severity,
     TensorName,
 )
-from halfwise.records.repair import APPROXIMATE, Allowed, Place, Proof, Remade, Repair, RepairRule
+from halfwise.records.repair import Allowed, Place, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Baseline, Change, Cost, FigureKind, Provenance, Run, RunKind, Sizes
 from halfwise.records.step import Step, StepKind, said
 from halfwise.records.tensors import (
@@ -177,7 +177,7 @@ from halfwise.records.tensors import (
 from halfwise.records.written import LeftAlone, Modernized, Rewriting
 
 __all__ = [
-    "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
     "AttentionCore", "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change",
