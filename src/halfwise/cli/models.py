@@ -64,12 +64,6 @@ def observe(
     limit: Annotated[
         float, typer.Option(metavar="LIMIT", help="Smallest magnitude to list.", min=0)
     ] = 10_000,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="TensorRT calibration cache to check against the inputs."
-        ),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
@@ -77,7 +71,7 @@ def observe(
     from halfwise.reporting.tensors import observed
 
     found = watched(
-        lambda watcher: api.observe(model, inputs, cache=cache, watcher=watcher, **options),
+        lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
         display,
     )
     show(found, lambda each: observed(each, limit), display)

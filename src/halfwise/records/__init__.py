@@ -129,8 +129,6 @@ from halfwise.records.planned import (
     Worth,
 )
 from halfwise.records.quantisation import (
-    CalibratedRange,
-    CalibrationCheck,
     PairFault,
     PairLoss,
     QuantisationLoss,
@@ -180,7 +178,7 @@ __all__ = [
     "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
     "AttentionCore", "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
-    "BuildOutcome", "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change",
+    "BuildOutcome", "Cause", "CauseKind", "Change",
     "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
     "Cure", "CureKind", "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult",

@@ -4,7 +4,6 @@ from math import isfinite
 from typing import Literal
 
 from halfwise.records.planned import AdjustedConstant
-from halfwise.records.quantisation import CalibrationCheck
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
 from halfwise.records.step import Step
 
@@ -97,7 +96,6 @@ class Observations(Record):
         constants: Constants beyond the low format's range, and single values that it rounds to
             zero, if a node that may be low reads them.
         summed: Number of samples behind "sum" in `inner`; None in older records.
-        calibration: A calibration cache, compared with them; None if none was given.
         mended: Guards on the original model that the plan's repairs resolve.
         before: Their tensors in the original model; everything else here describes the repaired
             one.
@@ -108,7 +106,6 @@ class Observations(Record):
     samples: tuple[str, ...]
     constants: tuple[AdjustedConstant, ...] = ()
     summed: int | None = None
-    calibration: CalibrationCheck | None = None
     mended: tuple["Guard", ...] = ()
     before: tuple[Observation, ...] = ()
 
