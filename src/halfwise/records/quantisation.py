@@ -37,7 +37,7 @@ class PairLoss(Record):
         beyond: Share of values more than half a step beyond the ends of its type; None for weights.
         clipped: Share of its squared error from those values, from a histogram; None for weights.
         limit: The end of its range that is further from zero; 0 for weights with several scales.
-        ends: Both ends, the lower first; None for weights with several scales and in older records.
+        ends: Both ends, the lower first; None for weights with several scales.
         bits: Bits per value.
         reach: Largest observed magnitude, without any pair before it.
         usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
@@ -81,7 +81,7 @@ class QuantisationLoss(Record):
             that make up most of the error, which is `without` without them.
         foreign: Stored integers that are not rounded floats of the original, if even leaving out
             all pairs is not enough.
-        right: What the outputs are judged against; None in older records.
+        right: What the outputs are judged against.
         cut: Whether the budget ended the search for pairs: `gravest` is then what was known, and
             `needed`, `without` and `causes` are unknown.
     """

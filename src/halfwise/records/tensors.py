@@ -46,7 +46,7 @@ class Observation(Record):
         nonfinite: Number of NaN and infinite elements over all samples.
         worst_sample: Index, among the observed samples, of the one with `absmax`.
         detail: Element statistics; None if not taken.
-        op: Operator type of the producer; empty for a graph input and in older records.
+        op: Operator type of the producer; empty for a graph input.
     """
 
     tensor: TensorName
@@ -95,7 +95,7 @@ class Observations(Record):
         samples: Identifiers of the observed samples; `worst_sample` indexes them.
         constants: Constants beyond the low format's range, and single values that it rounds to
             zero, if a node that may be low reads them.
-        summed: Number of samples behind "sum" in `inner`; None in older records.
+        summed: Number of samples behind "sum" in `inner`.
         mended: Guards on the original model that the plan's repairs resolve.
         before: Their tensors in the original model; everything else here describes the repaired
             one.
@@ -125,7 +125,7 @@ class Guard(Facts):
             run is recorded.
         names: Names in the sentence: the "low" format; the "sample" with the largest number; the
             "op" and what is "inside" a body; the tensor that is "squared"; the "reader" concerned;
-            what values that are too small "becomes" (zero, subnormal). Empty in older records.
+            what values that are too small "becomes" (zero, subnormal).
         numbers: Numbers by name: the observed "value" and the "limit" of the low format that it
             exceeds or approaches; "share" of all elements, of a constant's non-zero ones or of a
             stream; the number of "elements" or additions concerned, out of "size"; the number of

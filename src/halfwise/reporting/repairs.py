@@ -136,8 +136,6 @@ def _proven(proof: Proof | None) -> str:
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
     """Return remarks on a plan, except undone repairs, which appear with the repairs."""
-    if not plan.remarks:
-        return plan.notes
     pairs = zip(plan.notes, plan.remarks, strict=True)
     return tuple(note for note, found in pairs if found.kind not in UNDONE)
 
