@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair
+from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair, said
 from halfwise.reporting.parts import Lines, commands
 from halfwise.reporting.screen import screen
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
@@ -92,7 +92,7 @@ def test_the_largest_error_stays_below_a_ladder_however_much_else_there_is(capsy
         LadderRung(rung=name, passed=True, cost=1.0, error=0.1)
         for name in ("fp32", "tf32", "fp16", "int8")
     )
-    made = run(rungs=rungs, plan=plan(()), next_step=("halfwise choose run " * 5,) * 5)
+    made = run(rungs=rungs, plan=plan(()), next_step=said("halfwise choose run " * 5) * 5)
     told = " ".join(" ".join(lines(capsys, made)).split())
     assert " Casts. Largest error: rel max 0.0015 of 0.01 allowed." in told
 

@@ -14,6 +14,7 @@ from halfwise.records import (
     Unjudged,
     Unsupported,
     Worth,
+    said,
 )
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.guards import CAUSES
@@ -291,7 +292,7 @@ def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes()
 
 def test_a_command_is_told_whole():
     command = f"trtexec --onnx={'/folder' * 30}/model.onnx"
-    shown = report(run(next_step=(f"{command}\x1b",)))
+    shown = report(run(next_step=said(f"{command}\x1b")))
     assert part(shown, "Next").lines == (f"{command}�",)
 
 
@@ -364,7 +365,7 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
             hints=("Use top1.",),
         ),
         warnings=("one sample is noise",),
-        next_step=("Give more samples.",),
+        next_step=said("Give more samples."),
     )
     assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
         (
