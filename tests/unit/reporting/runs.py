@@ -181,7 +181,9 @@ def run(**changed: Any) -> Run:
         "verdict": verdict(),
         "original_names": {},
         "warnings": (),
-        "next_step": said("TensorRT 9 and later: trtexec --onnx=runs/demo/model.onnx"),
+        "next_step": said(
+            "TensorRT 9 and later: trtexec --onnx=runs/demo/model.onnx --stronglyTyped"
+        ),
         "cost": Cost(
             evaluations=66,
             seconds=16.1,
