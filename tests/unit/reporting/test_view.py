@@ -10,6 +10,7 @@ from halfwise.records import (
     MetricResult,
     NodeName,
     Note,
+    Remark,
     TensorName,
     Unjudged,
     Unsupported,
@@ -328,6 +329,9 @@ def test_figures_of_everything_else_in_a_plan():
     assert "Always FP32, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
 
 
+BY_RANGE = Remark(kind="by-range", numbers={"limit": 1e4, "kept": 9})
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [
@@ -344,7 +348,7 @@ def test_figures_of_everything_else_in_a_plan():
             search(exhausted=True, budget=1500.0, ended_by=("seconds",)),
             "the time budget of 300 s was spent, so another run may give another plan.",
         ),
-        (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
+        (search(remarks=(BY_RANGE,)), "--keep-above 10000"),
     ],
 )
 def test_why_a_plan_is_not_minimal(found, why):
@@ -356,7 +360,7 @@ def test_why_a_plan_is_not_minimal(found, why):
 def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
     made = run(
-        plan=plan((kept("/a"),), notes=("The error accumulates.",)),
+        plan=plan((kept("/a"),), remarks=(Remark(kind="emulated"),)),
         search=search(joined=("h0", "h1")),
         verdict=verdict(
             passed=False,
@@ -375,7 +379,7 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
         (
             "Remarks",
             (
-                "The error accumulates.",
+                "In the emulation no kept node can be lowered alone.",
                 "2 held-out samples failed at first and joined the search; the verdict is "
                 "on the others.",
                 "Warning: one sample is noise",
