@@ -53,8 +53,6 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.engine_fault import (
-    Cure,
-    CureKind,
     EngineDiagnosis,
     EngineFault,
     MarksEffect,
@@ -180,7 +178,7 @@ __all__ = [
     "AttentionCore", "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
     "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
-    "Cure", "CureKind", "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
+    "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult",
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",

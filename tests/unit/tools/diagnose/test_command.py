@@ -148,7 +148,6 @@ def test_a_kernel_that_is_wrong(files, fake_worker):
     assert answers(result) == [True, None, True, False]
     assert result.run.diagnosis[-1].nodes == ("b",)
     assert result.run.verdict.level == "engine"
-    assert (files / "run" / "reproducer" / "model.onnx").is_file()
 
 
 def test_what_cannot_be_used_is_an_error(files):
