@@ -13,6 +13,7 @@ from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import cast, round_value
 from halfwise.emulation.tf32 import round_marked
 from halfwise.formats import FP16, Format
+from halfwise.graph.anchors import round_folded
 from halfwise.graph.casts import FORMATS, lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import is_standard, opset_of
@@ -26,13 +27,15 @@ def emulate_typed(
 ) -> ir.Model:
     """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
-    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`).
+    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`), and FP32 products
+    that a builder computes in the low format their constants (`anchors.folded`).
 
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
             subgraphs too.
-        accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16
-            (see `accumulate.py`); BF16 nodes always sum in FP32, as tensor cores do.
+        accumulate: "fp32" for FP32 arithmetic inside ops, "fp16" for FP16 nodes that sum in FP16,
+            "each" for those that round each product and addition too (see `accumulate.py`); BF16
+            nodes always sum in FP32, as tensor cores do.
         large_from: Bytes of float weights in files above which low weights stay low and are widened
             one by one while the model runs.
 
@@ -41,9 +44,10 @@ def emulate_typed(
         rounded values.
     """
     result = model.clone()
-    low_sums_from = opset_of(model) if accumulate == "fp16" else None
-    large = is_large(model, large_from)
-    widener = _Widener(result.graph, low_sums_from, {}, large=large)
+    round_folded(result)
+    low_sums_from = None if accumulate == "fp32" else opset_of(model)
+    large, each = is_large(model, large_from), accumulate == "each"
+    widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)
     for value in result.graph.inputs:
         widener.round_input(value)
     widener.widen()
@@ -68,6 +72,7 @@ class _Widener:
         graph: The graph.
         low_sums_from: The opset if low nodes sum in the low format, else None.
         large: Whether weights stay low and are widened while the model runs.
+        each: Whether low sums round each product.
         formats: Format of each value that is low in the original or has been rounded.
     """
 
@@ -78,9 +83,10 @@ class _Widener:
         captured: Mapping[ir.Value, Format],
         *,
         large: bool,
+        each: bool = False,
     ) -> None:
         self.graph = graph
-        self.large = large
+        self.large, self.each = large, each
         self.low_sums_from = low_sums_from
         self.nodes = list(graph)
         own = list(values_of(graph))
@@ -122,10 +128,8 @@ class _Widener:
 
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         if attribute.type == ir.AttributeType.GRAPH:
-            body = _Widener(
-                attribute.as_graph(), self.low_sums_from, self.formats, large=self.large
-            )
-            body.widen()
+            given = attribute.as_graph(), self.low_sums_from, self.formats
+            _Widener(*given, large=self.large, each=self.each).widen()
         else:
             upcast_attribute(node, attribute)
 
@@ -175,7 +179,8 @@ class _Widener:
         if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
             return node
         fmt, prefix = self.formats[output], f"{node.name}::sum"
-        expansion = sums_in_low(node, node.inputs, fmt, prefix, self.low_sums_from)
+        given = node, node.inputs, fmt, prefix, self.low_sums_from
+        expansion = sums_in_low(*given, each=self.each)
         if expansion is None:
             return node
         self.graph.insert_after(node, expansion.nodes)

@@ -20,6 +20,7 @@ from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.file_run import flips, run_as_file
 from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
 from halfwise.reporting.reasons import under, with_failures
@@ -73,6 +74,7 @@ class Decisions:
     def told(
         self,
         judged: Judged,
+        kept: Assignment,
         rewritten: Rewritten,
         samples: Samples,
         references: Sequence[Outputs],
@@ -82,8 +84,11 @@ class Decisions:
 
         It says whether the search has to run files, as no decision explains the failure.
         """
-        case, settings = self.planner.case, self._settings
-        found = told_as_file(judged, rewritten.model, case, settings, samples, references, ran)
+        case, trials = self.planner.case, self.planner.trials
+        errors = lambda: [*trials.contributions(kept, range(len(trials.samples)))]  # noqa: E731
+        seen = LowSums(trials.samples, trials.references, errors)
+        given = rewritten.model, case, self._settings, samples, references
+        found = told_as_file(judged, *given, ran, (seen,))
         run = found.verdict.as_file
         if run is None or run.passed is not False:
             return found
@@ -168,10 +173,12 @@ def told_as_file(
     samples: Samples,
     references: Sequence[Outputs],
     ran: Callable[[Sequence[Outputs]], None] = _ignore,
+    seen: Sequence[LowSums] = (),
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
-    A verdict that failed already is returned without a run.
+    And whether a file that passes also does with sums in FP16. A verdict that failed already is
+    returned without a run.
 
     Args:
         judged: Verdict on the candidate's emulation.
@@ -181,6 +188,7 @@ def told_as_file(
         samples: The judged samples.
         references: Reference outputs of each sample.
         ran: Receives the file's outputs of each sample.
+        seen: Other samples on which it has to hold with sums in FP16.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:
@@ -199,7 +207,10 @@ def told_as_file(
         metric=own.verdict.metric,
     )
     if own.verdict.passed:
-        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+        passes = (LowSums(samples, references, lambda: verdict.excesses, results), *seen)
+        sums = lowest_sums(candidate, passes, case, settings)
+        known = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=known))
     few = samples.select(own.failing[:FEW])
     found = _flips(candidate, decisions(case.network), few, settings)
     update = {
@@ -336,4 +347,4 @@ class Holding:
         judged = self._inside.told(judged, kept, rewritten, samples)
         # A plan that keeps nothing and passes is compared with no other.
         ran = partial(self._scoring.take_file, kept) if kept else _ignore
-        return self._decisions.told(judged, rewritten, samples, references, ran)
+        return self._decisions.told(judged, kept, rewritten, samples, references, ran)

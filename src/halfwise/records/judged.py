@@ -291,6 +291,8 @@ class Verdict(Record):
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.
         as_file: How the file does in ONNX Runtime without emulation; None if not requested.
+        sums: The lowest format of sums inside FP16 ops with which it is known to pass; None if it
+            failed, has no such ops, or was not examined.
         batch: Result on batches of the samples, if they can be batched.
         axes: The model's dynamic axes, and the sizes at which they were judged.
         on_real_data: False if the inputs look generated but had to be real; the verdict then fails.
@@ -317,6 +319,7 @@ class Verdict(Record):
     required_worth: float | None = None
     hints: tuple[str, ...] = ()
     as_file: FileRun | None = None
+    sums: Literal["fp16", "fp32"] | None = None
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None

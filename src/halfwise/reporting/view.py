@@ -112,7 +112,8 @@ def _title(run: Run) -> str:
         where = f"on {_samples(run, 'sample')} that the search used"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
     result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
-    return f"{result} ({verdict.level}{whose}) {where}{doubt(verdict)}"
+    sums = ", sums in FP32" if verdict.passed and verdict.sums == "fp32" else ""
+    return f"{result} ({verdict.level}{whose}{sums}) {where}{doubt(verdict)}"
 
 
 def _samples(run: Run, what: str) -> str:

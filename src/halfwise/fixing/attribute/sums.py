@@ -8,7 +8,7 @@ from math import ceil, prod
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.emulation.accumulate import BLOCK
+from halfwise.emulation.running import BLOCK
 from halfwise.fixing.attribute.evidence import (
     SIGNIFICANT,
     Band,

@@ -28,6 +28,10 @@ eight times as large as those seen."""
 _SPARE = 0.03
 """Cost of missing room: of its square above, in octaves, as overflow is worse than lost bits; and
 of what would be lost below, as a share."""
+SUM = 0.05
+"""Cost of one octave by which a running sum inside an op leaves the range where sums are in FP32:
+other runtimes sum in the low format. Hardly worth a Mul, but it decides where one goes: before the
+sum. So one that overflows asks for `ROOM` as well, and follows whatever else needs the factor."""
 FARTHEST = 30
 """The largest exponent of a tensor: FP16 spans 40 binades, so none needs more."""
 Line = tuple[float, float]
@@ -98,19 +102,18 @@ def losses(
 
 
 def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
-    """Yield magnitudes of sums and squares inside the nodes that make tensors, if low.
+    """Yield magnitudes of sums and squares inside the nodes that make tensors.
 
     In units of the tensor: for a root of squares, the root.
     """
-    if evidence.accumulate == "fp16":
-        for node, seen in (*evidence.inside("sum"), *evidence.inside("square")):
-            root = seen.kind == "square" and node.op_type == "ReduceL2"
-            if node.op_type != "Softmax":
-                limit = evidence.fmt.overflow_threshold / evidence.headroom
-                yield (
-                    tensor_name(node.outputs[0]),
-                    math.sqrt(seen.value * limit) if root else seen.value,
-                )
+    for node, seen in (*evidence.inside("sum"), *evidence.inside("square")):
+        root = seen.kind == "square" and node.op_type == "ReduceL2"
+        if node.op_type != "Softmax":
+            limit = evidence.fmt.overflow_threshold / evidence.headroom
+            yield (
+                tensor_name(node.outputs[0]),
+                math.sqrt(seen.value * limit) if root else seen.value,
+            )
 
 
 def _tensor(
@@ -119,13 +122,19 @@ def _tensor(
     """Return the cost of the exponents of an observed tensor.
 
     The limit keeps `headroom` times its range below the overflow threshold; there is none if masks
-    are its largest elements. The loss is in bits of elements below the smallest normal number;
-    without a `weight`, bits lost already do not count. With one, its smallest element should also
-    have an accuracy of `SIGNIFICANT`.
+    are its largest elements. Sums inside its node count in it if they are low, else cost `SUM`. The
+    loss is in bits of elements below the smallest normal number; without a `weight`, bits lost
+    already do not count. With one, its smallest element should also have an accuracy of
+    `SIGNIFICANT`.
     """
-    fmt = evidence.fmt
-    largest = max(seen.absmax, inside or 0.0)
-    limit = _limit(fmt.overflow_threshold / evidence.headroom, largest, strict=True)
+    fmt, most = evidence.fmt, evidence.fmt.overflow_threshold / evidence.headroom
+    limit = _limit(most, seen.absmax, strict=True)
+    within = limit if inside is None else _limit(most, max(seen.absmax, inside), strict=True)
+    summed: tuple[Line, ...] = ()
+    if evidence.accumulate == "fp16":
+        limit = within
+    elif within is not None and within != limit:
+        summed = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
     if limit is not None and limit < 0 and weight is None:
         value = evidence.values.get(seen.tensor)
         seen_too = dict(evidence.tensors)
@@ -134,10 +143,10 @@ def _tensor(
         ):
             limit = None
     if seen.detail is None or not seen.detail.histogram.counts:
-        return Loss(limit)
+        return Loss(limit, summed)
     histogram = seen.detail.histogram
     binades = {histogram.first + i: n for i, n in enumerate(histogram.counts) if n}
-    lines = _lines(binades, fmt, weight)
+    lines = (*_lines(binades, fmt, weight), *summed)
     return Loss(limit, lines, _accurate(fmt, seen, weight) if weight else (0.0, 0.0))
 
 

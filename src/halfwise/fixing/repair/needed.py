@@ -3,7 +3,7 @@
 One is undone if that keeps no more nodes, or costs no more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -115,6 +115,9 @@ def needed_repairs(
         return Choice(planner, ()), found.kept
     undoing = _Undoing(original, planner, found.kept, watcher)
     planner.budget.within("repair", undoing.run, None, part=PART)
+    if undoing.undone and (rest := undoing.planner.case.repairs):
+        answering = tuple(_answering(rest, undoing.undone))
+        undoing.planner.case = replace(undoing.planner.case, repairs=answering)
     left = sum(repair not in undoing.tried for repair in some)
     if left:
         numbers = {"elements": left, "size": len(some)}
@@ -217,12 +220,21 @@ def _rank(planner: Planner, original: Planner, kept: Assignment) -> tuple[float,
     return price if price < fp32 else inf, price, len(kept)
 
 
+def _answering(rest: Sequence[Repair], undone: Sequence[Repair]) -> Iterator[Repair]:
+    """Yield repairs that now answer the guards of undone ones, at the nodes that they replace."""
+    theirs = [guard for repair in undone for guard in repair.guards]
+    for repair in rest:
+        more = (guard for guard in theirs if guard.node in repair.nodes)
+        yield repair.model_copy(update={"guards": tuple(dict.fromkeys((*more, *repair.guards)))})
+
+
 class _Undoing:
     def __init__(
         self, original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
     ) -> None:
         self.planner = planner
         self.tried: list[Repair] = []
+        self.undone: list[Repair] = []
         self.remarks: list[Remark] = []
         self.kept = kept
         self._original, self._watcher = original, watcher
@@ -252,6 +264,7 @@ class _Undoing:
         if without is not None and self._does(without):
             self.planner.trials.runner.release()
             self.planner = without
+            self.undone += some
             self.tried += some
             self.remarks += [Remark(kind="repair-spare", names=named(r)) for r in some]
             return True
