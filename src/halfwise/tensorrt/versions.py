@@ -21,6 +21,8 @@ Version = tuple[int, int]
 OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
+ASKED: Version = (11, 0)
+"""From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
 NEWEST_CHECKED: Version = (11, 4)
 FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
