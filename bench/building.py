@@ -57,18 +57,20 @@ def verdict(
     """
     path = folder / "asked.onnx"
     path.write_bytes(model.SerializeToString())
-    shapes = {}
+    dynamic = {
+        info.name
+        for info in model.graph.input
+        if not all(d.HasField("dim_value") for d in info.type.tensor_type.shape.dim)
+    }
+    profiles = {}
     for name, value in given.items():
         if isinstance(value, np.ndarray):
             whole = value.dtype.kind in "iub" and 0 < value.size <= MOST_VALUES
-            shapes[name] = [value.astype(int).ravel().tolist() if whole else list(value.shape)] * 3
-    for info in model.graph.input:
-        if not all(d.HasField("dim_value") for d in info.type.tensor_type.shape.dim):
-            if isinstance(value := given.get(info.name), np.ndarray):
-                shapes[info.name] = [list(value.shape)] * 3
-    told = builder.build(path, SM, {n: (s[0], s[1], s[2]) for n, s in shapes.items()})
-    text = " / ".join(error.text for error in told.errors)
-    names = {n for e in told.errors for n in (e.node, e.operator) if n} | {*_NODE.findall(text)}
-    if told.built:
+            told = value.astype(int).ravel() if whole and name not in dynamic else value.shape
+            profiles[name] = (list(map(int, told)),) * 3
+    build = builder.build(path, SM, profiles)
+    text = " / ".join(error.text for error in build.errors)
+    names = {n for e in build.errors for n in (e.node, e.operator) if n} | {*_NODE.findall(text)}
+    if build.built:
         return Verdict(built=True)
     return Verdict(None if _ON_A_GPU.search(text) else False, frozenset(names), text)

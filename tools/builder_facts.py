@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import combinations
@@ -31,26 +30,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.building import Verdict, verdict
-from bench.onnx_cases import cases, first_inputs, inputs_of
+from bench.one_node import INVALID, NODE, Array, Model, described, later, lowered, models, sound
 from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import HalfwiseError
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import roles_of
-from halfwise.graph.taken import Feature, Refused, Test, features
+from halfwise.graph.casts import low_type
+from halfwise.graph.taken import Feature, Refused, Test
 from tests.judges import RtxBuilder
 
 PAGE = Path(__file__).resolve().parent.parent / "src" / "halfwise" / "graph" / "taken.json"
-NODE = "node"
-LATE = (22, 24)
-"""Opsets of which models are asked in low types beside their own: 22 is the first with BF16 for most."""
 FEW = 2
-INVALID = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, TypeError, ValueError)
+"""Most numbers taken of an attribute for which all others count as refused, if any was."""
+HARDER = 8
+"""Tests of an operator that are also asked with what they lack."""
 _ONES = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 _WIDER = {
     TensorProto.FLOAT16: TensorProto.FLOAT,
@@ -61,7 +56,6 @@ _WIDER = {
 }
 """What each type is changed to, to see whether a refusal depends on it."""
 
-Array = NDArray[Any]
 When = dict[str, Test]
 
 
@@ -70,30 +64,6 @@ class Change(NamedTuple):
 
     when: When
     model: Model
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model with one node that is asked about, and values of the inputs known at run time."""
-
-    proto: onnx.ModelProto
-    given: Mapping[str, Array]
-
-    @property
-    def node(self) -> onnx.NodeProto:
-        """The node."""
-        return next(n for n in self.proto.graph.node if n.name == NODE)
-
-    @property
-    def opset(self) -> int:
-        """Its opset."""
-        return next(o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx"))
-
-    def copy(self) -> Model:
-        """Return a copy that may be changed."""
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
-        return Model(proto, dict(self.given))
 
 
 class Answer(NamedTuple):
@@ -109,62 +79,28 @@ class Asked:
     def __init__(self, builder: RtxBuilder, folder: Path, known: dict[str, bool | None]) -> None:
         self._builder, self._folder = builder, folder
         self.known = known
-        self._heard: dict[str, bool | None] = {}
+        self._told: set[str] = set()
         self.answers: defaultdict[str, list[Answer]] = defaultdict(list)
 
-    def ask(self, model: Model) -> bool | None:
-        """Return whether a model is built, and remember the answer."""
-        key = hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest()
-        if key not in self._heard:
-            if key not in self.known:
-                self.known[key] = self.said(model).built
-            built = self._heard[key] = self.known[key]
-            self.answers[model.node.op_type].append(Answer(described(model), built))
-        return self._heard[key]
+    def ask(self, model: Model, *, sound: bool = False) -> bool | None:
+        """Return whether a model is built, and remember the answer.
 
+        Args:
+            model: The model.
+            sound: Whether it is known to be right, so that a refusal tells something.
+        """
+        key = hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest()
+        if key not in self.known:
+            self.known[key] = self.said(model).built
+        built = self.known[key]
+        if (built or sound) and key not in self._told:
+            self._told.add(key)
+            self.answers[model.node.op_type].append(Answer(described(model), built))
+        return built
 
     def said(self, model: Model) -> Verdict:
         """Return the builder's whole answer, which is not remembered."""
         return verdict(self._builder, model.proto, model.given, self._folder)
-
-
-def described(model: Model) -> Mapping[str, Feature]:
-    """Return the features of the node."""
-    graph = ir.serde.deserialize_model(model.proto).graph
-    return features(next(n for n in graph if n.name == NODE), model.opset)
-
-
-def models() -> Iterator[Model]:
-    """Yield the node tests with one node of ONNX's own domain, and no sequences or bodies."""
-    for case in cases():
-        if case.model is None or len(case.model.graph.node) != 1 or case.model.functions:
-            continue
-        proto = onnx.ModelProto()
-        proto.CopyFrom(case.model)
-        node = proto.graph.node[0]
-        ends = (*proto.graph.input, *proto.graph.output)
-        bodies = any(a.type in (a.GRAPH, a.GRAPHS) for a in node.attribute)
-        if node.domain or bodies:
-            continue
-        node.name = NODE
-        names = [i.name for i in inputs_of(proto)]
-        given = dict(zip(names, first_inputs(case), strict=False))
-        tensors = (n for n, v in given.items() if isinstance(v, TensorProto))
-        given |= {n: numpy_helper.to_array(given[n]) for n in tensors}
-        yield Model(proto, given)
-
-
-def sound(model: Model) -> Model | None:
-    """Return a model with the types and shapes of its outputs inferred; None if it is invalid."""
-    proto = model.proto
-    for end in proto.graph.output:
-        end.ClearField("type")
-    try:
-        found = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-        onnx.checker.check_model(found)
-    except INVALID:
-        return None
-    return Model(found, model.given)
 
 
 def runs(model: Model) -> bool:
@@ -176,16 +112,11 @@ def runs(model: Model) -> bool:
     return True
 
 
-def plainer(model: Model) -> Iterator[Change]:
+def plainer(model: Model, *, backwards: bool = False) -> Iterator[Change]:
     """Yield the model with one thing less that might be refused."""
-    for when, change in [
-        *_constants(model),
-        *_dropped(model),
-        *_attributes(model),
-        *_retyped(model),
-    ]:
-        other = model.copy()
-        changed = change(other)
+    steps = [*_constants(model), *_dropped(model), *_attributes(model), *_retyped(model)]
+    for when, change in reversed(steps) if backwards else steps:
+        changed = change(model.copy())
         if changed is not None and (made := sound(changed)) is not None:
             yield Change(when, made)
 
@@ -245,7 +176,7 @@ def _dropped(model: Model) -> Iterator[Step]:
 
             def absent(m: Model, k: int = k, name: str = name) -> Model:
                 m.node.input[k] = ""
-                while not m.node.input[-1]:
+                while m.node.input and not m.node.input[-1]:
                     m.node.input.pop()
                 if name not in m.node.input:
                     graph = m.proto.graph
@@ -344,46 +275,28 @@ def _computed(model: Model) -> Iterator[Model]:
                 yield made
 
 
-def at_opset(model: Model, opset: int) -> Model | None:
-    """Return a model at another opset; None if it is not the same there."""
-    other = model.copy()
-    del other.proto.opset_import[:]
-    other.proto.opset_import.append(helper.make_opsetid("", opset))
-    return sound(other)
-
-
-def lowered(model: Model, fmt: Format) -> Model | None:
-    """Return a model as halfwise writes it with the node low; None if the node stays FP32."""
-    try:
-        network = network_from_proto(model.proto)
-        roles = roles_of(network, low_type(fmt), by_schema=True)
-        if not any(role.free for role in roles.values()):
-            return None
-        mixed = rewrite(network, roles, frozenset(), fmt).model
-    except HalfwiseError:
-        return None
-    return Model(ir.serde.serialize_model(mixed), model.given)
-
-
 def because(model: Model, ask: Callable[[Model], bool | None]) -> Iterator[When]:
     """Yield reasons why a model is refused: features each of whose change alone helps.
 
     If no change helps, changes are made one after another, and the reasons are those of the last
     model that is refused; none if none is built.
     """
-    changes = list(plainer(model))
-    helping = [change.when for change in changes if ask(change.model)]
-    if helping:
-        yield reduce(lambda one, other: one | other, helping)
+    if when := helping(model, ask):
+        yield when
         return
-    for last in (0, -1):
-        now, left = model, changes
-        while left:
-            after = left[last].model
-            if ask(after):
-                yield from because(now, ask)
+    for backwards in (False, True):
+        now = model
+        while change := next(plainer(now, backwards=backwards), None):
+            if ask(change.model):
+                yield helping(now, ask)
                 break
-            now, left = after, list(plainer(after))
+            now = change.model
+
+
+def helping(model: Model, ask: Callable[[Model], bool | None]) -> When:
+    """Return the features each of whose change alone makes a model built."""
+    found = [change.when for change in plainer(model) if ask(change.model)]
+    return reduce(lambda one, other: other | one, found, {})
 
 
 def lowest_type(low: Model, fmt: Format) -> When:
@@ -397,28 +310,33 @@ def lowest_type(low: Model, fmt: Format) -> When:
 def gather(asked: Asked) -> dict[str, list[When]]:
     """Ask everything, and return the reasons found by operator."""
     reasons: defaultdict[str, list[When]] = defaultdict(list)
+    seen = Counter[str]()
     for number, test in enumerate(models()):
-        print(f"\r{number} {test.node.op_type:30}", end="", file=sys.stderr)
-        for model in (test, *harder(test)):
-            built = asked.ask(model)
+        sys.stderr.write(f"\r{number} {test.node.op_type:30}")
+        op = test.node.op_type
+        seen[op] += 1
+        for model in (test, *(harder(test) if seen[op] <= HARDER else ())):
+            built = asked.ask(model, sound=True)
             if built is False:
-                reasons[model.node.op_type] += because(model, asked.ask)
+                reasons[op] += because(model, asked.ask)
             for fmt in (FP16, BF16) if built else ():
-                for at in (model, *filter(None, (at_opset(model, o) for o in LATE))):
-                    _ask_low(asked, at, fmt, reasons[model.node.op_type])
+                for at in (model, *later(model)):
+                    _ask_low(asked, at, fmt, reasons[op])
     return reasons
 
 
 def _ask_low(asked: Asked, model: Model, fmt: Format, reasons: list[When]) -> None:
     def ask(plain: Model) -> bool | None:
-        other = lowered(plain, fmt)
+        other = lowered(plain, fmt, by_schema=True)
         return None if other is None or not asked.ask(plain) else asked.ask(other)
 
-    low = lowered(model, fmt)
-    if low is not None and asked.ask(model) and asked.ask(low) is False:
-        kind = lowest_type(low, fmt)
-        found = list(because(model, ask))
-        reasons += [{**when, **kind} for when in found or ([kind] if kind else [])]
+    low = lowered(model, fmt, by_schema=True)
+    if low is None or not asked.ask(model) or asked.ask(low, sound=True) is not False:
+        return
+    when = helping(model, ask)
+    if when or all(asked.ask(computed) for computed in _computed(model)):
+        # Otherwise the Casts are the reason, not the type.
+        reasons.append(when | lowest_type(low, fmt))
 
 
 def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
@@ -430,14 +348,14 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
     """
     refused = [a.found for a in answers if a.built is False]
     built = [a.found for a in answers if a.built]
-    found: list[Refused] = []
-    for when in _joined(reasons):
-        for kept in _narrowed(when, refused, built):
-            found.append(Refused(kept, certain=True))
-    found = [_widened(each, refused, built) for each in found]
-    for left in refused:
-        if not any(each.fits(left) for each in found):
-            found += _observed(left, built)
+    found = [
+        _widened(Refused(kept, certain=True), built)
+        for when in _joined(reasons)
+        for kept in _narrowed(when, refused, built)
+    ]
+    left = [r for r in refused if not any(each.fits(r) for each in found)]
+    observed = _joined(when for r in left for when in _observed(r, built))
+    found += [_widened(Refused(when, certain=False), built) for when in observed]
     return _needed(found, refused)
 
 
@@ -473,11 +391,11 @@ def _narrowed(when: When, refused: list[Any], built: list[Any]) -> list[When]:
 
 
 def _describing(found: Mapping[str, Feature]) -> list[str]:
-    order = ("type of input", "type of output", "rank of input", "input", "attribute")
+    order = ("type of input", "type of output", "rank of input")
     return [n for start in order for n in found if n.startswith(start)]
 
 
-def _widened(refused: Refused, all_refused: list[Any], built: list[Any]) -> Refused:
+def _widened(refused: Refused, built: list[Any]) -> Refused:
     """Return a refusal for all numbers but those that were built, where these are few."""
     when = dict(refused.when)
     for name, test in refused.when.items():
@@ -492,13 +410,14 @@ def _widened(refused: Refused, all_refused: list[Any], built: list[Any]) -> Refu
     return Refused(when, refused.certain)
 
 
-def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[Refused]:
+def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[When]:
+    """Return the first feature, or two types or ranks, that no built node has; or nothing."""
+    single = [n for start in ("output", "input", "attribute") for n in found if n.startswith(start)]
     names = _describing(found)
-    for size in (1, 2):
-        for chosen in combinations(names, size):
-            tried = Refused({n: [found[n]] for n in chosen}, certain=False)
-            if not any(tried.fits(b) for b in built):
-                return [tried]
+    for chosen in [(n,) for n in (*names, *single)] + list(combinations(names, 2)):
+        when: When = {n: [found[n]] for n in chosen}
+        if not any(Refused(when, certain=False).fits(b) for b in built):
+            return [when]
     return []
 
 
@@ -610,13 +529,29 @@ def main() -> None:
         if met:
             found[op] = [{"when": dict(m.when), "certain": m.certain} for m in met]
     page = {
-        "version": "1.7.1", "asked": datetime.now(UTC).date().isoformat(),
-        "opsets": known_opsets, "types": known_types, "never": sorted(never), "unknown": unknown,
+        "version": "1.7.1",
+        "asked": datetime.now(UTC).date().isoformat(),
+        "opsets": known_opsets,
+        "types": known_types,
+        "never": sorted(never),
+        "unknown": unknown,
         "refused": found,
     }
-    PAGE.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
-    Path("/tmp/types/answers.json").write_text(json.dumps({op: [[dict(a.found), a.built] for a in v] for op, v in asked.answers.items()}))
-    Path("/tmp/types/reasons.json").write_text(json.dumps(reasons))
+    PAGE.write_text(lines(page), encoding="utf-8")
+
+
+def lines(page: Mapping[str, Any]) -> str:
+    """Return the page as JSON with a line per entry, and per operator."""
+
+    def block(value: Mapping[str, Any], indent: str, deep: int) -> str:
+        entries = (
+            f"{indent}{json.dumps(k)}: "
+            + (block(v, indent + " ", deep - 1) if deep and isinstance(v, dict) else json.dumps(v))
+            for k, v in value.items()
+        )
+        return "{\n" + ",\n".join(entries) + "\n" + indent[1:] + "}"
+
+    return block(page, " ", 1) + "\n"
 
 
 def known_types_in(answer: Answer, refused: list[str]) -> bool:

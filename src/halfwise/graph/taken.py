@@ -163,25 +163,26 @@ def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
         slots = schema.inputs if kind.endswith("input") else schema.outputs
         called = slots[min(int(name), len(slots) - 1)].name if slots else name
         name = f"{called} ({kind.rpartition(' ')[2]} {name})"
-    values = [] if isinstance(test, dict) else [str(value) for value in test]
-    match kind:
-        case "attribute" if isinstance(test, dict):
-            taken = " or ".join("none" if v is None else str(v) for v in test["not"])
-            return f"with another {name} than {taken}", f"take {name} {taken}"
-        case "attribute":
-            return f"with {name} {' or '.join(values)}", f"take another {name}"
-        case "value of input":
-            assert isinstance(test, dict)
-            return f"with {name} above {test['above']}", f"take {name} up to {test['above']}"
-        case "type of input" | "type of output":
-            return f"with {name} in {' or '.join(values)}", f"give {name} another type"
-        case "rank of input" | "rank of output":
-            return f"with {name} of rank {' or '.join(values)}", f"give {name} another rank"
-        case "input" if "constant" in values:
-            return f"with a constant {name}", f"compute {name} at run time"
-        case "input" if values:
-            return f"with {name} known only at run time", f"make {name} a constant"
-    return f"with {name}", f"leave out {name}"
+    if isinstance(test, list):
+        values = " or ".join(str(value) for value in test)
+    elif "above" in test:
+        return f"with {name} above {test['above']}", f"take {name} up to {test['above']}"
+    else:
+        values = " or ".join("none" if v is None else str(v) for v in test["not"])
+        if values:
+            return f"with another {name} than {values}", f"take {name} {values}"
+    told = {
+        "attribute": (f"with {name} {values}", f"take another {name}"),
+        "value of": (f"with {name} {values}", f"take another {name}"),
+        "type of": (f"with {name} in {values}", f"give {name} another type"),
+        "rank of": (f"with {name} of rank {values}", f"give {name} another rank"),
+    }
+    known = told.get(kind.removesuffix(" input").removesuffix(" output"))
+    if known is None and kind == "input" and "computed" in test:
+        return f"with {name} known only at run time", f"make {name} a constant"
+    if known is None and kind == "input" and test == ["input"]:
+        return f"with {name} as an input of the model", f"make {name} a constant"
+    return known or (f"with {name}", f"leave out {name}")
 
 
 def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str, Feature]:

@@ -45,7 +45,9 @@ def opset(subject: Subject) -> Iterator[Found]:
     severity: Severity = "error" if asked else "warning"
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
-        yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix, severity=severity)
+        yield Found(
+            f"opset {given}; TensorRT {version} reads {first} and later", fix, severity=severity
+        )
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix, severity=severity)
