@@ -71,6 +71,9 @@ def verdict(
     build = builder.build(path, SM, profiles)
     text = " / ".join(error.text for error in build.errors)
     names = {n for e in build.errors for n in (e.node, e.operator) if n} | {*_NODE.findall(text)}
+    for node in model.graph.node:
+        if names & {node.name, *node.output}:
+            names |= {node.name, node.op_type} - {""}
     if build.built:
         return Verdict(built=True)
     return Verdict(None if _ON_A_GPU.search(text) else False, frozenset(names), text)

@@ -155,7 +155,8 @@ def names_it(finding: Finding, said: Verdict) -> bool:
     """Return whether a finding is no mere info and names what the builder's error names."""
     named = {finding.op, finding.node, finding.tensor} - {"", None}
     about = not said.names or bool(named & said.names)
-    return finding.severity != "info" and bool(named) and about
+    whole = finding.rule == "opset-unparsed"
+    return finding.severity != "info" and (whole or bool(named)) and about
 
 
 def _buildable() -> Iterator[tuple[str, onnx.ModelProto, dict[str, Any]]]:

@@ -34,17 +34,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.building import Verdict, verdict
 from bench.one_node import INVALID, NODE, Array, Model, described, later, lowered, models, sound
+from bench.onnx_cases import cases, first_inputs, inputs_of
 from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import HalfwiseError
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.taken import Feature, Refused, Test
+from halfwise.graph.model import network_from_proto
+from halfwise.graph.taken import Feature, Refused, Test, features
 from tests.judges import RtxBuilder
 
 PAGE = Path(__file__).resolve().parent.parent / "src" / "halfwise" / "graph" / "taken.json"
 FEW = 2
 """Most numbers taken of an attribute for which all others count as refused, if any was."""
-HARDER = 8
+MANY = 3
+"""Refusals of an operator without a reason, from which on some of its nodes are called refused."""
+ENOUGH = 2
+"""Low nodes of one type that were all refused: for more, the type is the reason."""
+HARDER = 3
 """Tests of an operator that are also asked with what they lack."""
 _ONES = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 _WIDER = {
@@ -127,6 +133,7 @@ Step = tuple[When, Callable[[Model], Model | None]]
 def _constants(model: Model) -> Iterator[Step]:
     makers = {o: n for n in model.proto.graph.node for o in n.output}
     constants = {i.name for i in model.proto.graph.initializer}
+    found = described(model)
     for k, name in enumerate(model.node.input):
         source = makers[name].input[0] if name in makers else name
         if name in makers:
@@ -138,7 +145,7 @@ def _constants(model: Model) -> Iterator[Step]:
                 m.proto.graph.node.extend(kept)
                 return m
 
-            yield {f"input {k}": ["computed"]}, direct
+            yield {f"input {k}": [found[f"input {k}"]]}, direct
         if k and name and source in model.given and source not in constants:
 
             def constant(m: Model, name: str = name, source: str = source) -> Model:
@@ -152,7 +159,7 @@ def _constants(model: Model) -> Iterator[Step]:
                 graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
                 return Model(m.proto, {n: v for n, v in m.given.items() if n != source})
 
-            yield {f"input {k}": ["computed" if name in makers else "input"]}, constant
+            yield {f"input {k}": [found[f"input {k}"]]}, constant
 
 
 def _dropped(model: Model) -> Iterator[Step]:
@@ -273,6 +280,29 @@ def _computed(model: Model) -> Iterator[Model]:
             other.node.input[k] = "sum"
             if (made := sound(other)) is not None:
                 yield made
+        if k and types.get(name) == TensorProto.INT64 and name in model.given:
+            yield from filter(None, [_from_shapes(model, k)])
+
+
+def _from_shapes(model: Model, k: int) -> Model | None:
+    """Return a model whose input `k` is computed from shapes alone, with the test's value."""
+    other = model.copy()
+    name, graph = model.node.input[k], other.proto.graph
+    given = [i for i in graph.input if i.name != name]
+    del graph.input[:]
+    graph.input.extend(given)
+    graph.initializer.append(numpy_helper.from_array(np.asarray(model.given[name]), name))
+    makers = [
+        helper.make_node("Size", [given[0].name], ["size"]),
+        helper.make_node("Sub", ["size", "size"], ["zero"]),
+        helper.make_node("Add", [name, "zero"], ["sum"]),
+        *graph.node,
+    ]
+    del graph.node[:]
+    graph.node.extend(makers)
+    other.node.input[k] = "sum"
+    left = {n: v for n, v in model.given.items() if n != name}
+    return sound(Model(other.proto, left))
 
 
 def because(model: Model, ask: Callable[[Model], bool | None]) -> Iterator[When]:
@@ -333,10 +363,17 @@ def _ask_low(asked: Asked, model: Model, fmt: Format, reasons: list[When]) -> No
     low = lowered(model, fmt, by_schema=True)
     if low is None or not asked.ask(model) or asked.ask(low, sound=True) is not False:
         return
+    kind = lowest_type(low, fmt)
+    alike = [
+        a.built for a in asked.answers[model.node.op_type] if Refused(kind, True).fits(a.found)
+    ]
+    if len(alike) > ENOUGH and not any(alike):
+        reasons.append(kind)
+        return
     when = helping(model, ask)
     if when or all(asked.ask(computed) for computed in _computed(model)):
         # Otherwise the Casts are the reason, not the type.
-        reasons.append(when | lowest_type(low, fmt))
+        reasons.append(when | kind)
 
 
 def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
@@ -356,6 +393,8 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
     left = [r for r in refused if not any(each.fits(r) for each in found)]
     observed = _joined(when for r in left for when in _observed(r, built))
     found += [_widened(Refused(when, certain=False), built) for when in observed]
+    if sum(not any(each.fits(r) for each in found) for r in left) >= MANY:
+        found.append(Refused({}, certain=False))
     return _needed(found, refused)
 
 
@@ -382,7 +421,8 @@ def _narrowed(when: When, refused: list[Any], built: list[Any]) -> list[When]:
     narrow = []
     for found in refused:
         if Refused(when, certain=True).fits(found):
-            for name in _describing(found):
+            others = [n for n in found if n.startswith(("attribute", "input"))]
+            for name in (*_describing(found), *others):
                 more = {**when, name: [found[name]]}
                 if name not in when and not any(Refused(more, certain=True).fits(b) for b in built):
                     narrow.append(more)
@@ -405,7 +445,7 @@ def _widened(refused: Refused, built: list[Any]) -> Refused:
         rest = Refused(others, certain=True)
         taken = {b[name] for b in built if name in b and rest.fits(b)}
         numbers = all(isinstance(v, int | float) for v in test)
-        if numbers and len(taken) <= FEW and len({*test} | taken) > FEW:
+        if numbers and len(taken) <= FEW and not {*test} <= {0, 1}:
             when[name] = {"not": sorted(taken, key=str)}
     return Refused(when, refused.certain)
 
@@ -431,6 +471,25 @@ def _needed(found: list[Refused], refused: list[Any]) -> list[Refused]:
             needed.append(each)
             explained |= which
     return needed
+
+
+def whole(asked: Asked) -> None:
+    """Ask about the tests with several nodes: if one is built, so are all of its nodes."""
+    for case in cases():
+        proto = case.model
+        if proto is None or (len(proto.graph.node) == 1 and not proto.functions):
+            continue
+        given = dict(zip((i.name for i in inputs_of(proto)), first_inputs(case), strict=False))
+        key = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+        if key not in asked.known:
+            asked.known[key] = asked.said(Model(proto, given)).built
+        if asked.known[key]:
+            try:
+                network = network_from_proto(proto)
+            except HalfwiseError:
+                continue
+            for node in network.model.graph.all_nodes():
+                asked.answers[node.op_type].append(Answer(features(node, network.opset), True))
 
 
 def untested(asked: Asked, known: Iterable[str]) -> list[str]:
@@ -477,15 +536,26 @@ def types(asked: Asked) -> list[str]:
         read = one(node, [given], [floats], {"s": np.ones((), np.float32)})
         if number and not any(asked.said(m).built for m in (copied, read)):
             refused.append(name.lower())
+    kinds = {
+        "sequence": helper.make_sequence_type_proto,
+        "optional": helper.make_optional_type_proto,
+    }
+    for name, make in kinds.items():
+        kind = make(helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
+        given, same = (helper.make_value_info(n, kind) for n in "xy")
+        if not asked.said(
+            one(helper.make_node("Identity", ["x"], ["y"], NODE), [given], [same])
+        ).built:
+            refused.append(name)
     return sorted(refused)
 
 
 def opsets(asked: Asked) -> tuple[int, int]:
-    """Return the first and the last opset of this onnx with which a Relu is built."""
+    """Return the first and the last opset of this onnx with which an Add is built."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
-    relu = helper.make_node("Relu", ["x"], ["y"], NODE)
+    add = helper.make_node("Add", ["x", "x"], ["y"], NODE)
     all_opsets = range(1, onnx.defs.onnx_opset_version() + 1)
-    taken = [o for o in all_opsets if asked.said(one(relu, [x], [y], opset=o)).built]
+    taken = [o for o in all_opsets if asked.said(one(add, [x], [y], opset=o)).built]
     return taken[0], taken[-1]
 
 
@@ -512,6 +582,7 @@ def main() -> None:
         known_types, known_opsets = types(asked), opsets(asked)
         try:
             reasons = gather(asked)
+            whole(asked)
         finally:
             if notes:
                 notes.write_text(json.dumps(known))

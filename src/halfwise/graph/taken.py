@@ -39,11 +39,13 @@ class Refused:
 
     def words(self, op: str) -> str:
         """Return what nodes of operator `op` are refused, such as "with computed axes"."""
-        return " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
+        told = " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
+        return told or "with many shapes"
 
     def remedy(self, op: str) -> str:
         """Return what makes them other nodes, such as "make axes a constant"."""
-        return ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
+        told = ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
+        return told or "write it as several nodes"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import onnx_ir as ir
 from halfwise.graph.model import is_standard
 from halfwise.graph.taken import features, taken
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
-from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
     ASKED,
     AT_THE_LATEST,
@@ -28,29 +27,24 @@ _NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSup
 _CONSTANT = ("Constant", "ConstantOfShape")
 
 
-@rule("opset-unparsed", "error", OPERATORS, reads_graph=False)
+@rule("opset-unparsed", "warning", OPERATORS, reads_graph=False)
 def opset(subject: Subject) -> Iterator[Found]:
     """A parser refuses, or misreads, operator sets newer than itself.
 
-    Checked with --trt-version only. An error from TensorRT 11 on, whose builder was asked; before,
-    its documentation is compared.
+    Checked with --trt-version only. A warning: operators that did not change since are built.
     """
     if subject.tensorrt is None or subject.model.opset is None:
         return
     given, version = subject.opset, text_of(subject.tensorrt)
     since, first, last = opsets(subject.tensorrt)
-    asked = subject.tensorrt >= ASKED
-    if asked:
+    if subject.tensorrt >= ASKED:
         first, last = taken().opsets
-    severity: Severity = "error" if asked else "warning"
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
-        yield Found(
-            f"opset {given}; TensorRT {version} reads {first} and later", fix, severity=severity
-        )
+        yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
-        yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix, severity=severity)
+        yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
     elif last is None and given > (sure := highest_opset(subject.tensorrt)):
         later, _, late = next_published(subject.tensorrt)
         before = text_of((since[0], since[1] - 1))
@@ -60,7 +54,7 @@ def opset(subject: Subject) -> Iterator[Found]:
         yield Found(
             message,
             "Parse it, and read the log.",
-            severity="info" if late is not None and given <= late else "warning",
+            severity="info" if late is not None and given <= late else None,
         )
 
 
@@ -120,12 +114,22 @@ def types(subject: Subject) -> Iterator[Found]:
     values += [output for node in subject.nodes() for output in node.outputs]
     seen = set()
     for value in values:
-        dtype = value.dtype.name.lower() if value.dtype is not None else ""
-        if dtype in taken().types and dtype not in seen:
-            seen.add(dtype)
-            message = f"TensorRT has no type {dtype}, which {name_of(value)} has"
-            fix = "cast it to another type before"
-            yield _asked(subject, message, fix, value.producer(), True, name_of(value))
+        kind = _kind(value)
+        if kind in taken().types and kind not in seen:
+            seen.add(kind)
+            users = [value.producer(), *(use.node for use in value.uses())]
+            node = next((user for user in users if user is not None), None)
+            message = f"TensorRT has no {kind}, which {name_of(value)} is"
+            yield _asked(subject, message, "use another type", node, True, name_of(value))
+
+
+def _kind(value: ir.Value) -> str:
+    """Return the element type of a tensor, "sequence" or "optional"; "" if it is not known."""
+    if isinstance(value.type, ir.SequenceType):
+        return "sequence"
+    if isinstance(value.type, ir.OptionalType):
+        return "optional"
+    return value.dtype.name.lower() if value.dtype is not None else ""
 
 
 def _asked(
