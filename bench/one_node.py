@@ -78,13 +78,22 @@ def models() -> Iterator[Model]:
 
 
 def sound(model: Model) -> Model | None:
-    """Return a model with the types and shapes of its outputs inferred; None if it is invalid."""
-    proto = model.proto
+    """Return a model with the types of its outputs inferred; None if it is invalid.
+
+    A shape that cannot be inferred is left as it was.
+    """
+    proto, shapes = model.proto, {}
     del proto.graph.value_info[:]
     for end in proto.graph.output:
+        shapes[end.name] = onnx.TensorShapeProto()
+        shapes[end.name].CopyFrom(end.type.tensor_type.shape)
         end.ClearField("type")
     try:
         found = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        for end in found.graph.output:
+            kind = end.type.tensor_type
+            if kind.elem_type and not kind.HasField("shape"):
+                kind.shape.CopyFrom(shapes[end.name])
         onnx.checker.check_model(found)
     except INVALID:
         return None

@@ -46,12 +46,12 @@ from tests.judges import RtxBuilder
 PAGE = Path(__file__).resolve().parent.parent / "src" / "halfwise" / "graph" / "taken.json"
 FEW = 2
 """Most numbers taken of an attribute for which all others count as refused, if any was."""
-MANY = 3
-"""Refusals of an operator without a reason, from which on some of its nodes are called refused."""
+MANY = 0.1
+"""Fraction of answers that are no, without a reason, above which all nodes are suspected."""
 ENOUGH = 2
 """Low nodes of one type that were all refused: for more, the type is the reason."""
-HARDER = 3
-"""Tests of an operator that are also asked with what they lack."""
+HARDER = 2
+"""Tests of an operator with the same inputs and outputs that are also asked with what they lack."""
 _ONES = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 _WIDER = {
     TensorProto.FLOAT16: TensorProto.FLOAT,
@@ -131,7 +131,7 @@ Step = tuple[When, Callable[[Model], Model | None]]
 
 
 def _constants(model: Model) -> Iterator[Step]:
-    makers = {o: n for n in model.proto.graph.node for o in n.output}
+    makers = {o: n for n in model.proto.graph.node for o in n.output if o}
     constants = {i.name for i in model.proto.graph.initializer}
     found = described(model)
     for k, name in enumerate(model.node.input):
@@ -200,16 +200,23 @@ def _dropped(model: Model) -> Iterator[Step]:
 def _attributes(model: Model) -> Iterator[Step]:
     found = described(model)
     for attribute in model.node.attribute:
-
-        def reset(m: Model, name: str = attribute.name) -> Model:
-            kept = [a for a in m.node.attribute if a.name != name]
-            del m.node.attribute[:]
-            m.node.attribute.extend(kept)
-            return m
-
         name = f"attribute {attribute.name}"
-        if name in found:
-            yield {name: [found[name]]}, reset
+        if name not in found:
+            continue
+        ones = attribute.type == attribute.INTS and attribute.ints and found[name] != 1
+        for value in (None, [1] * len(attribute.ints)) if ones else (None,):
+
+            def other(
+                m: Model, name: str = attribute.name, value: list[int] | None = value
+            ) -> Model:
+                kept = [a for a in m.node.attribute if a.name != name]
+                del m.node.attribute[:]
+                m.node.attribute.extend(kept)
+                if value:
+                    m.node.attribute.append(helper.make_attribute(name, value))
+                return m
+
+            yield {name: [found[name]]}, other
 
 
 def _retyped(model: Model) -> Iterator[Step]:
@@ -255,8 +262,8 @@ def harder(model: Model) -> Iterator[Model]:
         present = {a.name: helper.get_attribute_value(a) for a in model.node.attribute}
         default = helper.get_attribute_value(known.default_value) if known.default_value.type else 0
         value = present.get(name, default)
-        now = value * 0.7 + 0.1 if isinstance(value, float) else 1 - value
-        if isinstance(value, float) or value in (0, 1):
+        now = value * 0.7 + 0.1 if isinstance(value, float) else int(value != 1)
+        if isinstance(value, float | int):
             other = model.copy()
             kept = [a for a in other.node.attribute if a.name != name]
             del other.node.attribute[:]
@@ -340,12 +347,13 @@ def lowest_type(low: Model, fmt: Format) -> When:
 def gather(asked: Asked) -> dict[str, list[When]]:
     """Ask everything, and return the reasons found by operator."""
     reasons: defaultdict[str, list[When]] = defaultdict(list)
-    seen = Counter[str]()
+    seen = Counter[tuple[Any, ...]]()
     for number, test in enumerate(models()):
         sys.stderr.write(f"\r{number} {test.node.op_type:30}")
         op = test.node.op_type
-        seen[op] += 1
-        for model in (test, *(harder(test) if seen[op] <= HARDER else ())):
+        form = (op, test.opset, *(len(f) > 0 for f in (*test.node.input, *test.node.output)))
+        seen[form] += 1
+        for model in (test, *(harder(test) if seen[form] <= HARDER else ())):
             built = asked.ask(model, sound=True)
             if built is False:
                 reasons[op] += because(model, asked.ask)
@@ -393,7 +401,7 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
     left = [r for r in refused if not any(each.fits(r) for each in found)]
     observed = _joined(when for r in left for when in _observed(r, built))
     found += [_widened(Refused(when, certain=False), built) for when in observed]
-    if sum(not any(each.fits(r) for each in found) for r in left) >= MANY:
+    if sum(not any(each.fits(r) for each in found) for r in left) > MANY * len(answers):
         found.append(Refused({}, certain=False))
     return _needed(found, refused)
 
@@ -454,7 +462,8 @@ def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[When]:
     """Return the first feature, or two types or ranks, that no built node has; or nothing."""
     single = [n for start in ("output", "input", "attribute") for n in found if n.startswith(start)]
     names = _describing(found)
-    for chosen in [(n,) for n in (*names, *single)] + list(combinations(names, 2)):
+    pairs = [pair for pair in combinations((*names, *single), 2) if pair[0] in names]
+    for chosen in [*((n,) for n in (*names, *single)), *pairs]:
         when: When = {n: [found[n]] for n in chosen}
         if not any(Refused(when, certain=False).fits(b) for b in built):
             return [when]
