@@ -203,11 +203,15 @@ def _attributes(model: Model) -> Iterator[Step]:
         name = f"attribute {attribute.name}"
         if name not in found:
             continue
-        ones = attribute.type == attribute.INTS and attribute.ints and found[name] != 1
-        for value in (None, [1] * len(attribute.ints)) if ones else (None,):
+        ones: list[int | list[int]] = []
+        if attribute.type == attribute.INTS and attribute.ints and found[name] != 1:
+            ones = [[1] * len(attribute.ints)]
+        elif attribute.type == attribute.INT and attribute.i > 1:
+            ones = [1]
+        for value in (None, *ones):
 
             def other(
-                m: Model, name: str = attribute.name, value: list[int] | None = value
+                m: Model, name: str = attribute.name, value: int | list[int] | None = value
             ) -> Model:
                 kept = [a for a in m.node.attribute if a.name != name]
                 del m.node.attribute[:]
@@ -262,8 +266,8 @@ def harder(model: Model) -> Iterator[Model]:
         present = {a.name: helper.get_attribute_value(a) for a in model.node.attribute}
         default = helper.get_attribute_value(known.default_value) if known.default_value.type else 0
         value = present.get(name, default)
-        now = value * 0.7 + 0.1 if isinstance(value, float) else int(value != 1)
-        if isinstance(value, float | int):
+        now = value * 0.7 + 0.1 if isinstance(value, float) else 1 - value
+        if isinstance(value, float) or value in (0, 1):
             other = model.copy()
             kept = [a for a in other.node.attribute if a.name != name]
             del other.node.attribute[:]
