@@ -209,7 +209,10 @@ def _type_name(number: int) -> str:
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
 def checker(subject: Subject) -> Iterator[Found]:
-    """No tool has to accept what ONNX's own checker refuses."""
+    """No tool has to accept what ONNX's own checker refuses.
+
+    With --trt-version, a warning: TensorRT's parser builds some of it.
+    """
     refusal = subject.model.refusal
     if refusal:
         # Exports for TensorRT contain its plugins as if they were ONNX operators.
@@ -222,7 +225,7 @@ def checker(subject: Subject) -> Iterator[Found]:
         yield Found(
             f"ONNX's checker refuses the model: {refusal.rstrip('.')}",
             fix,
-            severity="warning" if plugin else None,
+            severity="warning" if plugin or subject.tensorrt else None,
         )
 
 
