@@ -17,9 +17,14 @@ SM = "SM89"
 """The oldest that has FP8 as well: in 2,024 node tests, answers differ from SM86's for FP8 only."""
 MOST_VALUES = 64
 """Integer inputs up to this size may be shapes: the builder is told their values."""
-_ON_A_GPU = re.compile(r"Assertion failed: (creator\b|plugin != nullptr)|has no runners")
-"""What it says of operators that the parser knows, but that only a GPU's plugins or kernels
-build. An operator that it does not know is reported as a missing plugin in other words."""
+SECONDS = 60
+"""How long a build may take; almost all take a few hundredths of a second."""
+_UNKNOWN = re.compile(
+    r"Assertion failed: (creator\b|plugin != nullptr)|has no runners|no answer|the process ended"
+)
+"""What it says of operators that the parser knows, but that only a GPU's plugins or kernels build,
+and of builds that did not end. An operator that it does not know is reported as a missing plugin in
+other words."""
 _LACKING = re.compile(r"^(false|creator && .Plugin not found.*)$")
 """What the parser says of operators that it lacks."""
 _NODE = re.compile(r"node_of_([\w./:-]+)")
@@ -29,7 +34,7 @@ class Verdict(NamedTuple):
     """Whether a model was built.
 
     Attributes:
-        built: True or False; None if only a machine with a GPU could tell.
+        built: True or False; None if it did not end or only a GPU could tell.
         names: What the error names: nodes, tensors and operators.
         text: The error.
     """
@@ -68,7 +73,7 @@ def verdict(
             whole = value.dtype.kind in "iub" and 0 < value.size <= MOST_VALUES
             told = value.astype(int).ravel() if whole and name not in dynamic else value.shape
             profiles[name] = (list(map(int, told)),) * 3
-    build = builder.build(path, SM, profiles)
+    build = builder.build(path, SM, profiles, seconds=SECONDS)
     text = " / ".join(error.text for error in build.errors)
     names = {n for e in build.errors for n in (e.node, e.operator) if n} | {*_NODE.findall(text)}
     for node in model.graph.node:
@@ -76,4 +81,4 @@ def verdict(
             names |= {node.name, node.op_type} - {""}
     if build.built:
         return Verdict(built=True)
-    return Verdict(None if _ON_A_GPU.search(text) else False, frozenset(names), text)
+    return Verdict(None if _UNKNOWN.search(text) else False, frozenset(names), text)

@@ -159,14 +159,14 @@ def _within(value: Feature, test: Test) -> bool:
 
 def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
     """Return in words which values of a feature are refused, and what to do."""
-    kind, _, name = feature.rpartition(" ")
-    if kind.endswith(("input", "output")):
+    *of, name = feature.split()
+    if of[-1] in ("input", "output"):
         schema = onnx.defs.get_schema(op)
-        slots = schema.inputs if kind.endswith("input") else schema.outputs
+        slots = schema.inputs if of[-1] == "input" else schema.outputs
         called = slots[min(int(name), len(slots) - 1)].name if slots else name
-        name = f"{called} ({kind.rpartition(' ')[2]} {name})"
+        name = f"{called} ({of[-1]} {name})"
     if isinstance(test, list):
-        values = " or ".join(str(value) for value in test)
+        values = " or ".join(map(str, test))
     elif "above" in test:
         return f"with {name} above {test['above']}", f"take {name} up to {test['above']}"
     else:
@@ -175,16 +175,15 @@ def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
             return f"with another {name} than {values}", f"take {name} {values}"
     told = {
         "attribute": (f"with {name} {values}", f"take another {name}"),
-        "value of": (f"with {name} {values}", f"take another {name}"),
-        "type of": (f"with {name} in {values}", f"give {name} another type"),
-        "rank of": (f"with {name} of rank {values}", f"give {name} another rank"),
+        "value": (f"with {name} {values}", f"take another {name}"),
+        "type": (f"with {name} in {values}", f"give {name} another type"),
+        "rank": (f"with {name} of rank {values}", f"give {name} another rank"),
     }
-    known = told.get(kind.removesuffix(" input").removesuffix(" output"))
-    if known is None and kind == "input" and "computed" in test:
+    if of[0] == "input" and test == ["computed"]:
+        return f"with {name} from another node", f"make {name} an input of the model"
+    if of[0] == "input" and isinstance(test, list):
         return f"with {name} known only at run time", f"make {name} a constant"
-    if known is None and kind == "input" and test == ["input"]:
-        return f"with {name} as an input of the model", f"make {name} a constant"
-    return known or (f"with {name}", f"leave out {name}")
+    return told.get(of[0], (f"with {name}", f"leave out {name}"))
 
 
 def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str, Feature]:

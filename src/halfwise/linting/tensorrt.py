@@ -9,6 +9,7 @@ import onnx_ir as ir
 from halfwise.graph.model import is_standard
 from halfwise.graph.taken import features, taken
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
     ASKED,
     AT_THE_LATEST,
@@ -98,7 +99,7 @@ def forms(subject: Subject) -> Iterator[Found]:
     for node in subject.nodes():
         refused = taken().why(node.op_type, features(node, subject.opset))
         if refused is not None and is_standard(node):
-            message = f"TensorRT refuses {node.op_type} {refused.words(node.op_type)}"
+            message = f"refuses {node.op_type} {refused.words(node.op_type)}"
             yield _asked(subject, message, refused.remedy(node.op_type), node, refused.certain)
 
 
@@ -119,7 +120,7 @@ def types(subject: Subject) -> Iterator[Found]:
             seen.add(kind)
             users = [value.producer(), *(use.node for use in value.uses())]
             node = next((user for user in users if user is not None), None)
-            message = f"TensorRT has no {kind}, which {name_of(value)} is"
+            message = f"has no {kind}, which {name_of(value)} is"
             yield _asked(subject, message, "use another type", node, True, name_of(value))
 
 
@@ -141,12 +142,14 @@ def _asked(
     tensor: str | None = None,
 ) -> Found:
     """Return a finding that the builder's answers gave."""
+    assert subject.tensorrt is not None
     fix = fix[0].upper() + fix[1:] + "."
-    if subject.tensorrt is not None and subject.tensorrt < ASKED:
-        message = message.replace("TensorRT", f"TensorRT {text_of(ASKED)}", 1)
-        message += f"; whether {text_of(subject.tensorrt)} does is not known"
-        return Found(message, fix, node, tensor, "info")
-    return Found(message, fix, node, tensor, "error" if certain else "warning")
+    if subject.tensorrt >= ASKED:
+        severity: Severity | None = None if certain else "warning"
+        return Found(f"TensorRT {message}", fix, node, tensor, severity)
+    message = f"TensorRT {text_of(ASKED)} {message}"
+    message += f"; whether {text_of(subject.tensorrt)} does is not known"
+    return Found(message, fix, node, tensor, "info")
 
 
 @rule("operator-custom", "warning", OPERATORS, reads_graph=False)
