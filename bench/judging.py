@@ -65,7 +65,7 @@ class Written:
     built: bool | None = None
     folded: tuple[str, ...] = ()
     right: bool | None = None
-    sums: Literal["fp16", "fp32"] | None = None
+    sums: Literal["fp32", "fp16"] | None = None
     said: tuple[str, ...] = ()
 
 

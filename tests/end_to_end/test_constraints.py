@@ -94,13 +94,14 @@ def test_scripts_of_export_are_read(call, fix, tmp_path):
 
 @pytest.mark.usefixtures("casts")
 def test_lint_knows_11_and_10(call):
-    for version, reads in (("11", "25"), ("10", "20"), ("v8.6", "17"), ("9.3.0.post12.dev1", "19")):
-        model = onnx.load("casts.onnx")
-        model.opset_import[0].version = 26
-        onnx.save(model, "late.onnx")
+    model = onnx.load("casts.onnx")
+    model.opset_import[0].version = 26
+    onnx.save(model, "late.onnx")
+    assert call("lint", "late.onnx", "--trt-version", "11").code == 0
+    for version, reads in (("10", "20"), ("v8.6", "17"), ("9.3.0.post12.dev1", "19")):
         ended = call("lint", "late.onnx", "--trt-version", version)
         assert f"reads up to {reads}" in ended.out, version
-        assert ended.code == 10
+        assert "1 warning" in ended.out, version
     constrained = ("Leave them out of constraints", "10", "11")
     for version in constrained[1:]:
         ended = call("lint", "casts.onnx", "--trt-version", version)

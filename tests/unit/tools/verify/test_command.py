@@ -175,8 +175,8 @@ def test_options_of_workers_stand_apart():
 @pytest.mark.parametrize(
     ("ill", "options"),
     [
-        (models.layer_norm(), {}),
-        (models.layer_norm(), {"to": "int8"}),
+        (models.conv_chain(), {}),
+        (models.conv_chain(), {"to": "int8"}),
         (models.conv_chain(), {"to": "bf16", "io": "bf16"}),
         (models.huge_weights(), {"allow": "bf16", "no_repair": True}),
         (models.busy_product(), {"allow": "tf32"}),
