@@ -22,7 +22,7 @@ as large (magika on ONNX Runtime's WebGPU provider)."""
 
 def lowest_sums(
     candidate: ir.Model, passes: Sequence["LowSums"], case: Case, settings: Settings
-) -> Literal["fp16", "fp32"] | None:
+) -> Literal["fp32", "fp16"] | None:
     """Return the lowest format of sums with which a candidate is known to pass.
 
     "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX

@@ -319,7 +319,7 @@ class Verdict(Record):
     required_worth: float | None = None
     hints: tuple[str, ...] = ()
     as_file: FileRun | None = None
-    sums: Literal["fp16", "fp32"] | None = None
+    sums: Literal["fp32", "fp16"] | None = None
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()
     failure_bound: FailureBound | None = None
