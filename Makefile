@@ -9,6 +9,8 @@ PYTHON ?=
 UV := uv==0.13.8
 # `make lock UV_FLAGS=--upgrade` moves every pin; without it only what pyproject.toml forces.
 UV_FLAGS ?=
+COMPILE = $(VENV)/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
+    --no-config --default-index https://pypi.org/simple --custom-compile-command "make lock" $(UV_FLAGS)
 
 # Twice the cores of a small machine: many tests wait for processes of their own.
 TEST_PROCESSES ?= 4
@@ -17,7 +19,7 @@ TEST_PROCESSES ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme picture test test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme picture test golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +47,9 @@ test: $(STAMP) ## Check, then run every test that needs no GPU
 test-bytecode: $(STAMP)
 	$(BIN)/pytest --collect-only --quiet >/dev/null
 
+golden: $(STAMP) ## Compare what is decided with the golden runs
+	$(BIN)/python -m tests.golden compare
+
 test-busy: ## The same beside four processes that burn CPU
 	tools/beside-busy 4 $(MAKE) test
 
@@ -69,12 +74,11 @@ comparison: $(STAMP) ## Run other tools on the same models; write docs/compariso
 	-$(BIN)/python bench/run.py peers
 	$(BIN)/python tools/comparison.py
 
-lock: ## Rewrite requirements.lock from pyproject.toml
+lock: ## Rewrite the locks of Python's packages from pyproject.toml
 	tools/make-venv $(VENV)/lock "$(PYTHON)"
 	$(VENV)/lock/bin/pip install --quiet $(UV)
-	$(VENV)/lock/bin/uv pip compile pyproject.toml --group dev --output-file requirements.lock \
-	    --universal --python-version 3.11 --generate-hashes --quiet --no-config \
-	    --default-index https://pypi.org/simple --custom-compile-command "make lock" $(UV_FLAGS)
+	$(COMPILE) pyproject.toml --group dev --output-file requirements.lock
+	$(COMPILE) --group rtx --output-file requirements-rtx.lock
 
 clean: ## Remove .venv, caches, builds and the demo's result
 	rm -rf $(VENV) runs/demo build dist

@@ -75,7 +75,7 @@ def examine(case: TestCase, fmt: Format = FP16) -> Outcome:
     """Return the outcome of a test with a low format; bits are compared for FP16."""
     model = case.model or onnx.load(Path(str(case.model_dir)) / "model.onnx")
     try:
-        sample = dict(zip((i.name for i in _inputs(model)), _first_inputs(case), strict=False))
+        sample = dict(zip((i.name for i in inputs_of(model)), first_inputs(case), strict=False))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -149,12 +149,12 @@ def fixed(
     return (PASSED if run.verdict.passed else VERDICT_FAILED), ""
 
 
-def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 
 
-def _first_inputs(case: TestCase) -> Sequence[Array]:
+def first_inputs(case: TestCase) -> Sequence[Array]:
     if case.data_sets is not None:
         given: Sequence[Any] = case.data_sets[0][0]
         return [np.asarray(v) if isinstance(v, np.generic) else v for v in given]

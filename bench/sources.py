@@ -1,24 +1,26 @@
 """From what FP16 breaks to the line of PyTorch code: three modules, exported by torch.onnx.
 
-The modules are in `bench/exports/overflowing.py`, which tells itself, by PyTorch's own operators,
-at which of its lines values leave FP16's range. Each is exported by `halfwise export-torch`,
-repaired and mixed by `halfwise fix`, and its page is opened in the Chromium that the tests use:
-after one click on the section of causes, the lines that are to be seen there have to be those.
+The modules are in `bench/exports/overflowing.py`, which exports them by torch.onnx and tells, by
+PyTorch's own operators, at which of its lines values leave FP16's range. `halfwise fix` repairs
+and mixes each, and its page is opened in the Chromium that the tests use: after one click on the
+section of causes, the lines that are to be seen there have to be those.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from bench.export_torch import run_python
 from bench.figures import Figure, equal, reported
 from bench.modernize import EXPORTS
 from bench.peers.environments import Environment, environment
-from bench.runs import Workbench
+from bench.runs import ROOT, CommandFailed, Workbench
 from halfwise.store import read_evidence, read_observations, read_run
 from tests.browser.conftest import arguments, executable
 
@@ -53,7 +55,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         )
     folder = bench.folder / "sources"
     folder.mkdir()
-    wanted = json.loads(run_python(made, str(SCRIPT)).stdout)
+    wanted = json.loads(_run_python(made, str(SCRIPT), str(folder)).stdout.splitlines()[-1])
     figures = []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=arguments())
@@ -75,10 +77,26 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 def _run(made: Environment, folder: Path, name: str, data: str) -> Path:
     model, run = folder / f"{name}.onnx", folder / name
-    run_python(made, "-m", "halfwise", "export-torch", f"{SCRIPT}:{name}", "-o", str(model))
     given = ("--inputs", f"{SCRIPT}:{data}", "--allow-random", "--allow-unjudged")
-    run_python(made, "-m", "halfwise", "fix", str(model), *given, "-o", str(run))
+    _run_python(made, "-m", "halfwise", "fix", str(model), *given, "-o", str(run))
     return run
+
+
+def _run_python(made: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the framework's Python; halfwise's own packages are those of this process."""
+    path = [ROOT / "src", Path(sysconfig.get_path("purelib"))]
+    inherited = os.environ.get("PYTHONPATH", "")
+    done = subprocess.run(
+        [made.python, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, path), inherited])},
+    )
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(arguments)}: {done.stderr.strip()[-300:]}")
+    return done
 
 
 def _lines(folder: Path, browser: Browser) -> Lines:

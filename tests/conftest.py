@@ -16,7 +16,11 @@ from hypothesis import HealthCheck, settings
 from halfwise.fixing.repair import rules
 from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, forked_interpreters, worker_command
+from tests.judges import RtxBuilder, WebGpu
 from tests.processes import adopt_orphans
+
+NEED_JUDGES = "HALFWISE_TESTS_NEED_JUDGES"
+"""Set where a machine without a judge is to fail, not to skip."""
 
 # A shared machine stalls now and then, so no clock; a failure must come back on the next run, so
 # the examples are the same each time.
@@ -112,6 +116,27 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An interpreter that has loaded what the stand-in for TensorRT needs."""
     with forked_interpreters(tmp_path_factory.mktemp("forks")) as command:
         yield command
+
+
+@pytest.fixture(scope="session")
+def rtx(scratch: Path) -> Iterator[RtxBuilder]:  # noqa: ARG001 - it works there
+    """The builder of TensorRT for RTX."""
+    with RtxBuilder() as judge:
+        _require(judge.missing())
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def webgpu(scratch: Path) -> Iterator[WebGpu]:  # noqa: ARG001 - it works there
+    """ONNX Runtime on WebGPU, in real FP16."""
+    with WebGpu() as judge:
+        _require(judge.missing())
+        yield judge
+
+
+def _require(missing: str | None) -> None:
+    if missing is not None:
+        pytest.fail(missing) if os.environ.get(NEED_JUDGES) else pytest.skip(missing)
 
 
 def quick_timing(patch: pytest.MonkeyPatch) -> None:

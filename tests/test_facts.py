@@ -33,8 +33,6 @@ OTHERS = {
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
-    "tools/export_torch.py": "an option, --dynamic x:0=batch",
-    "tools/pytorch.py": "what PyTorch warns of",
 }
 """Where the text of somebody else is read, and whose it is."""
 

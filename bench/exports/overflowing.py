@@ -1,17 +1,20 @@
-"""PyTorch modules that leave FP16's range.  Usage: python bench/exports/overflowing.py
+"""PyTorch modules that leave FP16's range.  Usage: python overflowing.py FOLDER
 
 What breaks is as models have it: the squares of an RMSNorm behind channels that training made
 large (LLaMA), the sums of a global response normalisation (ConvNeXt V2), and the power of a
 spectrum (speech front ends).
 
-As a script it prints, as JSON by module, the lines of this file that compute values beyond the
-range, as PyTorch's own operators give them in FP32 on the data.
+As a script it exports them to FOLDER by torch.onnx, with a dynamic batch, and prints, as JSON by
+module, the lines of this file that compute values beyond the range, as PyTorch's own operators
+give them in FP32 on the data.
 """
 
 # mypy: disable-error-code="misc"
 
 import json
+import sys
 import traceback
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -186,10 +189,13 @@ MODULES = {"transformer": tokens, "convnet": images, "speech": waves}
 
 
 def main():
-    """Print the lines."""
-    found = {}
+    """Export and print the lines."""
+    folder, found = Path(sys.argv[1]), {}
     for name, samples in MODULES.items():
-        module, _ = globals()[name]()
+        module, example = globals()[name]()
+        axes = ({0: torch.export.Dim("batch")},)
+        path = str(folder / f"{name}.onnx")
+        torch.onnx.export(module, example, path, dynamo=True, dynamic_shapes=axes, verbose=False)
         with torch.no_grad(), _Watching() as watching:
             for sample in samples():
                 module(*map(torch.from_numpy, sample.values()))

@@ -144,7 +144,7 @@ def figures(
 
 
 def _located(name: str, told: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yield where an engine is wrong, how many builds finding that took, and what cures it."""
+    """Yield where an engine is wrong, and how many builds finding that took."""
     if not told:
         return
     faults = told["faults"]
@@ -159,10 +159,6 @@ def _located(name: str, told: Mapping[str, Any]) -> Iterator[Figure]:
         yield at_most(f"{name}: largest place (nodes)", max(map(len, places), default=inf), PLACE)
     else:
         yield reported(f"{name}: builds until they are", told["builds"])
-    for cure in told["cures"]:
-        decibels = cure["snr_db"] if cure["snr_db"] is not None else cure["message"][:80]
-        time = "" if cure["median_ms"] is None else f"{cure['median_ms']:.4g} ms"
-        yield reported(f"{name}: cure {cure['kind']} (dB)", decibels, f"{cure['status']} {time}")
 
 
 def measure(

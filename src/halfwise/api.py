@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from halfwise.tools.doctor import doctor
     from halfwise.tools.explain_log import explain_log
     from halfwise.tools.export import Exported, export
-    from halfwise.tools.export_torch import export_torch
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.modernize.command import modernize
@@ -45,7 +44,6 @@ __all__ = [
     "doctor",
     "explain_log",
     "export",
-    "export_torch",
     "fix",
     "inspect",
     "ladder",
@@ -73,7 +71,6 @@ _MODULES = {
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
     "export": "tools.export",
-    "export_torch": "tools.export_torch",
     "fix": "fixing.command",
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",

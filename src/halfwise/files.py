@@ -30,7 +30,7 @@ _MISTAKEN = (
     (
         b"pk\3\4",
         "a zip archive, as PyTorch and NumPy write",
-        "Export a PyTorch model with `halfwise export-torch` or torch.onnx.export.",
+        "Export a PyTorch model with torch.onnx.export.",
     ),
 )
 """First bytes, after white space and in small letters, of files that are taken for others, what

@@ -1,4 +1,4 @@
-"""What shows a made-up run beyond its numbers: its graph, source lines, images and waves."""
+"""What shows a made-up run beyond its numbers: its graph, source lines and images."""
 
 import base64
 import io
@@ -124,18 +124,14 @@ def _source(node: Made, frames: dict[Frame, int]) -> Source:
 
 
 def _previews() -> Iterable[Preview]:
-    """Yield two images and two waves, a worst and a typical one each."""
+    """Yield two images, a worst and a typical one."""
     rows, columns = np.mgrid[0:160, 0:160]
     for place, why in ((3, "worst"), (17, "typical")):
         channels = [np.sin(rows / (7 + place)), np.cos(columns / 23), np.sin((rows + columns) / 31)]
         pixels = (np.stack(channels, -1) * 127 + 128).astype(np.uint8)
         out = io.BytesIO()
         Image.fromarray(pixels).save(out, "png")
-        wave = np.sin(np.arange(160) / (3 + place)) * np.hanning(160)
         told = {"sample": HELDOUT[place], "why": why}
         png = base64.b64encode(out.getvalue()).decode()
-        image = {"input": "image", "shape": (1, 3, 224, 224), "kind": "image", "png": png}
-        low, high = (wave - 0.1).tolist(), (wave + 0.1).tolist()
-        sound = {"input": "audio", "shape": (1, 16000), "kind": "wave", "low": low, "high": high}
+        image = {"input": "image", "shape": (1, 3, 224, 224), "png": png}
         yield Preview.model_validate({**told, **image})
-        yield Preview.model_validate({**told, **sound})

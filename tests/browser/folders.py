@@ -69,7 +69,7 @@ def engine(folder: Path, command: Callable[..., list[str]]) -> Path:
 
 
 def old(folder: Path) -> Path:
-    """Return a run of an H200, as it was recorded before there were pages: without evidence."""
+    """Return a run of an H200, as it was recorded there: without evidence."""
     run = folder / "run"
     run.mkdir()
     (run / "run.json").write_bytes(gzip.decompress(RECORDED.read_bytes()))

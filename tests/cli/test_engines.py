@@ -152,10 +152,6 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
             "x:3",
             "--maxShapes",
             "x:4",
-            "--inputs",
-            "d.npz",
-            "--preprocess",
-            "p.py:f",
         ),
     )
     assert (code, out) == (0, f"written: {path}\n")
@@ -169,8 +165,6 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
         "min_shapes": "['x:1', 'x:2']",
         "opt_shapes": "['x:3']",
         "max_shapes": "['x:4']",
-        "inputs": "d.npz",
-        "preprocess": "p.py:f",
     }
 
 

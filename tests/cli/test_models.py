@@ -10,7 +10,6 @@ from tests.faults import export, numbers
 from tests.spellings import proto
 from tests.unit.reporting.comparisons import comparison
 from tests.unit.reporting.runs import observations
-from tests.unit.tools import test_export_torch
 from tests.unit.tools.modernize.test_command import record
 
 
@@ -142,35 +141,6 @@ def test_modernize_errors(call, old_model, tmp_path):
         assert (found, out) == (code, "")
         assert "error: " in err
     assert {p.name for p in tmp_path.iterdir()} == {"m.onnx"}
-
-
-def test_export_torch_options_are_handed_on(call, answer):
-    calls = answer("export_torch", test_export_torch.record())
-    code, out, _ = call(
-        *("export-torch", "net.py:make", "-o", "m.onnx", "--inputs", "x.npz", "--no-fold"),
-        *("--dynamic", "x:0=n", "--dynamic", "x:1", "--sizes", "n=1,4"),
-        *("--exporter", "torchscript", "--opset", "17", "--tolerance", "0.1"),
-    )
-    assert code == 0
-    assert "computes the same" in out
-    ((arguments, options),) = calls
-    assert [str(a) for a in arguments] == ["net.py:make", "m.onnx", "x.npz"]
-    assert options.pop("watcher") is not None
-    assert options == {
-        "dynamic": ["x:0=n", "x:1"],
-        "sizes": ["n=1,4"],
-        "exporter": "torchscript",
-        "opset": 17,
-        "fold": False,
-        "tolerance": 0.1,
-    }
-
-
-def test_export_torch_a_difference_exits_with_10(call, answer):
-    answer("export_torch", test_export_torch.record(passed=False))
-    code, out, _ = call("export-torch", "net.py:make", "-o", "m.onnx", "--json")
-    assert code == 10
-    assert json.loads(out)["passed"] is False
 
 
 PREP = """

@@ -99,7 +99,7 @@ def test_a_device_that_is_lost_is_no_pass(on_devices):
     assert "a100 was lost before its engine was judged" in told(ended)
 
 
-def test_workers_of_the_same_kind(on_devices, tmp_path):
+def test_workers_of_the_same_kind(on_devices):
     knobs = {"lossy": {"second": 1.2}, "gpu": "Orin"}
     ended = on_devices("--builds", 3, left=knobs.copy(), right=knobs.copy())
     assert ended.code == 0, ended.err + ended.out
@@ -110,9 +110,7 @@ def test_workers_of_the_same_kind(on_devices, tmp_path):
     assert [row["verdict"]["passed"] for row in found["right"]["results"]] == [True]
     assert found["right"]["verdict"]["passed"]
     assert "Of the same kind as left" in told(ended)
-    # The other one builds what confirms a plan meanwhile.
     assert found["left"]["confirmed"] == 3
-    assert (tmp_path / "workers" / "right" / "worker-counts" / "build").stat().st_size >= 1
 
 
 def test_where_no_low_plan_passes_on_each_device(on_devices):

@@ -23,6 +23,9 @@ from tests.end_to_end.soundness import (
     assert_sound,
     picked,
 )
+from tests.golden.comparing import differences
+from tests.golden.facts import facts
+from tests.golden.running import golden_facts
 from tools import failure_classes
 
 # Rounding differs between processors in the last digits.
@@ -42,6 +45,8 @@ def test_keeps_what_is_needed_and_names_the_cause(fix, call, make):
     ended = fix(ill, *ill.options)
     assert ended.code == 0, ended.out + ended.err
     assert len(ended.kept) == ill.smallest
+    golden = f"classes/{ill.name}/no-repair"
+    assert differences(golden, golden_facts(golden) or {}, facts(ended.code, ended.folder)) == []
     assert {entry["guard"] for entry in ended.record["plan"]["keep"]} == ill.guards
     if ill.name == failure_classes.PAGES[ill.family][1]:
         assert_told(ill, ended.record["plan"]["keep"])

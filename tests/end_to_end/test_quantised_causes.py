@@ -4,7 +4,6 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.unit.tensorrt.caches import written
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
 
 GIVEN = ("--inputs", "x.npz", "--allow-random")
@@ -33,14 +32,3 @@ def test_the_pair_that_saturates_is_named_by_verify_diagnose_and_their_records(c
     assert "Rung 3 (model) fails: The pair at first/relu_out" in found.out
     (*_, rung) = found.record["diagnosis"]
     assert rung["nodes"] == ["second/dq", "second"]
-
-
-def test_a_cache_is_compared_and_one_of_another_model_refused(call, refused, files):
-    written(files / "own.cache", {"x": 30 / 127, "first/relu_out": 0.1 / 127})
-    seen = call("observe", "float.onnx", "--inputs", "x.npz", "--cache", "own.cache")
-    assert seen.code == 0
-    assert "own.cache, by EntropyCalibration2 of TensorRT 8.6.1" in seen.out
-    assert "saturates" in seen.out
-    written(files / "other.cache", {"conv1": 1, "conv2": 1, "x": 1})
-    message = refused(3, "observe", "float.onnx", "--inputs", "x.npz", "--cache", "other.cache")
-    assert "is a cache for another model: 2 of its 3 tensors are not in float.onnx" in message

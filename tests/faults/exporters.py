@@ -13,47 +13,6 @@ def _by_torch(proto: onnx.ModelProto, version: str) -> onnx.ModelProto:
     return proto
 
 
-def _resized(opset: int) -> onnx.ModelProto:
-    s = Sketch(opset)
-    x = s.input("x", [1, 1, 4, 4])
-    roi = [s.constant(f32([]))] if opset > 10 else []
-    y = s.op("Resize", x, *roi, f32([1, 1, 2, 2]), name="resize", mode="linear")
-    return _by_torch(s.proto(y), "1.4")
-
-
-@fault("exporter-resize", "warning", "resize")
-def early_resize(ill: bool) -> onnx.ModelProto:
-    return _resized(10 if ill else 11)
-
-
-@fault("exporter-average-pool", "warning", "pool")
-def lost_ceil_mode(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [1, 3, 5, 8])
-    proto = s.proto(s.op("AveragePool", x, name="pool", kernel_shape=[2, 2], strides=[2, 2]))
-    return _by_torch(proto, "2.0.1" if ill else "2.1.0")
-
-
-@fault("exporter-average-pool", "warning", "pool")
-def pooled_to_the_end(ill: bool) -> onnx.ModelProto:
-    """Without the fault the windows fill the input, so that nothing was lost."""
-    s = Sketch()
-    x = s.input("x", [1, 3, 5 if ill else 6, 8])
-    proto = s.proto(s.op("AveragePool", x, name="pool", kernel_shape=[2, 2], strides=[2, 2]))
-    return _by_torch(proto, "2.0.0")
-
-
-@fault("exporter-lstm", "warning", "second")
-def two_lstms(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [5, 1, 4])
-    for name in ("first", "second"):
-        weights = [f32(np.full((2, 16, 4), 0.1)) for _ in range(2)]
-        y = s.op("LSTM", x, *weights, name=name, hidden_size=4, direction="bidirectional")
-        x = s.op("ReduceMean", y, name=f"mean_{name}", axes=[1], keepdims=0)
-    return _by_torch(s.proto(x), "1.10" if ill else "1.11.0")
-
-
 @fault("exporter-bias", "error", "conv")
 def folded_bias(ill: bool) -> onnx.ModelProto:
     s = Sketch()

@@ -12,12 +12,12 @@ def _relu(opset: int) -> onnx.ModelProto:
     return s.proto(s.op("Relu", s.input("x", [1, 4]), name="relu"))
 
 
-@fault("opset-unparsed", "error", None, tensorrt="8.6.1")
+@fault("opset-unparsed", "warning", None, tensorrt="8.6.1")
 def late_opset(ill: bool) -> onnx.ModelProto:
     return _relu(18 if ill else 17)
 
 
-@fault("opset-unparsed", "error", None, tensorrt="10.0")
+@fault("opset-unparsed", "warning", None, tensorrt="10.0")
 def early_opset(ill: bool) -> onnx.ModelProto:
     return _relu(8 if ill else 9)
 
@@ -41,6 +41,68 @@ def never_parsed(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     x = s.input("x", [16])
     return s.proto(s.op("Unique" if ill else "Relu", x, name="unique"))
+
+
+@fault("operator-unparsed", "error", "operator", tensorrt="11")
+def later_than_the_list(ill: bool) -> onnx.ModelProto:
+    s = Sketch(26)
+    x = s.input("x", [16])
+    return s.proto(s.op("CumProd" if ill else "CumSum", x, np.array(0), name="operator"))
+
+
+@fault("form-unparsed", "error", "sum", tensorrt="11")
+def computed_axes(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x, axes = s.input("x", [2, 3]), s.input("axes", [1], onnx.TensorProto.INT64)
+    given = s.op("Neg", axes, name="neg")
+    total = s.op("ReduceSum", x, given if ill else [1], name="sum")
+    return s.proto(s.op("Size", total, name="size"), given)
+
+
+@fault("form-unparsed", "info", "sum", besides=("unconstrainable",), tensorrt="10.15")
+def computed_axes_before(ill: bool) -> onnx.ModelProto:
+    return computed_axes(ill)
+
+
+@fault("form-unparsed", "error", "pool", tensorrt="11.4")
+def dilated(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    x, wide = s.input("x", [1, 2, 9, 9]), 2 if ill else 1
+    pool = s.op("MaxPool", x, name="pool", kernel_shape=[2, 2], dilations=[wide, wide])
+    return s.proto(pool)
+
+
+@fault("form-unparsed", "error", "norm", tensorrt="11")
+def second_output(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    y = s.op("LayerNormalization", s.input("x", [2, 16]), f32(np.ones(16)), name="norm")
+    if ill:
+        s.nodes[-1].output.append("mean")
+    return s.proto(y, *(["mean"] if ill else []))
+
+
+@fault("form-unparsed", "error", "scatter", tensorrt="11")
+def scattered_sum(ill: bool) -> onnx.ModelProto:
+    s = Sketch(18)
+    x, updates = s.input("x", [8]), s.input("updates", [2])
+    where = np.array([[1], [3]])
+    how = {"reduction": "add"} if ill else {}
+    return s.proto(s.op("ScatterND", x, where, updates, name="scatter", **how))
+
+
+@fault("form-unparsed", "error", "top", tensorrt="11")
+def many_largest(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    top = s.op("TopK", s.input("x", [1, 8000]), [4000 if ill else 100], name="top")
+    s.nodes[-1].output.append("which")
+    return s.proto(top, "which")
+
+
+@fault("type-unparsed", "error", "cast", tensorrt="11")
+def short_integers(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    kind = onnx.TensorProto.INT16 if ill else onnx.TensorProto.INT32
+    return s.proto(s.op("Cast", s.input("x", [4]), name="cast", to=kind))
 
 
 @fault("operator-custom", "warning", "custom", tensorrt="8.6")

@@ -67,7 +67,7 @@ for command in (
         verdicts.report,
         verdicts.diagnose,
     ),
-    *(models.lint, models.compare, models.observe, models.export_torch, models.modernize),
+    *(models.lint, models.compare, models.observe, models.modernize),
     *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
 ):
     app.command(command.__name__.replace("_", "-"), cls=Command)(command)

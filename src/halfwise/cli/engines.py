@@ -152,14 +152,14 @@ def explain_log(
     end(passed=all(finding.severity != "error" for finding in found.findings))
 
 
-@accepts(Reading, OneDevice)
+@accepts(OneDevice)
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning", "netron"],
+        Literal["trtexec", "python", "cpp", "polygraphy", "json", "netron"],
         typer.Option(
             "--as",
-            help="What to write. tuning needs --inputs and TensorRT 11.1; netron is the model with "
+            help="What to write. netron is the model with "
             "precision, reason and error in each node's metadata.",
         ),
     ],
@@ -178,7 +178,7 @@ def export(
         typer.Option(
             metavar="V",
             help="TensorRT version that will build: 8.5 to 11. Default: that of the run's engines, "
-            "else 10.16 (tuning: 11.4).",
+            "else 10.16.",
         ),
     ] = None,
     typing: Annotated[
@@ -197,12 +197,11 @@ def export(
     ] = None,
     opt_shapes: Annotated[list[str] | None, _shapes("--optShapes", help="As in trtexec.")] = None,
     max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="As in trtexec.")] = None,
-    inputs: MaybeInputsOption = None,
     **options: Any,
 ) -> None:
     """Write a recipe that builds the engine of a run without halfwise."""
     options |= given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
-    options |= given(trt_version=trt_version, typing=typing, model=model, inputs=inputs)
+    options |= given(trt_version=trt_version, typing=typing, model=model)
     if kind == "netron":
         _annotate(run, out, options)
         return

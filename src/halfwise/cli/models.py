@@ -64,12 +64,6 @@ def observe(
     limit: Annotated[
         float, typer.Option(metavar="LIMIT", help="Smallest magnitude to list.", min=0)
     ] = 10_000,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="TensorRT calibration cache to check against the inputs."
-        ),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
@@ -77,7 +71,7 @@ def observe(
     from halfwise.reporting.tensors import observed
 
     found = watched(
-        lambda watcher: api.observe(model, inputs, cache=cache, watcher=watcher, **options),
+        lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
         display,
     )
     show(found, lambda each: observed(each, limit), display)
@@ -163,68 +157,6 @@ def modernize(
         lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how), display
     )
     show(found, modernized, display)
-
-
-@accepts()
-def export_torch(
-    factory: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE:FACTORY",
-            help="file.py:function that returns a torch.nn.Module, or it and example inputs.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="MODEL", help="ONNX file to write.")],
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Arguments of forward, by name: .npz, .npy, or file.py:function. Default: the "
-            "factory's example.",
-        ),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:AXIS[=SYMBOL]", help="Make this axis dynamic: x:0=batch. Repeatable."
-        ),
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SYMBOL=N,N",
-            help="Compare at these sizes. Default: that of the inputs and one more. Repeatable.",
-        ),
-    ] = None,
-    exporter: Annotated[
-        Literal["dynamo", "torchscript"] | None,
-        typer.Option(help="PyTorch exporter. Default dynamo."),
-    ] = None,
-    opset: Annotated[
-        int | None, typer.Option(metavar="N", help="Default 18 (dynamo) or 17 (torchscript).")
-    ] = None,
-    *,
-    no_fold: Annotated[bool, typer.Option("--no-fold", help="Do not fold constants.")] = False,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Largest error allowed, relative to the largest value. Default 1e-4.",
-            min=0,
-        ),
-    ] = None,
-    display: Display,
-) -> None:
-    """Export a PyTorch module to ONNX and compare both, at two sizes of every dynamic axis."""
-    from halfwise.tools.export_torch import exported
-
-    how = given(dynamic=dynamic, sizes=sizes, exporter=exporter, opset=opset, tolerance=tolerance)
-    how |= {"fold": not no_fold}
-    found = watched(
-        lambda watcher: api.export_torch(factory, out, inputs, watcher=watcher, **how), display
-    )
-    show(found, exported, display)
-    end(passed=found.passed)
 
 
 @accepts()

@@ -1,6 +1,5 @@
-"""A process' environment: failing streams, signals, imports, working directory, open files."""
+"""A process' environment: failing streams, signals, working directory, open files."""
 
-import builtins
 import errno
 import io
 import os
@@ -9,12 +8,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from halfwise.errors import UsageError
 from halfwise.interruption import Interruption, offered
@@ -50,12 +49,6 @@ class Ended:
     def exit_code(self) -> int:
         """128 plus the signal's number, as shells report it."""
         return 128 + self.by
-
-    def at_once(self) -> NoReturn:
-        """End the process without cleaning up."""
-        with suppress(OSError):
-            os.write(2, b"\ninterrupted\n")
-        os._exit(self.exit_code)
 
 
 @contextmanager
@@ -199,16 +192,13 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
         with suppress(OSError):
             os.write(2, _KEPT)
 
-    def end(number: int, _: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         nonlocal last
         before, last = last, (signal.Signals(number), time.monotonic())
         if before[0] == number and last[1] - before[1] < _SAME:
             return
         ended.by = last[0]
-        if ignored:
-            signal.signal(signal.SIGINT, press)
-        # Not `press` itself: around the user's code, Ctrl-C has a handler of its own.
-        signal.raise_signal(signal.SIGINT)
+        interrupt(number, frame)
 
     # Other threads get no signals.
     if threading.current_thread() is not threading.main_thread():
@@ -218,65 +208,14 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
     # Ignored signals, as under nohup, stay ignored.
     own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
     on_ctrl_c = signal.getsignal(signal.SIGINT)
-    # Shells start a script's background jobs this way: Ctrl-C does not end them.
-    ignored = on_ctrl_c == signal.SIG_IGN
-    with after_imports(interrupt, ended.at_once) as press:
-        for number in own:
-            signal.signal(number, end)
-        if on_ctrl_c == signal.default_int_handler:
-            signal.signal(signal.SIGINT, press)
-        try:
-            yield ended
-        finally:
-            for number in own:
-                signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, on_ctrl_c)
-
-
-Handler = Callable[[int, FrameType | None], None]
-
-
-@contextmanager
-def after_imports(interrupt: Handler, again: Callable[[], None]) -> Iterator[Handler]:
-    """Yield a handler of SIGINT that calls `interrupt`, but not during an import statement.
-
-    An exception in the middle of an import may be swallowed there, or leave a library half
-    initialised: NumPy and ONNX Runtime have crashed.
-
-    A file of the user that halfwise executes is not an import. Only for the main thread.
-
-    Args:
-        interrupt: Handles the signal.
-        again: Called for another signal during the import.
-    """
-    depth, waits = 0, False
-    before, main = builtins.__import__, threading.get_ident()
-
-    def imported(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - as Python's own
-        nonlocal depth, waits
-        if threading.get_ident() != main:
-            return before(*args, **named)
-        depth += 1
-        try:
-            return before(*args, **named)
-        finally:
-            depth -= 1
-            if waits and not depth:
-                waits = False
-                # Not `press` itself: around the user's code, Ctrl-C has a handler of its own.
-                signal.raise_signal(signal.SIGINT)
-
-    def press(number: int, frame: FrameType | None) -> None:
-        nonlocal waits
-        if not depth:
-            interrupt(number, frame)
-        elif waits:
-            again()
-        else:
-            waits = True
-
-    builtins.__import__ = imported
+    for number in own:
+        signal.signal(number, end)
+    # Shells start a script's background jobs with it ignored: Ctrl-C does not end them.
+    if on_ctrl_c == signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
-        yield press
+        yield ended
     finally:
-        builtins.__import__ = before
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, on_ctrl_c)

@@ -263,7 +263,7 @@ class Plan(TypedDict, total=False):
         Sequence[str] | bool,
         _plan(
             "Make no repairs, or none of kind RULE: scale, fold, stable, one-node, mask, "
-            "phase, epsilon, saturate. Repeatable.",
+            "phase. Repeatable.",
             "[RULE]",
             alone="all",
         ),
@@ -271,8 +271,7 @@ class Plan(TypedDict, total=False):
     allow: Annotated[
         Sequence[str],
         _plan(
-            "approximate: also make repairs valid only for the ranges in the data. bf16, tf32: "
-            "give kept nodes that type where it is enough. Repeatable.",
+            "bf16, tf32: give kept nodes that type where it is enough. Repeatable.",
             "WHAT",
         ),
     ]

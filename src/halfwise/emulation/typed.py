@@ -13,6 +13,7 @@ from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import cast, round_value
 from halfwise.emulation.tf32 import round_marked
 from halfwise.formats import FP16, Format
+from halfwise.graph.anchors import round_folded
 from halfwise.graph.casts import FORMATS, lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
 from halfwise.graph.model import is_standard, opset_of
@@ -26,7 +27,8 @@ def emulate_typed(
 ) -> ir.Model:
     """Return an FP32 model that computes what `model` does, rounding its low tensors.
 
-    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`).
+    Products that a plan computes in TF32 round their factors (`tf32.mark_tf32`), and FP32 products
+    that a builder computes in the low format their constants (`anchors.folded`).
 
     Args:
         model: Any model in normal form; not changed. FP16 and BF16 tensors are emulated, in
@@ -42,6 +44,7 @@ def emulate_typed(
         rounded values.
     """
     result = model.clone()
+    round_folded(result)
     low_sums_from = None if accumulate == "fp32" else opset_of(model)
     large, each = is_large(model, large_from), accumulate == "each"
     widener = _Widener(result.graph, low_sums_from, {}, large=large, each=each)

@@ -1,4 +1,4 @@
-"""Previews of judged samples whose inputs are images or waves; images as PNG files.
+"""Previews of judged samples whose inputs are images, as PNG files.
 
 PNG (ISO/IEC 15948) with 8 bits per channel, no palette, pixels filtered: the filter predicts each
 pixel from its neighbours, which halves photographs.
@@ -7,34 +7,31 @@ pixel from its neighbours, which halves photographs.
 import base64
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Sample
+from halfwise.case import Case
 from halfwise.records import Preview, Verdict
 
 WORST, TYPICAL = 4, 2
 """How many samples are shown of each kind."""
 _WIDEST = 128
 _LEAST_SIDE = 8
-_LEAST_WAVE = 512
 _SMOOTH = 0.3
-"""Smallest correlation of neighbours: photographs have 0.9 or more, speech at 16 kHz about 0.8, and
-unrelated features none."""
+"""Smallest correlation of neighbours: photographs have 0.9 or more, unrelated features none."""
 
-Look = Literal["image", "wave"]
 Why = Literal["worst", "typical"]
 
 
 def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
     """Return previews of the worst judged samples and of some with median error, worst first.
 
-    An input is shown if all its values on these samples are finite and neighbours are similar: as
-    an image with 1 or 3 channels (first or last) and at least 8 pixels per side, or as a wave with
-    one channel and at least 512 values. For a batch, the first entry is shown.
+    An input is shown if all its values on these samples are finite and neighbours are similar,
+    with 1 or 3 channels (first or last) and at least 8 pixels per side. For a batch, the first
+    entry is shown.
 
     Args:
         case: Supplies the samples.
@@ -44,43 +41,32 @@ def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
     samples = case.heldout + case.calibration
     places = {name: i for i, name in reversed(list(enumerate(samples.ids)))}
     found = [(i, why, samples[places[i]]) for i, why in chosen if i in places]
-    looks = {name: _look([s[name] for _, _, s in found]) for name in (found[0][2] if found else ())}
-    return tuple(_told(found, looks))
+    names = found[0][2] if found else ()
+    images = [name for name in names if _are_images([s[name] for _, _, s in found])]
+    return tuple(
+        Preview(sample=sample, input=name, shape=s[name].shape, why=why, png=_image(s[name]))
+        for sample, why, s in found
+        for name in images
+    )
 
 
 def _chosen(verdict: Verdict) -> list[tuple[str, Why]]:
-    """Return the samples to show; only the worst if the record has no errors per sample."""
+    """Return the samples to show; none if the record has no errors per sample."""
     ids, errors = verdict.samples, verdict.excesses
     if len(errors) != len(ids):
-        return [] if verdict.worst_sample is None else [(verdict.worst_sample, "worst")]
+        return []
     order = sorted(range(len(ids)), key=lambda i: -errors[i])
     middle = max(WORST, (len(order) - TYPICAL) // 2)
     worst: list[tuple[str, Why]] = [(ids[i], "worst") for i in order[:WORST]]
     return worst + [(ids[i], "typical") for i in order[middle : middle + TYPICAL]]
 
 
-def _told(
-    found: Sequence[tuple[str, Why, Sample]], looks: dict[str, Look | None]
-) -> Iterator[Preview]:
-    for sample, why, arrays in found:
-        for name, look in looks.items():
-            if look is not None:
-                array = arrays[name]
-                shown = _image(array) if look == "image" else _wave(array)
-                yield Preview(
-                    sample=sample, input=name, shape=array.shape, kind=look, why=why, **shown
-                )
-
-
-def _look(arrays: Sequence[NDArray[Any]]) -> Look | None:
-    """Return what an input looks like on all samples; None for neither, and for constants."""
+def _are_images(arrays: Sequence[NDArray[Any]]) -> bool:
+    """Return whether an input looks like an image on all samples, and not like a constant."""
     if not any(array.size and array.min() != array.max() for array in arrays):
-        return None
+        return False
     pixels = [_pixels(array) for array in arrays]
-    if all(p is not None and _is_smooth(p, 0) and _is_smooth(p, 1) for p in pixels):
-        return "image"
-    values = [_values(array) for array in arrays]
-    return "wave" if all(v is not None and _is_smooth(v, 0) for v in values) else None
+    return all(p is not None and _is_smooth(p, 0) and _is_smooth(p, 1) for p in pixels)
 
 
 def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -96,24 +82,16 @@ def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
     return one.astype(np.float64) if min(one.shape[:2]) >= _LEAST_SIDE else None
 
 
-def _values(array: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Return f64[length]; None if shape or type are not a wave's."""
-    one = array[0] if array.ndim > 1 and len(array) else array
-    if one.size < _LEAST_WAVE or max(one.shape, default=0) != one.size:
-        return None
-    return one.reshape(-1).astype(np.float64) if array.dtype.kind == "f" else None
-
-
 def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
     """Return whether all values are finite, and neighbours along an axis correlate or are equal."""
     if not np.isfinite(values).all():
         return False
-    centred = np.moveaxis(values - values.mean((0, 1)[: values.ndim - 1] or None), axis, 0)
+    centred = np.moveaxis(values - values.mean((0, 1)), axis, 0)
     power = float(np.square(centred).mean())
     return power == 0 or float((centred[1:] * centred[:-1]).mean()) >= _SMOOTH * power
 
 
-def _image(array: NDArray[Any]) -> dict[str, Any]:
+def _image(array: NDArray[Any]) -> str:
     """Return a reduced image, from its smallest value in black to its largest in white."""
     pixels = _pixels(array)
     assert pixels is not None
@@ -123,17 +101,7 @@ def _image(array: NDArray[Any]) -> dict[str, Any]:
     small = blocks.mean((1, 3))
     least, most = float(small.min()), float(small.max())
     scaled = (small - least) / (most - least or 1.0) * 255
-    return {"png": base64.b64encode(png(np.round(scaled).astype(np.uint8))).decode()}
-
-
-def _wave(array: NDArray[Any]) -> dict[str, Any]:
-    """Return the smallest and largest values in equal stretches of a wave."""
-    values = _values(array)
-    assert values is not None
-    parts = np.array_split(values, _WIDEST)
-    digits = 2 - int(np.log10(np.abs(values).max() or 1))
-    ends = {"low": [part.min() for part in parts], "high": [part.max() for part in parts]}
-    return {name: tuple(round(float(x), digits) for x in found) for name, found in ends.items()}
+    return base64.b64encode(png(np.round(scaled).astype(np.uint8))).decode()
 
 
 _COLOUR_TYPES = {1: 0, 3: 2}

@@ -106,7 +106,7 @@ def choose(
         measuring = Measuring(curve, own, planner, heldout)
         picked = pick(curve, own, wish, measuring)
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
-        if same and before in (now, frozenset()):
+        if same and before == now:
             curve = measuring.told(picked.point, scored=wish.metric_drop is None)
         return Chosen(curve.kept(picked.point), wish.told)
 
@@ -193,9 +193,8 @@ def _joined(run: Run) -> tuple[str, ...]:
 
 def _curve(run: Run, folder: Path) -> Curve:
     if run.curve is None:
-        made = f"`halfwise {run.kind}` makes none" if run.kind != "fix" else "it is an older run"
         raise RecordMismatch(
-            f"The run {folder} has no plans to choose from: {made}.",
+            f"The run {folder} has no plans to choose from: `halfwise {run.kind}` makes none.",
             "Give a run of `halfwise fix`, or repeat it.",
         )
     return run.curve.model_copy(update={"criterion": run.curve.criterion or run.criterion})
@@ -282,8 +281,7 @@ def _case(
             f"{model} is not the model that the run was made from: its hash differs.",
             "Give that model: --model FILE.",
         )
-    seen = _seen(run)
-    known = case.heldout.marked(seen)
+    known = case.heldout.marked(_seen(run))
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(
@@ -292,18 +290,7 @@ def _case(
             )
         return _without(case, known)
     case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
-    if seen:
-        return _without(case, known)
-    # Older records hold names only.
-    joined, names = _joined(run), case.heldout.ids
-    searched = len(run.search.calibration) - len(joined) if run.search else 0
-    if len(case.calibration) != searched or not set(joined) <= set(names):
-        raise RecordMismatch(
-            "The inputs are those of the run, but split or named differently, so it is unknown "
-            "which of them its search has seen.",
-            "Give them as the run had them, or give others.",
-        )
-    return _without(case, [i for i, name in enumerate(names) if name in joined])
+    return _without(case, known)
 
 
 def _seen(run: Run) -> frozenset[str]:

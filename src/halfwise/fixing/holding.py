@@ -74,7 +74,6 @@ class Decisions:
     def told(
         self,
         judged: Judged,
-        kept: Assignment,
         rewritten: Rewritten,
         samples: Samples,
         references: Sequence[Outputs],
@@ -85,8 +84,7 @@ class Decisions:
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, trials = self.planner.case, self.planner.trials
-        errors = lambda: [*trials.contributions(kept, range(len(trials.samples)))]  # noqa: E731
-        seen = LowSums(trials.samples, trials.references, errors)
+        seen = LowSums(trials.samples, trials.references, trials.worst_first)
         given = rewritten.model, case, self._settings, samples, references
         found = told_as_file(judged, *given, ran, (seen,))
         run = found.verdict.as_file
@@ -207,7 +205,8 @@ def told_as_file(
         metric=own.verdict.metric,
     )
     if own.verdict.passed:
-        passes = (LowSums(samples, references, lambda: verdict.excesses, results), *seen)
+        worst = sorted(range(len(samples)), key=lambda i: -verdict.excesses[i])
+        passes = (LowSums(samples, references, worst, results), *seen)
         sums = lowest_sums(candidate, passes, case, settings)
         known = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=known))
@@ -347,4 +346,4 @@ class Holding:
         judged = self._inside.told(judged, kept, rewritten, samples)
         # A plan that keeps nothing and passes is compared with no other.
         ran = partial(self._scoring.take_file, kept) if kept else _ignore
-        return self._decisions.told(judged, kept, rewritten, samples, references, ran)
+        return self._decisions.told(judged, rewritten, samples, references, ran)

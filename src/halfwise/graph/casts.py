@@ -2,9 +2,9 @@
 
 A low node's float slots get the low type; every other node stays FP32 or gets BF16. If a consumer
 needs another type than the producer outputs, a Cast is inserted: one per value and type. The same
-holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside. The
-mathematics, names and order of nodes do not change; with every node in FP32, the result is the
-original.
+holds in the bodies of a low If, Loop or Scan; a value read from outside is cast outside. An FP32
+product that a builder would compute in the low format gets an anchor (`anchors.py`). Mathematics,
+names and order of nodes do not change; with every node in FP32, the result is the original.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.formats import BF16, LOW_FORMATS, Format
+from halfwise.graph.anchors import anchor, is_anchor
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import Part, Role, Roles, is_float
@@ -90,7 +91,7 @@ def converted(graph: ir.Graph) -> dict[TensorName, TensorName]:
     sources: dict[ir.Value, ir.Value] = {}
     names: dict[ir.Value, TensorName] = {}
     for node in graph:
-        source = node.inputs[0] if is_standard(node, "Cast") else None
+        source = node.inputs[0] if is_standard(node, "Cast") or is_anchor(node) else None
         made = node.outputs[0] if node.outputs else None
         if source is None or made is None or not {source.dtype, made.dtype} <= FLOATS:
             continue
@@ -239,7 +240,7 @@ class _Rewriter:
         self.names = Names(graphs)
 
     def run(self) -> int:
-        """Retype constants, inputs, nodes and outputs; return the number of Casts inserted."""
+        """Retype constants, inputs, nodes, outputs; anchor; return the number of Casts inserted."""
         float_values = [v for graph in self.graphs for v in _cast_from(graph)]
         for graph in self.graphs:
             for value in list(graph.initializers.values()):
@@ -253,6 +254,7 @@ class _Rewriter:
                     self._lower(node, part)
         for value in float_values:
             self._cast_where_needed(value)
+        anchor(self.graphs, self.names)
         return self.casts
 
     def _type_of(self, part: Part) -> ir.DataType:

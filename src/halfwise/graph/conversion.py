@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from halfwise.errors import CaseError
+from halfwise.graph.anchors import is_anchor
 from halfwise.graph.intake import UNKNOWN, hide_unknown
 from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
 from halfwise.graph.normal_form import values_of
@@ -196,9 +197,9 @@ def _touched(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _drop_casts(graph: ir.Graph) -> None:
-    """Remove Casts from FP32 to FP32 whose output name is not needed."""
+    """Remove anchors, and Casts from FP32 to FP32, whose output name is not needed."""
     for node in list(graph):
-        if not is_standard(node, "Cast"):
+        if not (is_standard(node, "Cast") or is_anchor(node)):
             continue
         source, result = node.inputs[0], node.outputs[0]
         if source is None or not (is_float(source) and is_float(result)):

@@ -1,7 +1,7 @@
 """Precision roles of nodes: which slots may be low, and whether the node computes.
 
-Roles come from the ONNX operator schemas at the model's opset, so a new operator needs no code
-here.
+Roles come from the ONNX operator schemas at the model's opset and from what TensorRT builds
+(`taken.json`), so a new operator needs no code here.
 
 An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its node in
 the main graph decides for all of them.
@@ -17,6 +17,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError
 from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
 from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.taken import why_not_low
 from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
@@ -172,6 +173,7 @@ def roles_of(
     *,
     opset: int | None = None,
     custom: Mapping[NodeName, NodeRole] | None = None,
+    by_schema: bool = False,
 ) -> Roles:
     """Return the role of every node.
 
@@ -181,6 +183,8 @@ def roles_of(
         opset: Version of the default operator set in which to look up operators; None for the
             model's.
         custom: Roles of nodes whose operators have no ONNX schema; others of these are pinned.
+        by_schema: Whether a node may be low wherever ONNX's schema allows it, also where TensorRT
+            does not build it.
 
     Raises:
         CaseError: `low` is BF16, and the opset has no Cast to BF16.
@@ -191,19 +195,22 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    found = _roles(network.nodes(), opset, low)
+    found = _roles(network.nodes(), opset, low, by_schema)
     for name in quantised_nodes(network):
         found[name] = replace(found[name], role=Role.PINNED, reason=_INT8)
     return Roles({**found, **(custom or {})})
 
 
-def _roles(nodes: Iterable[ir.Node], opset: int, low: ir.DataType) -> dict[NodeName, NodeRole]:
-    return {node_name(n): _role(n, opset, low) for n in nodes}
+def _roles(
+    nodes: Iterable[ir.Node], opset: int, low: ir.DataType, by_schema: bool
+) -> dict[NodeName, NodeRole]:
+    return {node_name(n): _role(n, opset, low, by_schema) for n in nodes}
 
 
-def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
+def _role(node: ir.Node, opset: int, low: ir.DataType, by_schema: bool) -> NodeRole:
     inside: dict[NodeName, NodeRole] = {}
-    for name, role in _roles((n for body in bodies(node) for n in body), opset, low).items():
+    in_bodies = (n for body in bodies(node) for n in body)
+    for name, role in _roles(in_bodies, opset, low, by_schema).items():
         inside |= {name: role, **role.inside}
     if reason := _why_pinned(node):
         pinned = NodeRole(Role.PINNED, reason=reason)
@@ -238,6 +245,10 @@ def _role(node: ir.Node, opset: int, low: ir.DataType) -> NodeRole:
             reason=f"{node.op_type} does not take {low.name.lower()} at opset {opset}",
             inside=inside,
         )
+    refused = None if by_schema else why_not_low(node, opset, low, inputs, outputs)
+    if refused is not None:
+        reason = f"TensorRT does not build {node.op_type} {refused.words(node.op_type)}"
+        return NodeRole(Role.PINNED, inputs, outputs, reason, inside=inside)
     moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
     # If, Loop and Scan pass values between slots and bodies in one type, V.
     formals = [v for b in bodies(node) for v in (*b.inputs, *b.outputs) if low_type in allowed["V"]]

@@ -1,6 +1,6 @@
 """Whether a candidate that passes with sums in FP32 also passes where a runtime sums in FP16."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import onnx_ir as ir
@@ -57,27 +57,25 @@ class LowSums:
         self,
         samples: Samples,
         references: Sequence[Outputs],
-        errors: Callable[[], Sequence[float]],
+        worst_first: Sequence[int],
         results: Sequence[Computed] = (),
     ) -> None:
-        """Take samples, and their errors.
+        """Take samples, of which the first `FEW` in order are run.
 
         Args:
             samples: The samples.
             references: Reference outputs of each.
-            errors: Returns the error of each without low sums.
+            worst_first: Their indices, those with the largest errors first.
             results: Outputs of each without low sums; a metric judges nothing without them.
         """
         self._samples, self._references, self._results = samples, references, results
-        self._errors = errors
+        self._worst = [*worst_first][:FEW]
 
     def holds(self, emulation: ir.Model, case: Case, settings: Settings) -> bool:
         """Return whether the candidate passes with low sums; see `lowest_sums`."""
         if case.metric is not None and not self._results:
             return True
-        errors = self._errors()
-        worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:FEW]
-        chosen = self._samples.select(worst)
+        worst, chosen = self._worst, self._samples.select(self._worst)
         found = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0]
         if case.metric is not None:
             every = [*self._results]

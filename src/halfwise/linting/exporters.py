@@ -14,74 +14,9 @@ from halfwise.graph.model import check_again, is_standard
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"
-_RESIZE_OPSET = 11
 _TORCHLIB = "pkg.onnxscript.torch_lib"
-_AGAIN = "Export again with another version of PyTorch."
 _MODE_SINCE = 7
 """Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
-
-
-@rule(
-    "exporter-resize",
-    "warning",
-    "https://github.com/microsoft/onnxruntime/issues/3297",
-    reads_graph=False,
-)
-def resize(subject: Subject) -> Iterator[Found]:
-    """Before opset 11, ONNX cannot express PyTorch's interpolate, so results may differ.
-
-    Opset 11 gave Resize coordinate_transformation_mode and nearest_mode. The exporter warns about
-    it.
-    """
-    if subject.model.proto.producer_name != _TORCH or subject.opset >= _RESIZE_OPSET:
-        return
-    for place, _ in standard_nodes(subject, "Resize", "Upsample"):
-        yield Found(
-            f"PyTorch {subject.model.proto.producer_version} exported it at opset {subject.opset}, "
-            "which cannot express how interpolate computes its coordinates",
-            "Export again with opset 11 or later.",
-            place,
-        )
-
-
-@rule("exporter-average-pool", "warning", "https://github.com/pytorch/pytorch/issues/101397")
-def average_pool(subject: Subject) -> Iterator[Found]:
-    """PyTorch 2.0 loses ceil_mode of an average pooling; 1.13 and 2.1 keep it.
-
-    Reported if the windows do not fill the input, where it matters, or if that is unknown.
-    """
-    if _torch(subject) != (2, 0):
-        return
-    for node in subject.nodes():
-        if is_standard(node, "AveragePool") and not _fills(node):
-            yield Found(
-                "PyTorch 2.0 exported it and loses ceil_mode: the last window may be missing",
-                f"{_AGAIN} If the pooling does not use ceil_mode, nothing is wrong.",
-                node,
-            )
-
-
-@rule(
-    "exporter-lstm",
-    "warning",
-    "https://github.com/pytorch/pytorch/issues/72399",
-    reads_graph=False,
-)
-def lstm(subject: Subject) -> Iterator[Found]:
-    """PyTorch 1.10 reshapes wrongly between LSTMs; 1.9 does not. Fixed in February 2022."""
-    if _torch(subject) != (1, 10):
-        return
-    nodes = [
-        (p, n)
-        for p, n in standard_nodes(subject, "LSTM")
-        if any((a.name, a.s) == ("direction", b"bidirectional") for a in n.attribute)
-    ]
-    for place, _ in nodes[1:]:
-        yield Found(
-            "PyTorch 1.10 exported it after another bidirectional LSTM; such exports did not run",
-            _AGAIN,
-            place,
-        )
 
 
 @rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
@@ -159,25 +94,6 @@ def _torch(subject: Subject) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _fills(node: ir.Node) -> bool:
-    """Return whether a pooling's windows are known to fill its input, or are rounded up."""
-    if node.attributes.get_int("ceil_mode", 0):
-        return True
-    kernel = node.attributes.get_ints("kernel_shape", ())
-    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    if shape is None or len(shape) != len(kernel) + 2:
-        return False
-    strides = node.attributes.get_ints("strides", [1] * len(kernel))
-    pads = node.attributes.get_ints("pads", [0] * 2 * len(kernel))
-    around = [before + behind for before, behind in zip(pads, pads[len(kernel) :], strict=False)]
-    if len(around) != len(kernel) or len(strides) != len(kernel) or 0 in strides:
-        return False
-    return all(
-        isinstance(size, int) and (size + pad - window) % stride == 0
-        for size, pad, window, stride in zip(shape[2:], around, kernel, strides, strict=True)
-    )
-
-
 def _channels(node: ir.Node) -> int | None:
     """Return how many elements the node's bias needs; None if unknown."""
     weight = node.inputs[1] if len(node.inputs) > 1 else None
@@ -209,7 +125,10 @@ def _type_name(number: int) -> str:
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
 def checker(subject: Subject) -> Iterator[Found]:
-    """No tool has to accept what ONNX's own checker refuses."""
+    """No tool has to accept what ONNX's own checker refuses.
+
+    With --trt-version, a warning: TensorRT's parser builds some of it.
+    """
     refusal = subject.model.refusal
     if refusal:
         # Exports for TensorRT contain its plugins as if they were ONNX operators.
@@ -222,7 +141,7 @@ def checker(subject: Subject) -> Iterator[Found]:
         yield Found(
             f"ONNX's checker refuses the model: {refusal.rstrip('.')}",
             fix,
-            severity="warning" if plugin else None,
+            severity="warning" if plugin or subject.tensorrt else None,
         )
 
 

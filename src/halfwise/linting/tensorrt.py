@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import onnx
+import onnx_ir as ir
 
-from halfwise.linting.rule import Found, Subject, rule, standard_nodes
+from halfwise.graph.model import is_standard
+from halfwise.graph.taken import features, taken
+from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
+    ASKED,
     AT_THE_LATEST,
     FIRST_WITHOUT_WEAK,
-    NEVER,
-    NEVER_UP_TO,
     OPERATORS,
     SINCE,
     has,
@@ -26,16 +28,18 @@ _NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSup
 _CONSTANT = ("Constant", "ConstantOfShape")
 
 
-@rule("opset-unparsed", "error", OPERATORS, reads_graph=False)
+@rule("opset-unparsed", "warning", OPERATORS, reads_graph=False)
 def opset(subject: Subject) -> Iterator[Found]:
     """A parser refuses, or misreads, operator sets newer than itself.
 
-    Checked with --trt-version only.
+    Checked with --trt-version only. A warning: operators that did not change since are built.
     """
     if subject.tensorrt is None or subject.model.opset is None:
         return
-    since, first, last = opsets(subject.tensorrt)
     given, version = subject.opset, text_of(subject.tensorrt)
+    since, first, last = opsets(subject.tensorrt)
+    if subject.tensorrt >= ASKED:
+        first, last = taken().opsets
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
@@ -48,8 +52,11 @@ def opset(subject: Subject) -> Iterator[Found]:
         message = (
             f"opset {given}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
         )
-        severity: Severity | None = "info" if late is not None and given <= late else None
-        yield Found(message, "Parse it, and read the log.", severity=severity)
+        yield Found(
+            message,
+            "Parse it, and read the log.",
+            severity="info" if late is not None and given <= late else None,
+        )
 
 
 @rule("operator-unparsed", "error", OPERATORS, reads_graph=False)
@@ -71,14 +78,78 @@ def operators(subject: Subject) -> Iterator[Found]:
             since = text_of(AT_THE_LATEST[op])
             message = f"{op} is in TensorRT {since}; whether it is in {version} is not known"
             yield Found(message, "Parse it, and read the log.", place, severity="info")
-        elif op in NEVER:
-            late = subject.tensorrt > NEVER_UP_TO
-            message = f"no TensorRT up to {text_of(NEVER_UP_TO)} has {op}"
-            fix = "Rewrite it in other operators, or add a plugin."
-            yield Found(message, fix, place, severity="warning" if late else None)
+        elif op in taken().never and op not in SINCE:
+            message = f"no TensorRT up to {text_of(ASKED)} has {op}"
+            yield Found(message, "Rewrite it in other operators, or add a plugin.", place)
         elif not onnx.defs.has(op):
             message = f"{op} is not an ONNX operator: TensorRT {version} looks for a plugin"
             yield Found(message, "Load the plugin in the builder.", place, severity="warning")
+
+
+@rule("form-unparsed", "error", OPERATORS)
+def forms(subject: Subject) -> Iterator[Found]:
+    """The parser or the builder has an operator, but refuses some forms of it.
+
+    For example, axes that are known only at run time, a second output, a type. Checked with
+    --trt-version only. The forms are what the builder of TensorRT for RTX, which is like TensorRT
+    11, answered; whether older versions take them is not known.
+    """
+    if subject.tensorrt is None:
+        return
+    for node in subject.nodes():
+        refused = taken().why(node.op_type, features(node, subject.opset))
+        if refused is not None and is_standard(node):
+            message = f"refuses {node.op_type} {refused.words(node.op_type)}"
+            yield _asked(subject, message, refused.remedy(node.op_type), node, refused.certain)
+
+
+@rule("type-unparsed", "error", OPERATORS)
+def types(subject: Subject) -> Iterator[Found]:
+    """Some element types are refused for every tensor.
+
+    Checked with --trt-version only. See form-unparsed for where the types are from.
+    """
+    if subject.tensorrt is None:
+        return
+    values = [*subject.network.graph.inputs, *subject.network.graph.initializers.values()]
+    values += [output for node in subject.nodes() for output in node.outputs]
+    seen = set()
+    for value in values:
+        kind = _kind(value)
+        if kind in taken().types and kind not in seen:
+            seen.add(kind)
+            users = [value.producer(), *(use.node for use in value.uses())]
+            node = next((user for user in users if user is not None), None)
+            message = f"has no {kind}, which {name_of(value)} is"
+            yield _asked(subject, message, "use another type", node, True, name_of(value))
+
+
+def _kind(value: ir.Value) -> str:
+    """Return the element type of a tensor, "sequence" or "optional"; "" if it is not known."""
+    if isinstance(value.type, ir.SequenceType):
+        return "sequence"
+    if isinstance(value.type, ir.OptionalType):
+        return "optional"
+    return value.dtype.name.lower() if value.dtype is not None else ""
+
+
+def _asked(
+    subject: Subject,
+    message: str,
+    fix: str,
+    node: ir.Node | None,
+    certain: bool,
+    tensor: str | None = None,
+) -> Found:
+    """Return a finding that the builder's answers gave."""
+    assert subject.tensorrt is not None
+    fix = fix[0].upper() + fix[1:] + "."
+    if subject.tensorrt >= ASKED:
+        severity: Severity | None = None if certain else "warning"
+        return Found(f"TensorRT {message}", fix, node, tensor, severity)
+    message = f"TensorRT {text_of(ASKED)} {message}"
+    message += f"; whether {text_of(subject.tensorrt)} does is not known"
+    return Found(message, fix, node, tensor, "info")
 
 
 @rule("operator-custom", "warning", OPERATORS, reads_graph=False)

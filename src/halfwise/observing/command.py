@@ -1,6 +1,5 @@
 """`observe`: statistics of every float tensor of the FP32 model."""
 
-from pathlib import Path
 from typing import Unpack
 
 from halfwise.declarations import Inputs, Options
@@ -11,8 +10,6 @@ from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import check, frozen_named
-from halfwise.observing.calibrated import calibrated
-from halfwise.observing.reference import DETAIL_SAMPLES
 from halfwise.observing.reference import observe as run_observe
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
@@ -25,7 +22,6 @@ def observe(
     model: Model,
     inputs: Inputs,
     *,
-    cache: str | Path | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[Options],
 ) -> Observations:
@@ -34,7 +30,6 @@ def observe(
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
-        cache: A TensorRT calibration cache to compare with the ranges on at most 32 samples.
         watcher: Receives progress.
         options: See `Options`.
     """
@@ -44,12 +39,8 @@ def observe(
     case = load_asked(model, request, watcher, split=False)
     check(case.network, runtime=settings.runtime)
     watcher.stage("observe")
-    few = case.calibration.select(range(min(len(case.calibration), DETAIL_SAMPLES)))
     with sized("observe", nodes_of(case.network)), frozen_named(case, settings):
-        checked = None
-        if cache is not None:
-            checked = calibrated(case.network, few, Path(cache), runtime=settings.runtime)
-        seen = run_observe(
+        return run_observe(
             case.network,
             case.calibration,
             settings.fmt,
@@ -57,7 +48,6 @@ def observe(
             runtime=settings.runtime,
             progress=watcher.step,
         )[0]
-    return seen.model_copy(update={"calibration": checked})
 
 
 def _roles(network: Network, fmt: Format) -> Roles:

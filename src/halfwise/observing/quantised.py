@@ -180,18 +180,11 @@ def reaches(
             add(0, constant_array(pair.source))
         else:
             views.append(View((tensor_name(pair.source),), add))
-    look(network, views, samples, runtime=runtime)
-    return [counter.reach() for counter in counters]
-
-
-def look(
-    network: Network, views: Sequence[View], samples: Samples, *, runtime: Runtime = CPU
-) -> None:
-    """Run a model on samples, and examine views of one tensor each; raises as `ElementProbe`."""
     if views and len(samples):
         probe = ElementProbe(network.model, runtime=runtime)
         names = dict.fromkeys(name for view in views for name in view.tensors)
         probe.run(samples, views, probe.sizes(samples[0], list(names)))
+    return [counter.reach() for counter in counters]
 
 
 def _counter(pair: Pair) -> Counter:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from halfwise.errors import UsageError
-from halfwise.records import APPROXIMATE, Allowed, RepairRule
+from halfwise.records import Allowed, RepairRule
 from halfwise.wording import either
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
@@ -40,7 +40,7 @@ def allowed(given: Mapping[str, Any]) -> frozenset[Allowed]:
         given.get("allow", ()),
         _ALLOWED,
         f"--allow is {{!r}}; expected {either(_ALLOWED)}.",
-        "Separate several with commas: --allow bf16,approximate.",
+        "Separate several with commas: --allow bf16,tf32.",
     )
     return frozenset(each for each in _ALLOWED if each in names)
 
@@ -55,21 +55,7 @@ def _names(words: Sequence[str], known: Sequence[str], message: str, hint: str) 
 
 def refused_repairs(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     """Yield possible contradictions: whether they occur, the message, the hint."""
-    without = frozenset(left_out(given))
     allow = allowed(given)
-    yield (
-        "approximate" in allow and without >= APPROXIMATE,
-        f"--allow approximate allows the repairs {', '.join(sorted(APPROXIMATE))}, but "
-        "--no-repair turns them off.",
-        "Give one of the two.",
-    )
-    unasked = sorted(without & APPROXIMATE) if without < frozenset(RULES) else []
-    yield (
-        bool(unasked) and "approximate" not in allow,
-        f"--no-repair {', '.join(unasked)} does not apply without --allow approximate: such "
-        "repairs are off by default.",
-        "Leave it out.",
-    )
     yield (
         "keep_above" in given and bool(allow),
         "--keep-above makes no search and no repairs, so --allow does not apply.",

@@ -53,8 +53,6 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.engine_fault import (
-    Cure,
-    CureKind,
     EngineDiagnosis,
     EngineFault,
     MarksEffect,
@@ -129,8 +127,6 @@ from halfwise.records.planned import (
     Worth,
 )
 from halfwise.records.quantisation import (
-    CalibratedRange,
-    CalibrationCheck,
     PairFault,
     PairLoss,
     QuantisationLoss,
@@ -158,7 +154,7 @@ from halfwise.records.record import (
     Severity,
     TensorName,
 )
-from halfwise.records.repair import APPROXIMATE, Allowed, Place, Proof, Remade, Repair, RepairRule
+from halfwise.records.repair import Allowed, Place, Proof, Remade, Repair, RepairRule
 from halfwise.records.run import Baseline, Change, Cost, FigureKind, Provenance, Run, RunKind, Sizes
 from halfwise.records.step import Step, StepKind, said
 from halfwise.records.tensors import (
@@ -174,17 +170,17 @@ from halfwise.records.tensors import (
     SideName,
     TensorStatus,
 )
-from halfwise.records.written import Exported, LeftAlone, Modernized, ParityCheck, Rewriting
+from halfwise.records.written import LeftAlone, Modernized, Rewriting
 
 __all__ = [
-    "APPROXIMATE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
     "AttentionCore", "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
-    "BuildOutcome", "CalibratedRange", "CalibrationCheck", "Cause", "CauseKind", "Change",
+    "BuildOutcome", "Cause", "CauseKind", "Change",
     "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
-    "Cure", "CureKind", "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
+    "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult",
-    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence", "Exported",
+    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "Frame", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
@@ -193,7 +189,7 @@ __all__ = [
     "LogReport", "MadeUp", "MarksEffect", "MetricResult", "Modernized", "Move", "MoveKind",
     "NearPlan", "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
     "NoteKind", "Observation", "Observations", "Origin", "OutputError", "PairFault", "PairLoss",
-    "ParityCheck", "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",
+    "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",
     "PreprocessingReport", "Preview", "Profile", "Proof", "ProvenEngine", "Provenance",
     "QuantisationLoss", "RangeFault", "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule", "Repeated",

@@ -18,7 +18,7 @@ class JudgedBatch(Record):
         rel_max: Largest error / largest reference value, by output name; inf for new non-finite
             values. Empty if it could not be run.
         reasons: Why it failed, one clause each.
-        failures: The same as facts; empty in older records.
+        failures: The same as facts.
     """
 
     size: int
@@ -93,7 +93,7 @@ class Unjudged(Record):
         name: The output, the metric, or the node with the body.
         body: Attribute of the body, such as "then_branch"; empty otherwise.
         op: Operator type of that node.
-        around: The model's own node that holds the body, at whatever depth; "" in older records.
+        around: The model's own node that holds the body, at whatever depth.
         inputs: Model inputs that decide whether it runs; empty if all may, or none.
         reference: Value for FP32: largest magnitude of the output ("zeros"), its smallest value
             ("flat"), or the metric.

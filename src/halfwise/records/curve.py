@@ -35,7 +35,7 @@ class Point(Record):
             not checked.
         scores: Task metrics on held-out samples; empty if none fits the outputs.
         searched: Whether these metrics also pass on the samples of the search, without new NaN or
-            infinities; None if not checked, and in older records.
+            infinities; None if not checked.
         as_file: Whether they also pass on held-out samples when ONNX Runtime runs the file, without
             rounding each value; None if not run.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
@@ -118,11 +118,10 @@ class Curve(Record):
         reference: Scores of the FP32 outputs; empty if no plan was scored.
         criterion: What errors are relative to; None for the criterion of the run.
         unrepaired: Plans without the repairs of the run, on the original nodes: the cheapest, until
-            one passes. None if nothing was repaired, and in older records.
+            one passes. None if nothing was repaired.
         rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
             left out of it, and `nodes` are its candidates.
-        beside: The curve of the previous rung, or of the next if that failed; None with one rung,
-            and in older records.
+        beside: The curve of the previous rung, or of the next if that failed; None with one rung.
         recommended: Index of the cheapest plan whose task metrics pass on held-out samples and on
             those of the search; None if there is none, or no metric fits the outputs.
     """

@@ -1,18 +1,11 @@
-"""Where an engine is wrong although the model is right, how that was shown, and what helps."""
+"""Where an engine is wrong although the model is right, and how that was shown."""
 
-from math import inf
 from typing import Literal
 
-from halfwise.records.record import NodeName, Record, TensorName
+from halfwise.records.record import NodeName, Record
 
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
-CureKind = Literal["written-out", "settled", "level", "tactics", "marks", "anew"]
-"""How an engine is built differently. "written-out": GRU and LSTM step by step; "settled": shapes
-fixed to those of the samples, and ONNX Runtime's basic optimisations; "level": another optimization
-level; "tactics": other tactic sources; "marks": the tensors inside the faulty part as outputs;
-"anew": all kernels timed again."""
-
 
 MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
 """What an engine with all float tensors as outputs does. "shown": some node computes something
@@ -46,36 +39,8 @@ class EngineFault(Record):
         return self.unmarked or self.places
 
 
-class Cure(Record):
-    """A different build of the same model that may be right.
-
-    Attributes:
-        kind: What was done.
-        nodes: Nodes that were written out.
-        level: Builder optimization level; None for that of the wrong engine.
-        tactic_sources: Names of `TacticSource`; None likewise.
-        marks: Tensors that are made outputs too.
-        status: How the build ended, as in `BuildOutcome`.
-        right: Whether the engine is right; None if none runs.
-        snr_db: The smallest SNR of an output; -inf if one is not finite, None as for `right`.
-        median_ms: Median time of a run; None if the engine is not right.
-        message: Why there is no engine; empty if there is one.
-    """
-
-    kind: CureKind
-    nodes: tuple[NodeName, ...] = ()
-    level: int | None = None
-    tactic_sources: tuple[str, ...] | None = None
-    marks: tuple[TensorName, ...] = ()
-    status: str = "failed"
-    right: bool | None = None
-    snr_db: float | None = None
-    median_ms: float | None = None
-    message: str = ""
-
-
 class EngineDiagnosis(Record):
-    """Where an engine is wrong although its computation is right elsewhere, and what helps.
+    """Where an engine is wrong although its computation is right elsewhere.
 
     Attributes:
         symptom: How it is wrong.
@@ -95,12 +60,7 @@ class EngineDiagnosis(Record):
         late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
         builds: Number of builds used, including the engine itself.
-        most_builds: Largest number of builds allowed to find the place; cures may use what is left
-            of them, or a few more.
-        cures: Other builds that were tried.
-        delivered: Engine of the fastest right cure, relative to the run folder.
-        delivered_model: The model that it was built from, if another.
-        reproducer: Folder of the first place of the first fault, relative to the run folder.
+        most_builds: Largest number of builds allowed to find the place.
     """
 
     symptom: SymptomKind
@@ -119,18 +79,8 @@ class EngineDiagnosis(Record):
     interrupted: bool = False
     builds: int = 1
     most_builds: int = 1
-    cures: tuple[Cure, ...] = ()
-    delivered: str | None = None
-    delivered_model: str | None = None
-    reproducer: str | None = None
 
     @property
     def verdict(self) -> Literal["kernel", "unknown"]:
         """The kind of fault: "kernel" if nodes were wrong on correct inputs."""
         return "kernel" if self.faults else "unknown"
-
-    @property
-    def best(self) -> Cure | None:
-        """The fastest cure that is right."""
-        right = [cure for cure in self.cures if cure.right]
-        return min(right, key=lambda cure: cure.median_ms or inf, default=None)

@@ -108,27 +108,21 @@ class Source(Record):
 
 
 class Preview(Record):
-    """A preview of one input of a sample.
+    """A preview of one input of a sample, an image.
 
     Attributes:
         sample: Identifier of the sample.
         input: Name of the input.
         shape: Its shape on that sample.
-        kind: What it is taken for, from its shape and values.
         why: Whether it is among the "worst" judged samples or a "typical" one of median error.
-        png: The image, at most 128 pixels per side, as PNG in base64; "" for a wave.
-        low: Smallest value in each of at most 128 stretches of a wave; empty for an image.
-        high: Largest value in each.
+        png: The image, at most 128 pixels per side, as PNG in base64.
     """
 
     sample: str
     input: str
     shape: tuple[int, ...]
-    kind: Literal["image", "wave"]
     why: Literal["worst", "typical"]
-    png: str = ""
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    png: str
 
 
 class RunEvidence(Record):
@@ -140,8 +134,7 @@ class RunEvidence(Record):
         frames: All calls that `sources` refer to.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
-        previews: Sample previews; empty if samples are neither images nor waves, or previews are
-            off.
+        previews: Sample previews; empty if samples are no images, or previews are off.
     """
 
     graph: Graph | None

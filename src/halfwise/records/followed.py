@@ -33,8 +33,7 @@ class Decided(Record):
         error: Error of the outputs relative to what is allowed, on the worst of `samples`; with a
             metric, relative to the default tolerance.
         left: The same with the reference's decisions and everything else as before.
-        samples: Number of samples behind this: all that were searched; in older records those with
-            the largest errors, at most four.
+        samples: Number of samples behind this: all that were searched.
         read: Largest relative RMS error of a float that the decisions read, on the samples with the
             largest errors; None if it is unknown.
     """
@@ -85,7 +84,7 @@ class Followed(Record):
         origin: The first of them that halves the error in FP32, on all samples (see
             `halfwise.fixing.propagation`); None if there is none.
         accumulates: Whether no single node causes most of the relative error at the outputs.
-        samples: Number of samples behind these largest errors; 1 in older records.
+        samples: Number of samples behind these largest errors.
         out_of_time: Whether the time budget ended the trials.
         decided: Decisions that cause it; then no origin was sought.
         channel: Sought if there is no origin: a channel that carries most of the error.

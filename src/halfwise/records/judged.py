@@ -46,7 +46,7 @@ class Side(Record):
 
     Attributes:
         nonfinite: Number of elements that are NaN or infinite.
-        elements: Number of all elements; 0 in older records.
+        elements: Number of all elements.
     """
 
     minimum: float
@@ -185,7 +185,7 @@ class IntermediateNonfinite(Record):
             the reference was seen to reach it; "unseen": it has such a limit, but no sample showed
             the reference reach it; "wrong": the reference is elsewhere, but the values were wrong
             before, and would be as wrong in FP32; "unread": nothing computes with it. None
-            otherwise, and in older records.
+            otherwise.
     """
 
     tensor: TensorName
@@ -281,12 +281,12 @@ class Verdict(Record):
         outputs: Error measures by output name.
         worst_sample: Identifier of the worst sample over all outputs.
         excesses: Per sample, the error of its worst output relative to what is allowed, for the
-            sample alone; with a metric, relative to the default tolerance. Empty in older records.
+            sample alone; with a metric, relative to the default tolerance.
         intermediate_nonfinite: Non-finite values inside the model, even if the outputs are finite.
         metric: The task metric, if one was given.
         failed_runs: Samples on which the candidate did not run.
         reasons: Why it failed, one sentence each; empty if it passed.
-        failures: The same as facts; empty in older records.
+        failures: The same as facts.
         required_worth: The cost relative to everything low that --require-worth allows, if that
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.

@@ -99,8 +99,7 @@ class Refusal(Record):
         shown: Whether an engine shows them. Only then does a plan that differs elsewhere count as
             refused too.
         avoided: Number of plans not built because they are the same there.
-        said: What the builder reported, one line of its log; empty if that contains no error, and
-            in older records.
+        said: What the builder reported, one line of its log; empty if that contains no error.
     """
 
     kind: RefusalKind
@@ -272,7 +271,7 @@ class LadderRung(Record):
             the drop beyond its allowance. None if not measured.
         heldout: The same on held-out samples.
         errors: Absolute errors on held-out samples, or of its engine; None for FP32 without an
-            engine, and in older records.
+            engine.
         scores: Task metrics on held-out samples.
         cost: Predicted cost relative to everything low; None if unknown.
         low_share: Share of multiply-accumulates in the rung's type; None if unknown.

@@ -62,7 +62,7 @@ class Because(Record):
         contribution: What the node or its group alone adds to the error, over what is allowed.
         opposed: Rules that lower other nodes, if even all free nodes in FP32 fail; otherwise None.
         beside: The convolution left out of INT8, without which this sum has no kernel, or None.
-        spare: Whether a plan that lowers it passes too and costs more. False in older records.
+        spare: Whether a plan that lowers it passes too and costs more.
     """
 
     guard: int | None = None
@@ -89,15 +89,15 @@ class KeptNode(Record):
         precision: Its type instead of the low format or, with "fp16", instead of INT8.
         reason: One sentence with numbers and the usual repair, which the report makes of `because`.
             "" until the run is recorded.
-        why: The sentence alone; empty in older records.
-        kept_by: Who decided it; "search" in older records.
+        why: The sentence alone.
+        kept_by: Who decided it.
         guard: Kind of the guard that names the cause, if any.
         error_without: Error relative to the search tolerance when only this node returns to the low
             format: 1 is the tolerance. A lower bound, as the first failing sample ends the trial.
             With a metric, 1 plus the drop beyond its allowance. None if not measured.
         unknown: Whether nothing is known of it: no guard, no rule, and not lowered before the
-            search ended. False in older records.
-        because: Why, as facts; None in older records.
+            search ended.
+        because: Why, as facts.
     """
 
     node: NodeName
@@ -158,15 +158,15 @@ class Plan(Record):
         minimal: Whether removing any kept node was seen to fail on the calibration samples; of a
             plan with INT8, giving INT8 to any node left out, but for sums with `Because.beside`.
         candidates: Number of compute nodes that could be low.
-        in_bodies: Nodes in bodies that follow one of these, without Constant; 0 in older records.
+        in_bodies: Nodes in bodies that follow one of these, without Constant.
         casts: Number of Cast nodes inserted.
         lowered: Nodes lowered by user rules → the rule.
-        int8: Nodes that read their inputs through Q/DQ pairs; empty in older records.
+        int8: Nodes that read their inputs through Q/DQ pairs.
         left_out: Nodes that could be INT8 but use the low format, as INT8 is not enough.
         ranges: How INT8 ranges were found; None without INT8, and if a file brought them.
-        repairs: Repairs of the network with these nodes, in order; empty in older records.
+        repairs: Repairs of the network with these nodes, in order.
         notes: Sentences about the plan as a whole; empty until the run is recorded.
-        remarks: The same as facts; empty in older records.
+        remarks: The same as facts.
     """
 
     low: LowFormat
@@ -209,24 +209,22 @@ class Search(Record):
         tolerance_factor: Fraction of the tolerance available to the search.
         calibration: Identifiers of the samples of the search, joined ones last.
         joined: Held-out samples that failed and joined the calibration samples.
-        filed: Those of them that passed in emulation and failed only as ONNX Runtime runs the file;
-            empty in older records.
+        filed: Those of them that passed in emulation and failed only as ONNX Runtime runs the file.
         seconds_budget: Time limit of all optional work, in seconds.
         exhausted: Whether the budget ended the search.
         steps: Steps of the search, one line each.
-        remarks: The same as facts; empty in older records.
-        cut: Stages that the budget ended or left out; empty in older records.
-        budget: Work limit, in inferences over the calibration samples at the start of the run; None
-            in older records.
+        remarks: The same as facts.
+        cut: Stages that the budget ended or left out.
+        budget: Work limit, in inferences over the calibration samples at the start of the run.
         spent: Work done, in the same unit, including work that was not optional.
         late: Runs of a sample that exceeded --run-timeout and failed; another run may differ.
         refused: Why ONNX Runtime failed on a run of the plan's own network, emulated, the first
-            time; empty if it never did, and in older records.
+            time; empty if it never did.
         ended_by: What ended stages; unless it was the work limit alone, another run may differ.
         r2: R² of predicted errors of plans, on a log scale, over tried plans outside the fit; below
             0.8, predictions chose none. None if nothing was predicted.
         seen: First 16 digits of the SHA-256 of each sample that was used by this search, or by an
-            earlier one that the plan comes from; empty in older records.
+            earlier one that the plan comes from.
     """
 
     tolerance_factor: float
@@ -264,8 +262,7 @@ class NearPlan(Record):
         cost: Predicted cost, relative to everything low.
         error: Error on the calibration samples relative to what is allowed. 1 just passes; up to 1
             only the margin is missing. With a metric, 1 plus the drop beyond its allowance. Finite.
-        passes: Whether it passes on all calibration samples, with the margin. False in older
-            records.
+        passes: Whether it passes on all calibration samples, with the margin.
     """
 
     kept: int
@@ -287,7 +284,7 @@ class Worth(Record):
             predicted to cost no more than that count.
         metric: A built-in metric that appears to fit the outputs; None if there is none.
         over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper.
-        low: Name of the low format, of a verification. Both are None in older records.
+        low: Name of the low format, of a verification.
     """
 
     cost: float

@@ -10,51 +10,6 @@ error or more; "outlier": all but a thousandth of the values, or all but one, st
 it; "wide": all values do."""
 
 
-class CalibratedRange(Record):
-    """One tensor of a cache that the model has too.
-
-    Attributes:
-        tensor: Its name.
-        scale: Its scale in the cache; 0, infinities and NaN are not scales.
-        limit: The end of its range: 127 times the scale.
-        reach: Largest finite magnitude on the samples.
-        usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
-        beyond: Share of values beyond the range by more than half a step; 1 if unset.
-        fault: What is wrong with it; "unset" if the cache has no scale and values are not all zero,
-            None if nothing is wrong.
-    """
-
-    tensor: TensorName
-    scale: float
-    limit: float
-    reach: float
-    usual: float
-    beyond: float
-    fault: RangeFault | Literal["unset"] | None
-
-
-class CalibrationCheck(Record):
-    """A cache, compared with data.
-
-    Attributes:
-        source: The file.
-        tensorrt: Version of TensorRT that wrote it.
-        calibrator: The calibrator that wrote it.
-        samples: Number of samples run.
-        tensors: Tensors that both have, in graph order.
-        unknown: Names that the model lacks, except names that TensorRT generates.
-        uncalibrated: Float tensors of the model that the cache lacks, excluding constants.
-    """
-
-    source: str
-    tensorrt: str
-    calibrator: str
-    samples: int
-    tensors: tuple[CalibratedRange, ...]
-    unknown: tuple[str, ...] = ()
-    uncalibrated: tuple[TensorName, ...] = ()
-
-
 PairFault = Literal[RangeFault, "scale", "channels", "rounding"]
 """Why a pair loses too much. A fault of its range, if a better scale was shown to reduce the error
 of the outputs or could not be tried; otherwise "scale": one of its scales is not a positive number;
@@ -82,7 +37,7 @@ class PairLoss(Record):
         beyond: Share of values more than half a step beyond the ends of its type; None for weights.
         clipped: Share of its squared error from those values, from a histogram; None for weights.
         limit: The end of its range that is further from zero; 0 for weights with several scales.
-        ends: Both ends, the lower first; None for weights with several scales and in older records.
+        ends: Both ends, the lower first; None for weights with several scales.
         bits: Bits per value.
         reach: Largest observed magnitude, without any pair before it.
         usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
@@ -126,7 +81,7 @@ class QuantisationLoss(Record):
             that make up most of the error, which is `without` without them.
         foreign: Stored integers that are not rounded floats of the original, if even leaving out
             all pairs is not enough.
-        right: What the outputs are judged against; None in older records.
+        right: What the outputs are judged against.
         cut: Whether the budget ended the search for pairs: `gravest` is then what was known, and
             `needed`, `without` and `causes` are unknown.
     """

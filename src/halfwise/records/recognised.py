@@ -110,7 +110,7 @@ class TaskScore(Record):
         passed: Whether it passes, and the samples test it.
         untested: Whether the samples test nothing: values next to zero would pass too.
         evidence: Number of units behind the value, in all samples, as the truth has them; None for
-            a metric that is not built in, and in older records.
+            a metric that is not built in.
         unit: What `evidence` counts; None likewise.
     """
 

@@ -109,6 +109,7 @@ NoteKind = Literal[
     "lint-failed",
     "left-out",
     "none-low",
+    "folded",
     "quantised",
     "of-the-run",
     "refused",

@@ -3,29 +3,24 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import model_validator
-
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, TensorName
 
-RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase", "epsilon", "saturate"]
+RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase"]
 """The rules, each a file of `fixing.repair.rules`.
 
 "scale": store tensors times a power of two; "fold": merge chains of affine operators; "stable":
 norms, softmax, log-sum-exp, softplus and similar in forms that stay in range; "one-node": replace a
 decomposed operator by the one that computes in FP32 inside; "mask": masks that survive the Add
-after them; "phase": precompute constant positions and angles. Approximate, so only where allowed:
-"epsilon" raises an eps, "saturate" clips to bounds that data showed.
+after them; "phase": precompute constant positions and angles.
 """
 
 
-Allowed = Literal["approximate", "bf16", "tf32"]
+Allowed = Literal["bf16", "tf32"]
 """What is done only on request.
 
-"approximate": repairs without an identity; "bf16": BF16 for kept nodes that need no more; "tf32":
-TF32 for kept matrix products, if it is enough for all of them.
+"bf16": BF16 for kept nodes that need no more; "tf32": TF32 for kept matrix products, if it is
+enough for all of them.
 """
-APPROXIMATE: frozenset[RepairRule] = frozenset(("epsilon", "saturate"))
-"""Rules without an identity."""
 
 
 class Proof(Record):
@@ -65,15 +60,6 @@ class Place(Record):
     kind: GuardKind
     node: NodeName
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_words(cls, given: object) -> object:
-        """Accept "overflow at /Add_3", which older records have."""
-        match given.split(maxsplit=2) if isinstance(given, str) else ():
-            case kind, "at", node:
-                return {"kind": kind, "node": node}
-        return given
-
 
 class Repair(Record):
     """A repair at one place: what its rule needs to repeat it, and its effect.
@@ -112,8 +98,7 @@ class Remade(Record):
 
     Attributes:
         repairs: The repairs, in order.
-        proof: Proof that the exact ones preserve the function; None if they could not be made, or
-            all are approximate.
+        proof: Proof that they preserve the function; None if they could not be made.
         failures: Reasons against the candidate: "unmade", "other-graph", "unproven".
         differs: If it names no repairs: the first node or output that differs from the original
             other than by types and Casts; "" for none.

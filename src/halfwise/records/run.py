@@ -108,16 +108,16 @@ class Provenance(Record):
         platform: Operating system and processor.
         device: Execution provider that ran the model.
         model: Path of the model as given.
-        candidate: Path of what `verify` judges, as given; "" in older records, and of others.
-        folder: The working directory that `model` is relative to; "" in older records, and if it no
+        candidate: Path of what `verify` judges, as given; "" of others.
+        folder: The working directory that `model` is relative to; "" if it no
             longer existed.
         model_sha256: Hash of the model file and its external data.
-        data: Source of the inputs, as given; None if they were in memory, and in older records.
+        data: Source of the inputs, as given; None if they were in memory.
         inputs: Remarks on model and inputs, in words.
-        notes: The same as facts; empty in older records.
+        notes: The same as facts.
         inputs_sha256: Hash of all samples.
         command: The command, if it is not the kind of its run: `ladder` and `choose` make runs of
-            kind "fix"; "" in older records.
+            kind "fix".
         options: The options of the command.
         seed: Seed of every random choice.
         date: UTC, ISO 8601.
@@ -153,7 +153,7 @@ class Run(Record):
         headroom: Factor on observed ranges below which overflow counts.
         baseline: Verdict on the model with everything low except what its file computes in FP32.
         all_int8: The same with INT8 wherever possible, besides what the plan keeps in FP32; None
-            without INT8, and in older records.
+            without INT8.
         without_int8: Nodes that could be INT8, if none is; empty if one is, or if it was not tried.
         guards: Suspected causes, most severe first.
         growth: Growth of the error through the model with only `followed.kept` in FP32. If there
@@ -175,15 +175,13 @@ class Run(Record):
             for `fix` with engines, which record their own.
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
-            none, and in older records.
+            none.
         quantisation: Effect of the pairs of a quantised candidate whose outputs are not acceptable;
-            None for others, and in older records.
-        curve: Evaluated plans to choose from; None without a search, and in older records.
-        rungs: Result of each type, most exact first; empty if only one was requested, and in older
-            records.
-        sizes: Sizes of the models; None without a plan, and in older records.
-        compared: What got better or worse since an earlier run; None if none was named, and in
-            older records.
+            None for others.
+        curve: Evaluated plans to choose from; None without a search.
+        rungs: Result of each type, most exact first; empty if only one was requested.
+        sizes: Sizes of the models; None without a plan.
+        compared: What got better or worse since an earlier run; None if none was named.
         next_step: What to do next.
         cost: Time and memory.
         provenance: Versions and hashes.

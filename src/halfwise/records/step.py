@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from halfwise.records.record import Facts
 
 StepKind = Literal[
@@ -18,7 +16,6 @@ StepKind = Literal[
     "verify-elsewhere",
     "export",
     "choose",
-    "take-gaining",  # in older records; now such a plan is delivered
     "use-fp32",
     "near-plan",
     "no-near-plan",
@@ -70,12 +67,6 @@ class Step(Facts):
     items: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
     text: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_sentence(cls, given: object) -> object:
-        """Accept a sentence, which older records have."""
-        return {"kind": "said", "text": given} if isinstance(given, str) else given
 
 
 def said(*sentences: str) -> tuple[Step, ...]:

@@ -4,7 +4,6 @@ from math import isfinite
 from typing import Literal
 
 from halfwise.records.planned import AdjustedConstant
-from halfwise.records.quantisation import CalibrationCheck
 from halfwise.records.record import Facts, GuardKind, NodeName, Record, TensorName
 from halfwise.records.step import Step
 
@@ -47,7 +46,7 @@ class Observation(Record):
         nonfinite: Number of NaN and infinite elements over all samples.
         worst_sample: Index, among the observed samples, of the one with `absmax`.
         detail: Element statistics; None if not taken.
-        op: Operator type of the producer; empty for a graph input and in older records.
+        op: Operator type of the producer; empty for a graph input.
     """
 
     tensor: TensorName
@@ -96,8 +95,7 @@ class Observations(Record):
         samples: Identifiers of the observed samples; `worst_sample` indexes them.
         constants: Constants beyond the low format's range, and single values that it rounds to
             zero, if a node that may be low reads them.
-        summed: Number of samples behind "sum" in `inner`; None in older records.
-        calibration: A calibration cache, compared with them; None if none was given.
+        summed: Number of samples behind "sum" in `inner`.
         mended: Guards on the original model that the plan's repairs resolve.
         before: Their tensors in the original model; everything else here describes the repaired
             one.
@@ -108,7 +106,6 @@ class Observations(Record):
     samples: tuple[str, ...]
     constants: tuple[AdjustedConstant, ...] = ()
     summed: int | None = None
-    calibration: CalibrationCheck | None = None
     mended: tuple["Guard", ...] = ()
     before: tuple[Observation, ...] = ()
 
@@ -128,7 +125,7 @@ class Guard(Facts):
             run is recorded.
         names: Names in the sentence: the "low" format; the "sample" with the largest number; the
             "op" and what is "inside" a body; the tensor that is "squared"; the "reader" concerned;
-            what values that are too small "becomes" (zero, subnormal). Empty in older records.
+            what values that are too small "becomes" (zero, subnormal).
         numbers: Numbers by name: the observed "value" and the "limit" of the low format that it
             exceeds or approaches; "share" of all elements, of a constant's non-zero ones or of a
             stream; the number of "elements" or additions concerned, out of "size"; the number of

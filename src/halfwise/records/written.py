@@ -1,53 +1,7 @@
-"""Models that were written: exports of PyTorch modules, and rewritten graphs."""
+"""Models that were rewritten."""
 
 from halfwise.records.judged import Verdict
 from halfwise.records.record import MadeUp, NodeName, Record, TensorName
-
-
-class ParityCheck(Record):
-    """Module and export on the same inputs.
-
-    Attributes:
-        sizes: Sizes of the dynamic axes, by symbol.
-        error: Largest error of an output relative to its largest magnitude; infinite if the export
-            does not run or its shapes differ.
-        problem: Why it does not run; empty if it does.
-    """
-
-    sizes: dict[str, int]
-    error: float
-    problem: str = ""
-
-
-class Exported(Record):
-    """An export.
-
-    Attributes:
-        module: Source of the module.
-        model: The file.
-        exporter: "dynamo" or "torchscript".
-        opset: Version of the default operator set.
-        nodes: Number of nodes.
-        inputs: Shapes of the inputs, such as "x batch×3×224×224".
-        outputs: Names of the outputs.
-        tolerance: Largest error that passes.
-        checks: Each dynamic axis at two sizes or more, the others as in the example.
-        passed: Whether all checks are within the tolerance.
-        traced: Places where tracing took a value of the inputs for a constant: on other inputs the
-            module may behave differently, which equal sizes do not show.
-    """
-
-    module: str
-    model: str
-    exporter: str
-    opset: int
-    nodes: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    tolerance: float
-    checks: tuple[ParityCheck, ...]
-    passed: bool
-    traced: tuple[str, ...] = ()
 
 
 class Rewriting(Record):

@@ -1,23 +1,15 @@
-"""Words on where an engine is wrong, how that was shown and what helps."""
+"""Words on where an engine is wrong, and how that was shown."""
 
 from collections.abc import Mapping
 from math import isfinite
 
-from halfwise.records import Cure, CureKind, EngineDiagnosis, EngineFault, Sign, SymptomKind
+from halfwise.records import EngineDiagnosis, EngineFault, Sign, SymptomKind
 from halfwise.wording import count, fixed, listed, stopped
 
 _SYMPTOMS: Mapping[SymptomKind, str] = {
     "outputs": "is wrong",
     "build": "cannot be built",
     "run": "cannot be run",
-}
-_CURES: Mapping[CureKind, str] = {
-    "written-out": "{nodes} written out as steps",
-    "settled": "the samples' shapes fixed, and ONNX Runtime's basic optimisations",
-    "level": "optimization level {level}",
-    "tactics": "the tactic sources {sources}",
-    "marks": "{marks} marked as outputs, which ends fusions there",
-    "anew": "all kernels timed again",
 }
 
 
@@ -58,10 +50,8 @@ def evidence(found: EngineDiagnosis) -> list[Sign]:
         *_marked(found),
         *(_shown(found, fault) for fault in found.faults),
         *_explained(found),
-        *(_tried(cure) for cure in found.cures),
         *_untried(found),
         *_cut_short(found),
-        *_reproducer(found),
     ]
 
 
@@ -109,7 +99,7 @@ def _cut_short(found: EngineDiagnosis) -> list[Sign]:
         builds = count(found.late, "build")
         told.append(f"{builds} took longer than {found.build_seconds:.0f} s and showed nothing.")
     if found.interrupted:
-        told.append("Ctrl-C ended the search: more may be wrong, and other builds may help.")
+        told.append("Ctrl-C ended the search: more may be wrong.")
     return [Sign(severity="info", text=text) for text in told]
 
 
@@ -132,55 +122,15 @@ def _explained(found: EngineDiagnosis) -> list[Sign]:
     return [Sign(severity="warning", text=text)]
 
 
-def _tried(cure: Cure) -> Sign:
-    what = named(cure)
-    if cure.right is None:
-        return Sign(severity="info", text=f"With {what}: no engine. {stopped(cure.message)}")
-    speed = "" if cure.median_ms is None else f", {fixed(cure.median_ms, 3)} ms"
-    said = "right" if cure.right else "still wrong"
-    return Sign(
-        severity="warning" if cure.right else "info",
-        text=f"With {what}: the engine is {said}{_db(cure.snr_db)}{speed}.",
-    )
-
-
-def named(cure: Cure) -> str:
-    """Return what was changed to build another engine."""
-    return _CURES[cure.kind].format(
-        nodes=listed(cure.nodes),
-        level=cure.level,
-        sources=" and ".join(cure.tactic_sources or ()),
-        marks=listed(cure.marks),
-    )
-
-
 def _untried(found: EngineDiagnosis) -> list[Sign]:
-    if len(found.cures) + found.builds < found.most_builds:
+    if found.builds < found.most_builds:
         return []
     text = f"All {found.most_builds} builds allowed for this diagnosis were used."
     return [Sign(severity="info", text=text)]
 
 
-def _reproducer(found: EngineDiagnosis) -> list[Sign]:
-    if found.reproducer is None:
-        return []
-    nodes = count(len(found.faults[0].places[0]), "node")
-    text = f"{found.reproducer}/ holds {nodes} with their real inputs; reproduce.py runs them."
-    return [Sign(severity="info", text=text)]
-
-
 def advice(found: EngineDiagnosis) -> tuple[str, ...]:
     """Return what to do, one sentence each."""
-    best = found.best
-    lines = []
-    if best is not None:
-        told = f"Use the engine {found.delivered}" if found.delivered else "Build it"
-        model = f"; {found.delivered_model} is its model" if found.delivered_model else ""
-        lines.append(f"{told}, built with {named(best)}{model}, until the fault is fixed.")
-    elif found.cures:
-        lines.append("Try another TensorRT version: no other build of this one is right.")
-    else:
-        lines.append("Try another TensorRT version or optimization level.")
-    if found.reproducer:
-        lines.append(f"Report it to NVIDIA with the folder `{found.reproducer}`.")
-    return tuple(lines)
+    again = "Try another TensorRT version or optimization level."
+    report = "Report it to NVIDIA with these nodes and the inputs of the sample."
+    return (again, report) if found.faults else (again,)

@@ -119,6 +119,15 @@ def _converted(facts: Mapping[str, Any]) -> str:
     return f"; {facts['stored']} is converted to {facts['dtype']} ({how})"
 
 
+def _folded(facts: Mapping[str, Any]) -> str:
+    nodes = facts["nodes"]
+    return (
+        f"TensorRT computes {count(len(nodes), 'product')} of the candidate in low precision that "
+        "the file has in FP32, since nothing in FP32 stands beside: the emulation rounds constants "
+        f"there ({listed(nodes)})"
+    )
+
+
 def _ignored(facts: Mapping[str, Any]) -> str:
     names = facts["names"]
     return f"ignored in {facts['folder']}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
@@ -245,6 +254,7 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
     ),
     "quantised": _quantised,
+    "folded": _folded,
     "none-low": "nothing in the candidate is FP16 or BF16",
     "of-the-run": "these are the inputs of the run: only those that it held out are judged",
     "recognised": _recognised,

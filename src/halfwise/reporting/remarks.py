@@ -197,18 +197,15 @@ def _why_left_out(kept: KeptNode, metric: str | None) -> str:
 
 
 def in_words(run: Run) -> Run:
-    """Return the record of a run with its facts put into sentences.
-
-    Older records, without facts, keep their sentences.
-    """
+    """Return the record of a run with its facts put into sentences."""
     guards, plan = worded(run.guards), run.plan
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
-        notes = tuple(map(note, plan.remarks)) or plan.notes
+        notes = tuple(map(note, plan.remarks))
         left_out = told_left_out(plan.left_out, run.criterion.metric)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
     search = run.search
-    if search is not None and search.remarks:
+    if search is not None:
         steps = tuple(map(remark, search.remarks))
         search = search.model_copy(update={"steps": steps})
     told = {"without_int8": told_left_out(run.without_int8, run.criterion.metric)}

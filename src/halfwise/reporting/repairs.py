@@ -24,8 +24,6 @@ DONE: Mapping[RepairRule, str] = {
     "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
     "phase": "phases computed in advance",
-    "epsilon": "a larger epsilon",
-    "saturate": "bounded by the ranges in the data",
 }
 
 
@@ -138,8 +136,6 @@ def _proven(proof: Proof | None) -> str:
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
     """Return remarks on a plan, except undone repairs, which appear with the repairs."""
-    if not plan.remarks:
-        return plan.notes
     pairs = zip(plan.notes, plan.remarks, strict=True)
     return tuple(note for note, found in pairs if found.kind not in UNDONE)
 
@@ -157,8 +153,7 @@ def remade_line(found: Remade) -> str:
     if not found.holds:
         return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
     same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
-    if found.proof is None:
-        return f"{named}: {same}; approximate, so not proven."
+    assert found.proof is not None
     samples = count(sum(found.proof.samples.values()), "sample")
     off = f"off by {number(found.proof.repaired)} of an output's largest value"
     shown = "equal bit for bit" if found.proof.equal else off

@@ -104,7 +104,6 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp, polygraphy and json are other forms)",
     "choose": _choose,
-    "take-gaining": lambda step: f"Take a plan that passes and costs less ({_spared(step)})",
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": _near,
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "

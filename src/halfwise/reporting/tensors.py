@@ -1,17 +1,15 @@
 """Turn observations into a report: tensors that are large or not finite, and a cache's ranges."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from halfwise.records import (
     AdjustedConstant,
-    CalibrationCheck,
     InnerObservation,
     Observation,
     Observations,
 )
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
-from halfwise.wording import count, listed, number, percent, shorten
+from halfwise.reporting.parts import Column, Report, Table, present
+from halfwise.wording import count, number, percent, shorten
 
 
 def observed(observations: Observations, limit: float) -> Report:
@@ -48,8 +46,7 @@ def observed(observations: Observations, limit: float) -> Report:
             f"; overflow and flush are shares of the elements of {count(min(shares), 'sample')}"
         )
     table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
-    beside = () if observations.calibration is None else cache_parts(observations.calibration)
-    return Report(title, None, about, present(table, *beside))
+    return Report(title, None, about, present(table))
 
 
 def _tensor_row(seen: Observation, samples: Sequence[str]) -> tuple[str, ...]:
@@ -103,44 +100,3 @@ def _largest(constant: AdjustedConstant) -> float:
 
 def _sample(index: int, samples: Sequence[str]) -> str:
     return shorten(samples[index], 20) if 0 <= index < len(samples) else ""
-
-
-_FAULTS = {
-    "saturated": "saturates",
-    "outlier": "is set by a few outliers",
-    "wide": "is too wide",
-    "unset": "has no scale",
-}
-
-
-def cache_parts(check: CalibrationCheck) -> tuple[Lines | Table, ...]:
-    """Return how well a cache's ranges fit, and those that do not, worst first."""
-    faults = Counter(one.fault for one in check.tensors if one.fault is not None)
-    fit = len(check.tensors) - faults.total()
-    told = [f"{often} × {_FAULTS[fault]}" for fault, often in faults.most_common()]
-    lines = [
-        f"{shorten(check.source)}, by {check.calibrator} of TensorRT {check.tensorrt}: of "
-        f"{count(len(check.tensors), 'range')}, {fit} fit {count(check.samples, 'sample')}"
-        f"{', ' * bool(told)}{', '.join(told)}."
-    ]
-    if check.uncalibrated:
-        lines.append(f"Without a scale: {listed(check.uncalibrated)}.")
-    if check.unknown:
-        lines.append(f"Not in the model: {listed(check.unknown)}.")
-    wrong = [one for one in check.tensors if one.fault is not None]
-    wrong.sort(key=lambda one: (one.beyond, one.limit / (one.usual or 1.0)), reverse=True)
-    rows = [
-        (
-            shorten(one.tensor, 40),
-            f"±{number(one.limit)}",
-            number(one.reach),
-            number(one.usual),
-            percent(one.beyond) if one.beyond else "",
-            _FAULTS[one.fault] if one.fault else "",
-        )
-        for one in wrong
-    ]
-    heads = ("cache", "largest", "nearly all below", "beyond")
-    columns = (Column("tensor"), *(Column(head, "right") for head in heads), Column("its range"))
-    table = Table("Ranges that do not fit", columns, tuple(rows), most=MOST_ROWS)
-    return (Lines("Calibration cache", tuple(lines)), *([table] if rows else []))

@@ -18,10 +18,11 @@ from halfwise.graph.model import QUANTISED, Network, add_constant, is_standard, 
 from halfwise.graph.normal_form import Names
 from halfwise.graph.quantisation.channels import give_kernel_shapes, without_kernel_shape
 from halfwise.graph.quantisation.pairs import Pair, pairs_of, quantised_nodes
+from halfwise.graph.taken import taken
 from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, Precision
 from halfwise.records.built import Quantised
-from halfwise.tensorrt.versions import NEVER, Feature, Version, has, text_of, version_of
+from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed
 
 TAKEN: Mapping[ir.DataType, Feature | None] = {
@@ -82,7 +83,7 @@ def refused(network: Network, version: Version) -> tuple[Refused, ...]:
 
 def _reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
     if not is_standard(node, "QuantizeLinear", "DequantizeLinear"):
-        if not is_standard(node) or node.op_type in NEVER:
+        if not is_standard(node) or node.op_type in taken().never:
             yield "operator"
         return
     stores = node.op_type == "DequantizeLinear"

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import onnx
 
 from halfwise.errors import UsageError
+from halfwise.graph.taken import taken
 
 Version = tuple[int, int]
 """Major and minor."""
@@ -21,6 +22,8 @@ Version = tuple[int, int]
 OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
+ASKED: Version = (11, 0)
+"""From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
 NEWEST_CHECKED: Version = (11, 4)
 FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
@@ -132,19 +135,6 @@ SINCE: Mapping[str, Version] = {
 """Operators that 8.5 lacks, with the version that the changelog names."""
 AT_THE_LATEST: Mapping[str, Version] = dict.fromkeys(("CastLike", "Gelu", "Mish"), (10, 15))
 """Missing in 8.5's list, present in this version's; the changelog names no version."""
-NEVER_UP_TO: Version = (10, 15)
-_REFUSED = """
-    AffineGrid Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad
-    Col2Im Compress ConcatFromSequence ConvInteger Det DynamicQuantizeLinear ImageDecoder
-    MatMulInteger MaxRoiPool MaxUnpool MelWeightMatrix Multinomial
-    NegativeLogLikelihoodLoss Optional OptionalGetElement OptionalHasElement QLinearConv
-    QLinearMatMul RegexFullMatch SequenceAt SequenceConstruct SequenceEmpty SequenceErase
-    SequenceInsert SequenceLength SequenceMap SoftmaxCrossEntropyLoss SplitToSequence
-    StringConcat StringNormalizer StringSplit TfIdfVectorizer Unique
-"""
-NEVER = frozenset(_REFUSED.split())
-"""Operators that the list of `NEVER_UP_TO` rejects."""
-
 WRITTEN = re.compile(
     r"[vV]?([0-9]{1,4})(?:\.([0-9]{1,4})(?:\.[0-9a-z]+)*(?:\+[0-9a-z][0-9a-z.]*)?)?"
 )
@@ -250,7 +240,7 @@ def next_published(version: Version) -> Opsets:
 def has_operator(op: str, version: Version) -> bool:
     """Return whether this version's parser is known to support the operator."""
     since = SINCE.get(op) or AT_THE_LATEST.get(op)
-    return op not in NEVER and (since is None or since <= version)
+    return since <= version if since else op not in taken().never
 
 
 def support(op: str) -> str:
@@ -260,8 +250,8 @@ def support(op: str) -> str:
     if op in AT_THE_LATEST:
         since = text_of(AT_THE_LATEST[op])
         return f"TensorRT {since} and later have {op}; earlier versions may have it too."
-    if op in NEVER:
-        return f"No TensorRT up to {text_of(NEVER_UP_TO)} has {op}: rewrite it, or write a plugin."
+    if op in taken().never:
+        return f"No TensorRT up to {text_of(ASKED)} has {op}: rewrite it, or write a plugin."
     if onnx.defs.has(op):
         return f"TensorRT supports {op} with restrictions, which its operator list names."
     return ""

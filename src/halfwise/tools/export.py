@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Literal
 
 import onnx
 
-from halfwise.declarations import Inputs
-from halfwise.declarations.plans import Reading
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.equivalent import BUILT_FILE
 from halfwise.fixing.repair.making import repaired
@@ -44,12 +42,10 @@ from halfwise.tensorrt.recipes.recipe import (
     nothing_low,
     planned_repairs,
 )
-from halfwise.tensorrt.recipes.tuning import tuned_by, tuning
 from halfwise.tensorrt.worker.transfer import model_files
-from halfwise.tools.tuning import hand_over
 from halfwise.wording import count
 
-Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json", "tuning"]
+Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
 _ENGINE = "rebuilt.engine"
 """Differs from the judged engine's name: a recipe may be written into the run folder."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}
@@ -82,19 +78,17 @@ def export(
     min_shapes: Sequence[str] = (),
     opt_shapes: Sequence[str] = (),
     max_shapes: Sequence[str] = (),
-    inputs: Inputs | None = None,
     trt_worker: str | None = None,
     watcher: Watcher | None = None,
-    **read: Unpack[Reading],
 ) -> Exported:
     """Return the recipe that builds a run's engine without halfwise, and write it to `out`.
 
     Args:
         run: Folder of a run of `fix`, or its `run.json`.
-        kind: "tuning" tries the choices inside TensorRT 11.1's builder on real inputs.
+        kind: What builds it.
         out: A folder, or a file that ends in the recipe's `.sh`, `.py` or `.json`. Nothing is
             overwritten. None writes nothing.
-        trt_version: TensorRT that will build; None: that of the run's engines, or 10.16 (11.4).
+        trt_version: TensorRT that will build; None: that of the run's engines, or 10.16.
         typing: "weak" or "strong"; None: weak up to 8.x, strong from 9 on.
         model: The user's model, if it has moved since the run. Weak typing needs it, unless the run
             folder holds the FP32 model.
@@ -102,33 +96,27 @@ def export(
             profile; empty: the profiles of the run's engines. The next two are alike.
         opt_shapes: Usual shapes.
         max_shapes: Largest shapes.
-        inputs: Samples, as for `fix`; only for "tuning", which needs them and `out`.
         trt_worker: The device whose engine to export; required if the run has several.
         watcher: Receives how much of the model is read.
-        read: See `Options`.
 
     Raises:
         UsageError: no such kind, version, typing or device, or `out` cannot be written to.
         CaseError: the run has no such recipe; the message says why.
         RecordMismatch: the run folder is damaged, or the model differs.
     """
-    _check(kind, inputs, out)
+    if kind not in KINDS:
+        raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {', '.join(KINDS)}.")
     place, watcher = _Place(None if out is None else Path(out), kind), watcher or Silent()
     place.refuse_unusable()
     record = on_one_device(read_run(Path(run)), trt_worker)
     folder = folder_of(run)
-    asked = tuned_by(record, trt_version) if kind == "tuning" else trt_version
-    version, regime = choose(record, asked, typing)
+    version, regime = choose(record, trt_version, typing)
     shapes = (min_shapes, opt_shapes, max_shapes)
     with scratch() as partial:
         source = _source(folder, record, (version, regime), place, model, partial, watcher)
         profiles = profiles_from_options(source.network, None, *shapes)
         recipe = _recipe(record, source, folder, place, (version, regime), profiles)
-        if inputs is None:
-            texts = KINDS[kind](recipe)
-        else:
-            given = (_fp32(folder, record, model), source.network), (inputs, read.get("preprocess"))
-            texts = tuning(recipe, hand_over(record, *given, recipe, partial))
+        texts = KINDS[kind](recipe)
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
 
@@ -151,22 +139,6 @@ def _recipe(
         profiles=profiles,
         timing_cache=_timing_cache(folder, run, place),
     )
-
-
-def _check(kind: Kind, inputs: Inputs | None, out: str | Path | None) -> None:
-    if kind not in (*KINDS, "tuning"):
-        known = ", ".join((*KINDS, "tuning"))
-        raise UsageError(f"Unknown recipe {kind!r}.", f"Give one of {known}.")
-    if kind != "tuning" and inputs is not None:
-        raise UsageError(
-            f"--inputs does not apply to a recipe as {kind}.",
-            "Leave it out, or use --as tuning.",
-        )
-    if kind == "tuning" and (inputs is None or out is None):
-        raise UsageError(
-            "Tuning build routes needs real inputs, which are written beside the recipe.",
-            "Give --inputs DATA and -o FOLDER.",
-        )
 
 
 class _Place:
@@ -305,12 +277,6 @@ def fp32_model(
             "Give that model: --model FILE.",
         )
     return path, network, stored
-
-
-def _fp32(folder: Path, run: Run, model: str | Path | None) -> Network:
-    """Return the model that computes the references."""
-    inside = folder / FP32_FILE
-    return load_network(inside) if inside.is_file() else fp32_model(run, model)[1]
 
 
 def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:

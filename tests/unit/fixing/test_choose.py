@@ -1,6 +1,5 @@
 """Another plan of a run, without a new search."""
 
-import json
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -119,13 +118,12 @@ def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
         assert found.search.joined == joined
 
 
-def with_joined(run: Any, *, seen: bool = True) -> Any:
+def with_joined(run: Any) -> Any:
     """Return the record of a search whose first held-out sample has joined it."""
     joined = run.verdict.samples[:1]
     calibration = (*run.search.calibration, *joined)
     update = {"joined": joined, "calibration": calibration}
-    marks = marks_of(calibration) if seen else ()
-    return run.search.model_copy(update=update | {"seen": marks})
+    return run.search.model_copy(update=update | {"seen": marks_of(calibration)})
 
 
 def marks_of(names) -> tuple[str, ...]:
@@ -159,14 +157,6 @@ def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_
     assert not found.verdict.unseen
 
 
-def test_records_that_know_names_alone_are_refused_where_these_tell_nothing(moved):
-    run, x = recorded(moved), classifier().inputs["x"]
-    changed(moved, search=with_joined(run, seen=False))
-    np.savez(moved.parent / "other.npz", x=x)
-    with pytest.raises(RecordMismatch, match="split or named differently"):
-        choose(moved, inputs=moved.parent / "other.npz")
-
-
 def test_rules_of_the_run_hold(made, tmp_path):
     folder = made.parent
     options: Any = {"keep": ["bend"], "to": "bf16", "io": "bf16", "rel_max": 1e-5}
@@ -192,12 +182,8 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
 
 
 def test_a_run_without_a_curve_is_refused(moved):
-    with pytest.raises(RecordMismatch, match="no plans to choose from: it is an older run"):
-        choose(changed(moved, curve=None))
-    text = json.loads((moved / "run.json").read_text())
     with pytest.raises(RecordMismatch, match="`halfwise verify` makes none"):
         choose(changed(moved, curve=None, kind="verify"))
-    assert text["curve"] is None
 
 
 def test_model_and_inputs_have_to_be_those_of_the_run(moved):

@@ -18,9 +18,7 @@ def test_rules_are_left_out_by_name_or_all():
     assert asked(no_repair="fold, scale").no_repair == ("scale", "fold")
     assert asked(no_repair=True, keep_above=1e3).no_repair == RULES
     assert asked(no_repair="fold").no_repair == ("fold",)
-    some = asked(allow="approximate", no_repair=["epsilon"])
-    assert (some.allow, some.no_repair) == ({"approximate"}, ("epsilon",))
-    assert asked(allow="bf16, approximate").allow == {"bf16", "approximate"}
+    assert asked(allow="bf16, tf32").allow == {"bf16", "tf32"}
     assert asked(allow=["bf16"]).allow == {"bf16"}
 
 
@@ -28,11 +26,9 @@ def test_rules_are_left_out_by_name_or_all():
     ("options", "told"),
     [
         ({"no_repair": ["scael"]}, "--no-repair is 'scael'; expected a repair rule: scale"),
-        ({"no_repair": True, "allow": "approximate"}, "allows the repairs epsilon, saturate, but"),
-        ({"no_repair": ["epsilon"]}, "--no-repair epsilon does not apply without --allow approx"),
         ({"no_repair": "scale,fald"}, "--no-repair is 'fald'; expected a repair rule: scale"),
         ({"allow": "bf16", "keep_above": 1e3}, "--keep-above makes no search and no repairs"),
-        ({"allow": "bf61"}, "--allow is 'bf61'; expected approximate, bf16 or tf32"),
+        ({"allow": "bf61"}, "--allow is 'bf61'; expected bf16 or tf32"),
         ({"allow": "bf16", "to": "bf16"}, "with --to bf16 every node already has it"),
     ],
 )

@@ -2,7 +2,7 @@ from math import inf
 
 from hypothesis import given
 
-from halfwise.records import Cure, EngineDiagnosis, EngineFault, NodeName
+from halfwise.records import EngineDiagnosis, EngineFault, NodeName
 from tests.unit.records.journey import any_of, assert_unchanged
 
 
@@ -19,11 +19,3 @@ def test_a_kernel_is_blamed_where_nodes_are_wrong_on_true_inputs_alone():
     assert diagnosis().verdict == "unknown"
     fault = EngineFault(operators=("GRU",), places=((NodeName("a"),),), snr_db=-inf)
     assert diagnosis(faults=(fault,)).verdict == "kernel"
-
-
-def test_the_best_cure_is_the_fastest_that_is_right():
-    wrong = Cure(kind="level", right=False, snr_db=3.0)
-    none = Cure(kind="tactics", message="no engine")
-    slow, quick = (Cure(kind="anew", right=True, median_ms=ms) for ms in (2.0, 1.0))
-    assert diagnosis(cures=(wrong, none)).best is None
-    assert diagnosis(cures=(wrong, slow, none, quick)).best == quick

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from halfwise import records
-from halfwise.records import Exported, GuardKind, Histogram, Level, Record, Side
+from halfwise.records import GuardKind, Histogram, LeftAlone, Level, NodeName, Record, Side
 from halfwise.reporting.guards import CAUSES
 
 KINDS = [k for k in vars(records).values() if isinstance(k, type) and issubclass(k, Record)]
@@ -47,39 +47,18 @@ def test_every_level_and_guard_has_a_word():
 
 def test_what_a_terminal_acts_on_is_escaped_and_stays_the_same_name():
     name = "caf\u00e9 8\u00d71 \x1b[31m\x7f\x9b31m\u202egnp.exe\u2066\u2028\u061c\U000e0041"
-    exported = Exported(
-        module=name,
-        model="m",
-        exporter="dynamo",
-        opset=18,
-        nodes=1,
-        inputs=(),
-        outputs=(),
-        tolerance=1,
-        checks=(),
-        passed=True,
-    )
-    text = exported.model_dump_json(indent=1)
+    left = LeftAlone(op=name, nodes=(), reason="")
+    text = left.model_dump_json(indent=1)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert "caf\u00e9 8\u00d71" in text
-    assert json.loads(text)["module"] == name
-    assert Exported.model_validate_json(text) == exported
+    assert json.loads(text)["op"] == name
+    assert LeftAlone.model_validate_json(text) == left
 
 
 def test_bytes_of_names_that_are_no_text_are_escaped():
-    exported = Exported(
-        module="m.py:f",
-        model=os.fsdecode(b"caf\xe9 \xe2\x82\xac"),
-        exporter="dynamo",
-        opset=18,
-        nodes=1,
-        inputs=(os.fsdecode(b"\xff"),),
-        outputs=(),
-        tolerance=math.inf,
-        checks=(),
-        passed=True,
+    left = LeftAlone(
+        op=os.fsdecode(b"caf\xe9 \xe2\x82\xac"), nodes=(NodeName(os.fsdecode(b"\xff")),), reason=""
     )
-    text = exported.model_dump_json(indent=1)
-    assert json.loads(text)["model"] == "caf\\udce9 €"
-    again = Exported.model_validate_json(text)
-    assert (again.tolerance, again.inputs) == (math.inf, ("\\udcff",))
+    text = left.model_dump_json(indent=1)
+    assert json.loads(text)["op"] == "caf\\udce9 €"
+    assert LeftAlone.model_validate_json(text).nodes == ("\\udcff",)

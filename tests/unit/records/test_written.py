@@ -1,29 +1,10 @@
 from halfwise.records import (
-    Exported,
     LeftAlone,
     Modernized,
     NodeName,
-    ParityCheck,
     Rewriting,
     TensorName,
 )
-
-
-def test_an_export_survives_json():
-    record = Exported(
-        module="net.py:make",
-        model="m.onnx",
-        exporter="dynamo",
-        opset=18,
-        nodes=16,
-        inputs=("x batch×3",),
-        outputs=("y",),
-        tolerance=1e-4,
-        checks=(ParityCheck(sizes={"batch": 2}, error=float("inf"), problem="it does not run"),),
-        passed=False,
-    )
-    assert Exported.model_validate_json(record.model_dump_json()) == record
-
 
 NAMES = (NodeName("/a/Pow"), NodeName("/a/Div"))
 

@@ -23,6 +23,7 @@ from halfwise.records import (
     Side,
     TensorName,
     Verdict,
+    said,
 )
 
 HELDOUT = tuple(f"heldout.npz[{i}]" for i in range(64))
@@ -180,7 +181,9 @@ def run(**changed: Any) -> Run:
         "verdict": verdict(),
         "original_names": {},
         "warnings": (),
-        "next_step": ("TensorRT 9 and later: trtexec --onnx=runs/demo/model.onnx --stronglyTyped",),
+        "next_step": said(
+            "TensorRT 9 and later: trtexec --onnx=runs/demo/model.onnx --stronglyTyped"
+        ),
         "cost": Cost(
             evaluations=66,
             seconds=16.1,

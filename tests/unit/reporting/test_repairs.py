@@ -167,7 +167,6 @@ NAMED = "The candidate's metadata lists 1 repair (fold)"
     ("found", "told"),
     [
         (Remade(repairs=(REPAIR,), failures=(Failure(kind="unmade"),)), "; it does not hold."),
-        (Remade(repairs=(REPAIR,)), "approximate, so not proven."),
         (Remade(repairs=(REPAIR,), proof=PROOF), "value on 5 samples."),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair
+from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair, said
 from halfwise.reporting.parts import Lines, commands
 from halfwise.reporting.screen import screen
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
@@ -92,7 +92,7 @@ def test_the_largest_error_stays_below_a_ladder_however_much_else_there_is(capsy
         LadderRung(rung=name, passed=True, cost=1.0, error=0.1)
         for name in ("fp32", "tf32", "fp16", "int8")
     )
-    made = run(rungs=rungs, plan=plan(()), next_step=("halfwise choose run " * 5,) * 5)
+    made = run(rungs=rungs, plan=plan(()), next_step=said("halfwise choose run " * 5) * 5)
     told = " ".join(" ".join(lines(capsys, made)).split())
     assert " Casts. Largest error: rel max 0.0015 of 0.01 allowed." in told
 
@@ -102,7 +102,7 @@ def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
     int8 = LadderRung(rung="int8", passed=False, error=0.6, cost=0.9, failures=(why,))
     fp32, tf32 = (LadderRung(rung=name, passed=True, cost=2.0) for name in ("fp32", "tf32"))
-    long = tuple(LONG[:150] for _ in range(2))
+    long = said(LONG[:150]) * 2
     made = run(rungs=(fp32, tf32, low, int8), next_step=long)
     shown = parts(screen(made))
     assert [row[-1] for row in shown["The ladder"].rows] == [
@@ -128,7 +128,7 @@ def test_it_is_one_screen_of_80_columns_whatever_names_there_are(capsys, monkeyp
         guards=(guard(evil, message=evil, fix=evil),),
         baseline=baseline(outputs={evil: BROKEN, "b": BROKEN}),
         verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,) * 5),
-        next_step=(evil,) * 3,
+        next_step=said(evil) * 3,
     )
     monkeypatch.setattr("halfwise.reporting.terminal.WIDTH", NARROW)
     told = lines(capsys, made)

@@ -1,5 +1,5 @@
-from halfwise.records import AdjustedConstant, CalibrationCheck, NodeName, TensorName
-from halfwise.reporting.tensors import cache_parts, observed
+from halfwise.records import AdjustedConstant, NodeName, TensorName
+from halfwise.reporting.tensors import observed
 from tests.unit.reporting.runs import observation, observations
 
 
@@ -98,11 +98,3 @@ def test_shares_counted_on_some_samples_say_on_how_many():
 
 def test_the_limit_is_written_as_all_numbers_are():
     assert observed(observations(), 1e7).title.startswith("2 of 5 tensors reach 1e7 or")
-
-
-def test_nothing_wrong_is_one_line():
-    check = CalibrationCheck(
-        source="c", tensorrt="8.6.1", calibrator="MinMaxCalibration", samples=2, tensors=()
-    )
-    (lines,) = cache_parts(check)
-    assert lines.title == "Calibration cache"

@@ -4,6 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
+from halfwise.records import said
 from halfwise.reporting import terminal as drawing
 from halfwise.reporting.parts import Column, Report, Table
 from halfwise.reporting.tensors import observed
@@ -41,7 +42,7 @@ def evil_run():
         verdict=verdict(passed=False, outputs={EVIL: output_error()}, reasons=(EVIL,)),
         baseline=baseline(outputs={EVIL: BROKEN}),
         warnings=(EVIL,),
-        next_step=(EVIL,),
+        next_step=said(EVIL),
     )
 
 
@@ -117,7 +118,7 @@ def test_no_word_beside_wide_figures_is_broken(width, monkeypatch):
 
 def test_commands_are_not_wrapped(capsys):
     command = "trtexec " + " ".join(f"--option{i}=value" for i in range(20))
-    print_report(report(run(next_step=(command,))))
+    print_report(report(run(next_step=said(command))))
     assert f"\n  {command}\n" in capsys.readouterr().out
 
 

@@ -10,10 +10,12 @@ from halfwise.records import (
     MetricResult,
     NodeName,
     Note,
+    Remark,
     TensorName,
     Unjudged,
     Unsupported,
     Worth,
+    said,
 )
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.guards import CAUSES
@@ -291,7 +293,7 @@ def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes()
 
 def test_a_command_is_told_whole():
     command = f"trtexec --onnx={'/folder' * 30}/model.onnx"
-    shown = report(run(next_step=(f"{command}\x1b",)))
+    shown = report(run(next_step=said(f"{command}\x1b")))
     assert part(shown, "Next").lines == (f"{command}�",)
 
 
@@ -327,6 +329,9 @@ def test_figures_of_everything_else_in_a_plan():
     assert "Always FP32, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
 
 
+BY_RANGE = Remark(kind="by-range", numbers={"limit": 1e4, "kept": 9})
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [
@@ -343,7 +348,7 @@ def test_figures_of_everything_else_in_a_plan():
             search(exhausted=True, budget=1500.0, ended_by=("seconds",)),
             "the time budget of 300 s was spent, so another run may give another plan.",
         ),
-        (search(steps=("--keep-above 10000 keeps 9 nodes; no search",)), "--keep-above 10000"),
+        (search(remarks=(BY_RANGE,)), "--keep-above 10000"),
     ],
 )
 def test_why_a_plan_is_not_minimal(found, why):
@@ -355,7 +360,7 @@ def test_why_a_plan_is_not_minimal(found, why):
 def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
     made = run(
-        plan=plan((kept("/a"),), notes=("The error accumulates.",)),
+        plan=plan((kept("/a"),), remarks=(Remark(kind="emulated"),)),
         search=search(joined=("h0", "h1")),
         verdict=verdict(
             passed=False,
@@ -364,7 +369,7 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
             hints=("Use top1.",),
         ),
         warnings=("one sample is noise",),
-        next_step=("Give more samples.",),
+        next_step=said("Give more samples."),
     )
     assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
         (
@@ -374,7 +379,7 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
         (
             "Remarks",
             (
-                "The error accumulates.",
+                "In the emulation no kept node can be lowered alone.",
                 "2 held-out samples failed at first and joined the search; the verdict is "
                 "on the others.",
                 "Warning: one sample is noise",

@@ -12,7 +12,6 @@ from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
     FIRST_WITHOUT_WEAK,
     LAYERS_SINCE,
-    NEVER,
     OLDEST_PARSER,
     SINCE,
     has,
@@ -95,7 +94,7 @@ def test_operators_come_with_versions():
 
 
 def test_each_operator_is_onnx_own_and_in_one_table():
-    tables = (set(SINCE), set(AT_THE_LATEST), set(NEVER))
+    tables = (set(SINCE), set(AT_THE_LATEST))
     assert sum(map(len, tables)) == len(set.union(*tables))
     # The installed onnx may be older than an operator.
     assert len([op for op in set.union(*tables) if not onnx.defs.has(op)]) <= 1
@@ -104,7 +103,7 @@ def test_each_operator_is_onnx_own_and_in_one_table():
 def test_the_version_is_told():
     assert support("LayerNormalization") == "TensorRT 8.6 and later have LayerNormalization."
     assert "earlier versions may" in support("Gelu")
-    assert support("Unique").startswith("No TensorRT up to 10.15 has Unique")
+    assert support("Unique").startswith("No TensorRT up to 11.0 has Unique")
     assert "with restrictions" in support("Resize")
     assert support("MyPlugin") == ""
 
@@ -197,7 +196,7 @@ def test_the_worker_reads_versions_and_their_typing_alike(text):
     assert (regimes[0] == "strong") == has("strong typing by default", version)
 
 
-@pytest.mark.parametrize("version", [(8, 5), (8, 6), (9, 3), (10, 1), (10, 9), (10, 15), (11, 4)])
+@pytest.mark.parametrize("version", [(8, 5), (8, 6), (9, 3), (10, 1), (10, 9), (10, 15)])
 def test_lint_modernize_and_export_agree_on_the_last_opset(version, tmp_path):
     """They said 24, 24 and 20 for 10.15; onnx-tensorrt's docs/operators.md of it says 24."""
     text, last = text_of(version), highest_opset(version)

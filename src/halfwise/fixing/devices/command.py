@@ -18,7 +18,7 @@ from halfwise.fixing.delivery import (
     searching,
     unrepaired,
 )
-from halfwise.fixing.devices.builds import Bay, KindBuilds
+from halfwise.fixing.devices.builds import DeviceBuilds
 from halfwise.fixing.devices.device import DeviceRun
 from halfwise.fixing.devices.run import DevicesRun
 from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
@@ -196,18 +196,10 @@ class _Making:
             place=self.place and self.place / name,
             started=self.started,
         )
-        bays = tuple(map(Bay, kind.workers.values()))
-        for bay in bays:
-            self.stack.callback(bay.end)
-        run.builds = KindBuilds(
-            worker,
-            run.engine_settings,
-            run.builds.typing,
-            journal,
-            watcher,
-            folder=folder,
-            bays=bays,
+        run.builds = builds = DeviceBuilds(
+            worker, run.engine_settings, run.builds.typing, journal, watcher
         )
+        self.stack.callback(builds.end)
         return run
 
 

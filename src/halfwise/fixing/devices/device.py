@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from halfwise.fixing.devices.builds import KindBuilds
+from halfwise.fixing.devices.builds import DeviceBuilds
 from halfwise.fixing.devices.joint import DeviceAttempts
 from halfwise.fixing.engines.attempts import Attempts, Candidate, Chosen
 from halfwise.fixing.engines.conclude import Ended, Proven, rounds
@@ -38,9 +38,9 @@ class DeviceRun(EngineRun):
 
     @property
     def begun(self) -> "Future[BuildOutcome] | None":
-        """The last build started on the measuring worker; None before the first."""
-        assert isinstance(self.builds, KindBuilds)
-        return self.builds.bays[0].builds
+        """The last build that was started; None before the first."""
+        assert isinstance(self.builds, DeviceBuilds)
+        return self.builds.last
 
     def begin_tf32(self) -> None:
         """Start building the FP32 engine with TF32, if the GPU has it."""
@@ -48,12 +48,12 @@ class DeviceRun(EngineRun):
             self._begin(TF32)
 
     def _begin(self, name: str) -> None:
-        assert isinstance(self.builds, KindBuilds)
+        assert isinstance(self.builds, DeviceBuilds)
         self.builds.begin(lambda: self.builds.build(self.fp32, name, tf32=name == TF32))
 
     def settle(self) -> None:
         """End builds that nobody requested."""
-        assert isinstance(self.builds, KindBuilds)
+        assert isinstance(self.builds, DeviceBuilds)
         self.builds.settle()
 
     def search(

@@ -1,14 +1,12 @@
 """Several devices as one for the search: a plan is as good as on its worst device."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from math import exp, inf, log
 from statistics import fmean
 
-from halfwise.fixing.devices.builds import KindBuilds
+from halfwise.fixing.devices.builds import DeviceBuilds
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Chosen, Plan, Step
 from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
@@ -81,31 +79,12 @@ def mean(values: Sequence[float]) -> float:
 class DeviceAttempts(Attempts):
     """Builds and measures plans on one device; builds can be started and awaited later."""
 
-    @property
-    def idle(self) -> int:
-        """Number of idle workers that do not measure."""
+    def begin(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> None:
+        """Start the build that `attempt` will request, with its reason and terms."""
         builds = self.bench.builds
-        return builds.helpers if isinstance(builds, KindBuilds) else 0
-
-    def begin(
-        self,
-        keep: Assignment,
-        step: Step,
-        terms: Terms = USUAL,
-        *,
-        helpers: bool = False,
-        before: int = 0,
-    ) -> None:
-        """Start the build that `attempt` will request, with its reason and terms.
-
-        For the other arguments see `KindBuilds.begin`.
-        """
-        builds = self.bench.builds
-        assert isinstance(builds, KindBuilds)
+        assert isinstance(builds, DeviceBuilds)
         words = step if isinstance(step, str) else move_line(step)
-        fresh = (keep, terms) in self._built
-        build = partial(self._build, keep, terms, words, fresh=fresh)
-        builds.begin(build, helpers=helpers, before=before)
+        builds.begin(partial(self._build, keep, terms, words, fresh=(keep, terms) in self._built))
 
 
 @dataclass
@@ -122,7 +101,6 @@ class JointAttempts:
     bands: Mapping[str, Prediction]
     gone: dict[str, str] = field(default_factory=dict)
     _known: dict[tuple[str, Plan], Candidate] = field(default_factory=dict)
-    _expected: Iterable[Assignment] = ()
 
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> JointCandidate:
         """Build the plan on every device and measure the engines; see `Attempts.attempt`.
@@ -133,7 +111,6 @@ class JointAttempts:
         for name, device in self.devices.items():
             if (name, plan) not in self._known:
                 device.begin(keep, step, terms)
-        self._begin_expected(plan)
         parts = {}
         for name, device in list(self.devices.items()):
             known = self._known.get((name, plan))
@@ -142,20 +119,6 @@ class JointAttempts:
             if device.bench.builds.typing == "strong" and parts[name].excess is not None:
                 self._known[name, plan] = parts[name]
         return self.left(parts)
-
-    def expect(self, sets: Iterable[Assignment]) -> None:
-        """Take what may be requested next; idle workers start it alongside the current request."""
-        self._expected = sets
-
-    def _begin_expected(self, now: Plan) -> None:
-        expected, self._expected = self._expected, ()
-        most = max(device.idle for device in self.devices.values())
-        before = Counter([now[0]])
-        for keep in islice(expected, most):
-            for device in self.devices.values():
-                step = "ahead of the search"
-                device.begin(keep, step, now[1], helpers=True, before=before[keep])
-            before[keep] += 1
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the present calibration samples."""

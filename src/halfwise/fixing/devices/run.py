@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.devices.ahead import ForeseeingSearch
 from halfwise.fixing.devices.device import DeviceRun
 from halfwise.fixing.devices.joint import (
     JointAttempts,
@@ -149,7 +148,7 @@ class DevicesRun:
             name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
         }
         strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
-        joint_search = replace(
+        search = replace(
             first,
             attempt=attempts.attempt,
             proposals=JointProposals(proposing, self.gone),
@@ -159,7 +158,6 @@ class DevicesRun:
             units=self._own[strong[0]].units if strong else first.units,
             prediction=None,
         )
-        search = ForeseeingSearch.of(joint_search, attempts.expect)
         predictions = {n: own.prediction for n, own in self._own.items() if own.prediction}
         if predictions:
             search.prediction = JointPrediction(

@@ -16,12 +16,12 @@ from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.advice import own_names, own_nodes
 from halfwise.fixing.repair.difference import infinite_at
 from halfwise.fixing.repair.making import repaired
-from halfwise.fixing.repair.proof import Prover, holds
+from halfwise.fixing.repair.proof import Prover, is_same
 from halfwise.fixing.repair.rule import Rule
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
-from halfwise.records import APPROXIMATE, Guard, NodeName, Remark, RemarkKind, Repair
+from halfwise.records import Guard, NodeName, Remark, RemarkKind, Repair
 from halfwise.wording import listed
 
 ROUNDS = 3
@@ -76,8 +76,7 @@ def asked_rules(settings: Settings) -> list[Rule]:
     """Return the rules not excluded by options, in order; none if nothing is searched."""
     if not settings.searches:
         return []
-    left_out = {*settings.no_repair, *(() if "approximate" in settings.allow else APPROXIMATE)}
-    return [rule for rule in rules.RULES if rule.name not in left_out]
+    return [rule for rule in rules.RULES if rule.name not in settings.no_repair]
 
 
 def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:
@@ -122,18 +121,14 @@ class _Choosing:
 
     @property
     def _prover(self) -> Prover:
-        """Return the prover for the network as it is, or as approximate repairs left it."""
-        network = self._original.case.network
-        made = self.planner.case.repairs
-        if any(repair.rule in APPROXIMATE for repair in made):
-            network = self.planner.case.network
-        if self._known is None or self._known.original is not network:
+        """Return the prover for the network as it is."""
+        if self._known is None:
             seen, unseen = self._original, self._heldout
             ids = (*seen.trials.samples.ids, *unseen.samples.ids)
             outputs = (*seen.evidence.references, *unseen.references)
             infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
             self._known = Prover(
-                network,
+                seen.case.network,
                 seen.case.calibration,
                 unseen.samples,
                 infinite=frozenset(infinite),
@@ -183,7 +178,7 @@ class _Choosing:
         try:
             with sized("trying"):
                 tried = with_repairs(self._original, self._made_already(some), self._watcher)
-                against = self._against(rule, tried, some)
+                against = self._against(tried, some)
         except (CaseError, RunFailed, UsageError) as error:
             against = Remark(kind="repair-unmade", names={"why": error.message})
         else:
@@ -219,7 +214,7 @@ class _Choosing:
         left = {n.name: n.op_type for n in model.graph}
         return any(left.get(name) != op for name, op in ops.items())
 
-    def _against(self, rule: Rule, tried: Planner, some: Sequence[Repair]) -> Remark | None:
+    def _against(self, tried: Planner, some: Sequence[Repair]) -> Remark | None:
         """Return the objection to the last repairs of `tried`, checking the cheapest first.
 
         If there is none, its records have their numbers.
@@ -240,7 +235,7 @@ class _Choosing:
         if keeping is not None and cost is not None and cost > keeping:
             return _remark("repair-dearer", before=keeping, after=cost)
         proof = self._prover.prove(tried.case.network)
-        if not holds(proof, rule.identity):
+        if not is_same(proof):
             told = {"value": proof.repaired, "original": proof.original}
             told |= {"elements": proof.broken or None, "mended": proof.mended or None}
             return _remark("repair-unproven", **{k: v for k, v in told.items() if v is not None})

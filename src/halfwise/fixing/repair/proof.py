@@ -23,7 +23,6 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.fixing.repair.difference import error_of, lost, mended, same, size_of
-from halfwise.fixing.repair.rule import Identity
 from halfwise.fixing.repair.widening import MOST, TIES, changed_part, widen
 from halfwise.graph.model import Network
 from halfwise.graph.weights import weight_bytes
@@ -72,16 +71,6 @@ def _excess(proof: Proof) -> float:
 def is_same(proof: Proof) -> bool:
     """Return whether a repaired model is the same function, as far as the samples show."""
     return not proof.broken and not proof.mended and proof.repaired <= allowed(proof)
-
-
-def holds(proof: Proof, identity: Identity) -> bool:
-    """Return whether a repair may stay.
-
-    A repair that is not an identity need not prove to be one, but is still rejected if it makes
-    outputs infinite, or if it mends NaN or infinities of the original on given samples: no plan
-    passes with it.
-    """
-    return not proof.mended and (is_same(proof) if identity.exact else not proof.broken)
 
 
 def prove(

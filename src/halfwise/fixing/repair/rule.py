@@ -19,12 +19,10 @@ class Identity:
     Attributes:
         formula: The identity, such as "norm(x; eps) = norm(s·x; s²·eps)".
         holds: The inputs for which it holds in exact arithmetic.
-        exact: Whether it is an identity at all; other rules are opt-in (`--allow approximate`).
     """
 
     formula: str
     holds: str
-    exact: bool = True
 
 
 class Rule(Protocol):

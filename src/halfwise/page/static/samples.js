@@ -1,9 +1,8 @@
 "use strict";
 
-// The judged samples: images and waves of some, the errors of all.
+// The judged samples: images of some, the errors of all.
 
-const { make, draw, section, number, table } = halfwise;
-const HEIGHT = 60;
+const { make, section, number, table } = halfwise;
 const FEW = 10;
 
 section("samples", (root, { over, rows, previews }) => {
@@ -20,19 +19,8 @@ section("samples", (root, { over, rows, previews }) => {
 
 function figure(one, over) {
   const label = `${one.input} of ${one.sample}`;
-  const seen = one.kind === "image"
-    ? make("img", { src: `data:image/png;base64,${one.png}`, alt: label })
-    : wave(one, label);
+  const seen = make("img", { src: `data:image/png;base64,${one.png}`, alt: label });
   const error = one.excess === null ? "" : `${number(one.excess)} × ${over}`;
   const told = [make("span", { class: "sample", title: one.sample }, one.sample), `${one.input} ${one.shape}`, error];
   return make("figure", {}, seen, make("figcaption", {}, ...told.flatMap((text) => [text, make("br")])));
-}
-
-function wave({ low, high }, label) {
-  const least = Math.min(...low);
-  const span = Math.max(...high) - least || 1;
-  const y = (value) => HEIGHT - ((value - least) / span) * HEIGHT;
-  const points = [...high.map((value, i) => [i, y(value)]), ...low.map((value, i) => [i, y(value) + 0.5]).reverse()];
-  return draw("svg", { viewBox: `0 0 ${low.length - 1} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
-    draw("polygon", { points: points.map((point) => point.join(",")).join(" ") }));
 }

@@ -145,18 +145,16 @@ class EngineMaker(Workbench):
         kind: str,
         *,
         settings: EngineSettings | None = None,
-        fresh: bool = False,
         what: str = "",
     ) -> EngineSide:
         """Return an engine: "fp32" (TF32 off), "tf32", or entirely "fp16" or "bf16".
 
-        `settings` override how it is built; `fresh` times all kernels again; `what` describes the
-        build in progress messages.
+        `settings` override how it is built; `what` describes the build in progress messages.
 
         Raises:
             UsageError: unknown kind.
         """
-        arithmetic, label, build = self._builder(kind, settings, fresh=fresh, what=what)
+        arithmetic, label, build = self._builder(kind, settings, what=what)
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -200,7 +198,7 @@ class EngineMaker(Workbench):
         return replace(side, shown=left, watch=watch) if left else side
 
     def _builder(
-        self, kind: str, settings: EngineSettings | None, *, fresh: bool = False, what: str = ""
+        self, kind: str, settings: EngineSettings | None, *, what: str = ""
     ) -> tuple[Arithmetic, str, Callable[[Sequence[TensorName], bool], BuildOutcome]]:
         """Return an engine's arithmetic, its label, and the function that builds it.
 
@@ -227,7 +225,6 @@ class EngineMaker(Workbench):
                 tf32=kind == "tf32",
                 outputs=names,
                 unfused=unfused,
-                fresh=fresh,
             )
 
         return arithmetic_on(network, cast(Arithmetic, kind)), label, build

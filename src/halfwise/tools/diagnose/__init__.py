@@ -4,6 +4,5 @@
 engines of a plan that is right in emulation, `tf32` and `precision` rounding.
 
 `faults` finds where an engine is wrong: `localise` searches, an oracle answers (`transplant`, which
-builds what `pieces` cuts out). `cures` tries other builds; `reproducer` saves what goes wrong, with
-the script `reproduce`.
+builds what `pieces` cuts out).
 """

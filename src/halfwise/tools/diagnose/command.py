@@ -53,7 +53,7 @@ def diagnose(
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`.
-        out: Run folder to create; must not exist. None writes nothing, not even reproducers.
+        out: Run folder to create; must not exist. None writes nothing.
         expected: The framework's outputs on the inputs: `.npz`, Polygraphy's `.json`, or
             `file.py:factory` that returns a torch.nn.Module, which runs here.
         inputs_b: The same samples from a second pipeline.

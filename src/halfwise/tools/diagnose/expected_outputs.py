@@ -4,7 +4,8 @@ Outputs that hardly vary between samples agree within any tolerance on their siz
 samples.
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -14,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Case
-from halfwise.errors import UsageError
+from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.inputs import load_function
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.tools.compare.command import recorded_tensors
-from halfwise.tools.pytorch import Module, demand_torch
+from halfwise.user_code import guarded
 from halfwise.wording import listed, number
 
 SHARE = 0.25
@@ -189,13 +190,112 @@ def expected_tensors(case: Case, source: str | Path, runner: str | None) -> Sequ
             f"--runner {runner} does not apply to {text}, which names no runners.",
             "Leave --runner out.",
         )
-    demand_torch()
-    module = Module(load_function(text)(), text)
+    _demand_torch()
+    module = _Module(load_function(text)(), text)
     inputs, outputs = (
         [str(v.name) for v in values]
         for values in (case.network.graph.inputs, case.network.graph.outputs)
     )
     return [
-        module.outputs(module.bound({name: sample[name] for name in inputs}), outputs)
+        module.outputs({name: sample[name] for name in inputs}, outputs)
         for sample in case.calibration
     ]
+
+
+def _demand_torch() -> None:
+    """Raise BackendMissing if PyTorch is not installed."""
+    try:
+        import torch  # noqa: F401, PLC0415 (PyTorch is an extra, and takes seconds to load)
+    except ImportError as error:
+        raise BackendMissing(
+            f"PyTorch is not installed: {error}.", "Install it: pip install 'halfwise[torch]'."
+        ) from error
+
+
+class _Module:
+    """The user's module in eval mode, called with arrays."""
+
+    def __init__(self, made: object, source: str) -> None:
+        """Take what a factory returned: a module, or one and example inputs.
+
+        Raises:
+            CaseError: the factory returned neither, or the parameters are not FP32.
+        """
+        import torch  # noqa: PLC0415
+
+        module = made[0] if isinstance(made, tuple) and len(made) == 2 else made
+        if not isinstance(module, torch.nn.Module):
+            raise CaseError(
+                f"{source} returned {type(module).__name__}, not a torch.nn.Module.",
+                "Return the module, or a pair of module and example inputs.",
+            )
+        low = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
+        if low:
+            raise CaseError(
+                f"The module returned by {source} stores {', '.join(sorted(map(str, low)))}.",
+                "Return it in FP32: call module.float() before loading its weights.",
+            )
+        self.source = source
+        self.module = module.eval()
+        self.names = tuple(inspect.signature(module.forward).parameters)
+
+    def outputs(
+        self, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the export's outputs `names`: by key if they are keys, else in order.
+
+        Args:
+            arrays: The export's inputs; they are parameters of forward, or stand in its order.
+            names: The export's outputs.
+
+        Raises:
+            CaseError: the module raised, or the number of inputs or outputs differs.
+        """
+        import torch  # noqa: PLC0415
+
+        given = {n: torch.from_numpy(np.array(a)) for n, a in self._bound(arrays).items()}
+        called = guarded(
+            self.source,
+            f"The module of {self.source}",
+            f" on inputs of shape {', '.join(f'{n} {tuple(t.shape)}' for n, t in given.items())}",
+            "Check the inputs against forward.",
+        )
+        with called, torch.no_grad():
+            result = self.module(**given)
+            leaves = [leaf.numpy() for leaf in _leaves(result)]
+            pairs = result.items() if isinstance(result, Mapping) else ()
+            keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
+        if keyed.keys() >= {*names}:
+            return {name: keyed[name] for name in names}
+        if len(leaves) != len(names):
+            raise CaseError(
+                f"The module of {self.source} returns {len(leaves)} tensors, but the model has "
+                f"{len(names)} outputs: {', '.join(names)}.",
+                "Return the exported tensors in that order, or as a dictionary with these names.",
+            )
+        return dict(zip(names, leaves, strict=True))
+
+    def _bound(self, arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        if arrays.keys() <= {*self.names}:
+            return arrays
+        if len(arrays) > len(self.names):
+            raise CaseError(
+                f"The model has inputs {', '.join(arrays)}, but the module of {self.source} takes "
+                f"{', '.join(self.names) or 'none'}.",
+                "Give the module that the model was exported from.",
+            )
+        return dict(zip(self.names, arrays.values(), strict=False))
+
+
+def _leaves(result: object) -> Iterator[Any]:
+    """Yield tensors in the order in which exporters number them."""
+    import torch  # noqa: PLC0415
+
+    if isinstance(result, torch.Tensor):
+        yield result.detach()
+    elif isinstance(result, Mapping):
+        for value in result.values():
+            yield from _leaves(value)
+    elif isinstance(result, Sequence) and not isinstance(result, str):
+        for value in result:
+            yield from _leaves(value)

@@ -252,6 +252,5 @@ def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
         where,
         *_other_inputs(subject),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
-        "FP32; another opset or exporter may work better. `halfwise export-torch` exports a "
-        "PyTorch module and compares the two.",
+        "FP32; another opset or exporter may work better (docs/exporting.md).",
     )

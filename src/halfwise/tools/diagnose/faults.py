@@ -1,4 +1,4 @@
-"""Find where an engine is wrong, prove it by transplants, and try cures.
+"""Find where an engine is wrong, and prove it by transplants.
 
 One way to find it is to mark all float tensors of an engine as outputs: a node is a suspect if its
 result on its own inputs differs from FP32's. So inherited errors do not count, and one build covers

@@ -27,10 +27,8 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
 from halfwise.tools.compare.sides import emulated, reference
-from halfwise.tools.diagnose.cures import Cures
 from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.faults import decibels, faults
-from halfwise.tools.diagnose.reproducer import save_reproducer
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
 from halfwise.wording import capital
@@ -196,7 +194,7 @@ def _faulty(
     signs: Sequence[Sign] = (),
     verdict: Verdict | None = None,
 ) -> Rung:
-    """Return where a faulty engine is wrong, and what helps.
+    """Return where a faulty engine is wrong.
 
     From here on Ctrl-C ends only the search; results so far are reported.
     """
@@ -215,18 +213,6 @@ def _faulty(
         transplants.right_outputs = frozenset(ends)
     found = faults(transplants)
     named = [name for fault in found.faults for place in fault.named for name in place]
-    cures = Cures(
-        engines=engine.engines,
-        kind=side.arithmetic,
-        references=subject.references,
-        criterion=engine.criterion,
-        seconds=seconds,
-        folder=subject.folder,
-    )
-    found = cures.tried(found, [*named, *(name for place in found.alike for name in place)])
-    found = found.model_copy(
-        update={"reproducer": save_reproducer(transplants, found, subject.folder)}
-    )
     return Rung(
         rung=engine.rung,
         name=engine.name,

@@ -21,8 +21,7 @@ STRETCH = 8
 """Nodes of a stretch. Our choice: stretches starting at every fourth node hold any five nodes in a
 row, and wrong fusions are small."""
 ENOUGH = 3
-"""Size at which a part need not shrink. Our choice: a person reads this many at a glance, and
-builds are better spent on cures."""
+"""Size at which a part need not shrink. Our choice: a person reads this many at a glance."""
 
 
 class Spent(Exception):

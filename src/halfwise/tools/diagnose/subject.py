@@ -39,7 +39,7 @@ class Subject:
     Attributes:
         case: Network, all samples (as calibration), criterion and metric.
         settings: Low format, device, and how to search.
-        folder: The unfinished run folder, for reproducers.
+        folder: The unfinished run folder.
         watcher: Receives progress.
         allow_random: Whether made-up inputs are accepted.
         allow_unjudged: Whether nonfinite FP32 outputs are accepted.

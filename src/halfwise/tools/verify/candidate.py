@@ -9,8 +9,9 @@ from halfwise.case import CPU, Case, Runtime, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, GraphRefused, HalfwiseError, RunFailed
 from halfwise.formats import LOW_FORMATS
+from halfwise.graph.anchors import folded
 from halfwise.graph.casts import is_low_custom, low_type
-from halfwise.graph.model import Network, graphs_of
+from halfwise.graph.model import Network, graphs_of, node_name
 from halfwise.graph.normal_form import values_of
 from halfwise.graph.quantisation.pairs import census
 from halfwise.graph.roles import roles_of
@@ -110,8 +111,17 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
 
 
 def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
-    """Return the case with a note on the candidate's quantised parts, or that nothing is low."""
-    values = (v for graph in graphs_of(candidate.model) for v in values_of(graph))
+    """Return the case with notes on the candidate's types.
+
+    They tell of its quantised parts, of FP32 products that TensorRT makes low, or that nothing is
+    low.
+    """
+    graphs = graphs_of(candidate.model)
+    if names := tuple(node_name(f.node) for graph in graphs for f in folded(graph)):
+        note = Note(kind="folded", severity="warning", facts={"nodes": names})
+        tell(watcher, [note])
+        case = replace(case, notes=(*case.notes, note))
+    values = (v for graph in graphs for v in values_of(graph))
     found = census(candidate)
     if found.quantised:
         note = Note(kind="quantised", facts={"whose": "candidate", **asdict(found)})

@@ -1,13 +1,12 @@
 """Redo the repairs in a candidate's metadata on the original, and prove them again."""
 
 from collections.abc import Iterator
-from itertools import groupby
 
-from halfwise.case import Case, Runtime, Samples
+from halfwise.case import Case, Runtime
 from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.making import further, repaired, repaired_at, with_readable
-from halfwise.fixing.repair.proof import allowed, is_same, prove, worst
+from halfwise.fixing.repair.making import further, repaired_at, with_readable
+from halfwise.fixing.repair.proof import allowed, is_same, prove
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import REFUSALS, Network
 from halfwise.graph.quantisation.exclusion import excluding
@@ -15,7 +14,7 @@ from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.sameness import first_difference
 from halfwise.options.loading import nodes_of
 from halfwise.progress import Silent, Watcher
-from halfwise.records import APPROXIMATE, Failure, Proof, Remade, Repair, Verdict
+from halfwise.records import Failure, Proof, Remade, Verdict
 from halfwise.reporting.reasons import with_failures
 
 
@@ -46,7 +45,8 @@ def remade(
     try:
         with sized("proof", nodes_of(network)):
             network, made = repaired_at(network, repairs, candidate.opset)
-            proof = _proof(network, repairs, made, case.calibration, runtime)
+            unseen = case.calibration.select(())
+            proof = prove(network, made, case.calibration, unseen, runtime=runtime)
     except (CaseError, *REFUSALS) as error:
         why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
         return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
@@ -67,28 +67,10 @@ def _unnamed(network: Network, candidate: Network) -> str | None:
         return differs
 
 
-def _proof(
-    network: Network,
-    repairs: tuple[Repair, ...],
-    made: Network,
-    samples: Samples,
-    runtime: Runtime,
-) -> Proof | None:
-    """Prove the identities among repairs, each group on the model the earlier repairs leave."""
-    proofs, end = list[Proof](), 0
-    for approximate, run in groupby(repairs, lambda repair: repair.rule in APPROXIMATE):
-        start, end = end, end + len(list(run))
-        if not approximate:
-            before = repaired(network, repairs[:start])
-            after = made if end == len(repairs) else repaired(network, repairs[:end])
-            proofs.append(prove(before, after, samples, samples.select(()), runtime=runtime))
-    return worst(proofs) if proofs else None
-
-
-def _failures(differs: str | None, proof: Proof | None) -> Iterator[Failure]:
+def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if differs is not None:
         yield Failure(kind="other-graph", names={"node": differs})
-    if proof is not None and not is_same(proof):
+    if not is_same(proof):
         numbers = {"error": proof.repaired, "limit": allowed(proof)}
         elements = {"elements": proof.broken, "mended": proof.mended}
         told = {name: number for name, number in elements.items() if number}

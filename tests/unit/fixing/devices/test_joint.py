@@ -65,9 +65,8 @@ def test_what_changes_nothing_does_not_where_it_is_worst():
 class Device:
     """A device of which every candidate is known."""
 
-    def __init__(self, *found, typing="weak", idle=0):
+    def __init__(self, *found, typing="weak"):
         self.found, self.begun, self.asked = list(found), 0, 0
-        self.idle, self.ahead = idle, []
         self.notes = []
         self.bench = self
         self.builds = self.watcher = self
@@ -76,10 +75,8 @@ class Device:
     def note(self, line):
         self.notes.append(line)
 
-    def begin(self, keep, *_, helpers=False, before=0):
-        self.begun += not helpers
-        if helpers:
-            self.ahead.append((keep, before))
+    def begin(self, *_):
+        self.begun += 1
 
     def attempt(self, *_):
         self.asked += 1
@@ -134,21 +131,6 @@ def test_in_strong_typing_one_build_of_a_plan_is_enough():
     assert found.band == Band(least=0, most=1)  # that of the device where it is worst
     again = attempts.again(found)
     assert (parts_of(again)["weak"].excess, parts_of(again)["strong"].excess) == (0.7, 0.1)
-
-
-def test_idle_workers_begin_what_is_expected():
-    one, two = Device(candidate(0.5), candidate(0.5), idle=2), Device(candidate(0.5), candidate(1))
-    attempts = attempts_on({"one": one, "two": two})
-    attempts.expect([KEEP, KEEP, names("b")])
-    for _ in range(2):  # what was expected is expected once
-        attempts.attempt(KEEP, "tried")
-    # As many as are idle; the same plan is asked for now, then twice.
-    assert one.ahead == two.ahead == [(KEEP, 1), (KEEP, 2)]
-    attempts.expect([names("b")])
-    one.idle = two.idle = 0
-    one.found, two.found = [candidate(0.5)], [candidate(0.5)]
-    attempts.attempt(KEEP, "tried")
-    assert len(one.ahead) == 2
 
 
 def search(tried: Candidate, nothing: Any = None) -> EngineSearch:

@@ -6,7 +6,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.repair.rule import answered, named
 from halfwise.fixing.repair.rules import RULES
-from halfwise.records import APPROXIMATE, NodeName, Place, Repair
+from halfwise.records import NodeName, Place, Repair
 from tests.models import layer_norm
 from tests.unit.fixing.repair.rules.functions import evidence
 from tests.unit.fixing.test_loop import found
@@ -26,10 +26,8 @@ def test_a_repair_of_another_model_is_refused() -> None:
             named(model, asked(name), "Abs")
 
 
-def test_rules_are_named_once_and_say_whether_they_rest_on_an_identity():
+def test_rules_are_named_once_and_rest_on_an_identity():
     assert len({rule.name for rule in RULES}) == len(RULES)
-    assert {rule.name for rule in RULES if not rule.identity.exact} <= APPROXIMATE
-    assert not any(rule.identity.exact for rule in RULES if rule.name in APPROXIMATE)
     assert all(rule.identity.formula and rule.identity.holds for rule in RULES)
 
 

@@ -20,7 +20,6 @@ from tests import repairing
 from tests.repairing import Arrays
 from tests.unit.graph.sketch import Sketch, f32
 
-EXACT = [rule for rule in RULES if rule.identity.exact]
 WIDTH = 16
 PASSES = 1e-2
 """The default tolerance (`Criterion`)."""
@@ -261,7 +260,7 @@ def close(network: Network, samples: Sequence[Arrays], after: Network) -> None:
 def test_trap(name: str) -> None:
     make, rules, passes = TRAPS[name]
     network, seen, unseen = make()
-    after, repairs = repairing.mended(network, seen, EXACT)
+    after, repairs = repairing.mended(network, seen, RULES)
     assert rules <= {r.rule for r in repairs}
     assert rules or not repairs
     close(network, [*seen, *unseen], after)
@@ -274,4 +273,4 @@ def test_trap(name: str) -> None:
     for sample in (*seen, unseen[-1]):
         expected = repairing.run(network, sample)
         assert repairing.error(expected, repairing.run_low(after, sample)) <= PASSES
-    assert name in ASKED_AGAIN or not repairing.mended(after, seen, EXACT)[1]
+    assert name in ASKED_AGAIN or not repairing.mended(after, seen, RULES)[1]

@@ -28,9 +28,7 @@ def test_the_worst_come_first_and_the_table_has_all() -> None:
 
 
 def test_previews_stand_beside_their_errors_and_hostile_names_stay_text() -> None:
-    shown = Preview(
-        sample=NASTY, input=NASTY, shape=(1, 3, 9, 9), kind="image", why="worst", png="AAAA"
-    )
+    shown = Preview(sample=NASTY, input=NASTY, shape=(1, 3, 9, 9), why="worst", png="AAAA")
     made = replace(of(NASTY, excesses=(0.5,)), evidence=RunEvidence(graph=None, previews=(shown,)))
     (one,) = Read(document(made)).data("samples")["previews"]
     assert (one["sample"], one["input"], one["shape"], one["excess"]) == (

@@ -1,3 +1,5 @@
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,9 @@ from halfwise.tools.diagnose.input_changes import changed_inputs
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.inputs.test_array_files import bomb
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network
-from tests.unit.tools.test_pytorch import HERE, needs_torch
+
+HERE = importlib.util.find_spec("torch") is not None
+needs_torch = pytest.mark.skipif(not HERE, reason="needs PyTorch: pip install 'halfwise[torch]'")
 
 RNG = np.random.default_rng(3)
 VARIED = f32(RNG.normal(size=(6, 1, 8)))
@@ -141,6 +145,12 @@ def right():
 
 def wrong():
     return Net(1.2), torch.zeros(4, 16)
+
+def half():
+    return torch.nn.Linear(16, 16).half()
+
+def number():
+    return 3
 """
 RESULT = "self.drop(torch.softmax(d, -1) @ self.weights[2])"
 
@@ -216,3 +226,11 @@ def test_what_does_not_fit(case, tmp_path):
         expected_tensors(case, f"{path}:right", None)
     with pytest.raises(UsageError, match="names no function"):
         expected_tensors(case, path, None)
+    path = file(tmp_path, "x[:, :1] @ self.weights[0]")
+    with pytest.raises(CaseError, match=r"raised RuntimeError: .* on inputs of shape x"):
+        expected_tensors(case, f"{path}:right", None)
+    with pytest.raises(CaseError, match="returns 0 tensors"):
+        expected_tensors(case, f"{file(tmp_path, 'None')}:right", None)
+    for factory, message in (("number", "returned int, not a torch"), ("half", "stores torch.fl")):
+        with pytest.raises(CaseError, match=message):
+            expected_tensors(case, f"{path}:{factory}", None)

@@ -7,7 +7,6 @@ import onnx
 import pytest
 
 from halfwise.case import Samples
-from halfwise.graph.model import load_network
 from halfwise.interruption import offered
 from halfwise.progress import Silent
 from halfwise.tools.diagnose import faults, transplant
@@ -56,7 +55,6 @@ def test_a_builder_that_dies_at_a_pattern(subject):
     assert told(rung).symptom == "build"
     assert told(rung).explained
     assert "cannot be built: The build ended with SIGSEGV." in rung.cause
-    assert all(cure.right is None and cure.status == "crashed" for cure in told(rung).cures)
 
 
 def repeated(blocks=6):
@@ -127,7 +125,7 @@ def test_what_right_outputs_need_is_asked_last(subject, broken):
     # Only what leads to no right output is asked about, so no tensor need be marked.
     assert (found.marks is None) == broken[0].startswith("tail")
     assert found.explained
-    assert found.builds - len(found.cures) <= 8 or found.marks is not None
+    assert found.builds <= 8 or found.marks is not None
 
 
 @pytest.mark.parametrize("place", ["build", "run"])
@@ -136,7 +134,6 @@ def test_no_node_is_blamed_where_everything_dies(subject, place):
     found = told(rung)
     assert (found.verdict, found.everywhere, found.alike, rung.nodes) == ("unknown", True, (), ())
     assert "it may be the driver, the GPU or the installation" in rung.cause
-    assert found.reproducer is None
 
 
 def test_the_last_node_is_blamed_where_all_but_it_is_built(subject):
@@ -226,18 +223,14 @@ def test_an_operator_that_is_wrong_everywhere_is_found_in_few_builds(heard):
     assert [fault.operators for fault in found.faults] == [("GRU",)]
     assert found.explained
     assert found.builds <= 5
-    assert len(load_network(made.folder / "reproducer" / "model.onnx").graph) <= 3
-    assert found.best.kind == "written-out"
-    assert found.best.nodes == GRUS
     builds = [note for note in watcher.notes if note.startswith("build ")]
-    assert builds[:5] == [
+    assert builds == [
         "build 1: FP32, TF32 off",
         "build 2: 17 tensors marked (FP32, TF32 off)",
         "build 3: 6 nodes on true inputs (FP32, TF32 off)",
         "build 4: the model with true values fed in (FP32, TF32 off)",
         "build 5: GRU alone (FP32, TF32 off)",
     ]
-    assert "written out as steps" in builds[5]
 
 
 def test_marks_that_end_a_fault_are_told_and_no_node_is_asked_for_alone(subject):
@@ -278,14 +271,13 @@ def test_of_many_suspects_one_of_each_shape_is_asked_about(heard, monkeypatch):
     assert sorted(found.alike) == [(name,) for name in GRUS[2:]]
     assert found.explained
     assert "build 3: 2 nodes on true inputs (FP32, TF32 off)" in watcher.notes
-    assert found.best.nodes == GRUS
 
 
 def test_how_long_a_build_may_take():
     assert [seconds_for(plain, 1800.0) for plain in (1.0, 36.0, 900.0)] == [60.0, 180.0, 1800.0]
 
 
-@pytest.mark.parametrize(("at", "named"), [(3, ()), (5, GRUS), (6, GRUS)])
+@pytest.mark.parametrize(("at", "named"), [(3, ()), (5, GRUS)])
 def test_ctrl_c_leaves_what_was_found_by_then(heard, at, named):
     with offered() as interruption:
 
@@ -301,6 +293,5 @@ def test_ctrl_c_leaves_what_was_found_by_then(heard, at, named):
     assert found.interrupted
     assert found.suspects == GRUS
     assert rung.nodes == named
-    assert found.cures == ()
     assert not any(note.startswith(f"build {at + 1}") for note in watcher.notes)
     assert any("Ctrl-C ended the search" in sign.text for sign in rung.evidence)

@@ -69,12 +69,6 @@ def test_a_kernel_that_is_wrong_in_fp32(subject):
     assert (fault.operators, fault.places, fault.alone) == (("MatMul",), (("b",),), True)
     assert fault.snr_db == pytest.approx(20 * log10(1 / 0.3), abs=0.1)
     assert found.fed_db > found.limit_db
-    assert [cure.kind for cure in found.cures] == ["level", "tactics", "marks", "anew"]
-    assert not any(cure.right for cure in found.cures)
-    assert all(cure.snr_db < 60 for cure in found.cures)
-    texts = " ".join(sign.text for sign in rung.evidence)
-    assert "With optimization level 0: the engine is still wrong, " in texts
-    assert "b_out marked as outputs, which ends fusions there: the engine is still wrong" in texts
     assert steps_told(rung.advice)[0].startswith("Try another TensorRT version")
 
 

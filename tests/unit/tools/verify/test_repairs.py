@@ -12,17 +12,11 @@ import pytest
 from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
-from halfwise.fixing.repair.making import KEY, marked, repaired
-from halfwise.fixing.repair.rules.saturate import Saturate
-from halfwise.formats import FP16
-from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
-from halfwise.graph.roles import roles_of
-from halfwise.records import NodeName, Repair, Run, TensorName
+from halfwise.fixing.repair.making import KEY, marked
+from halfwise.records import Run
 from halfwise.reporting.inspection import repeated
 from halfwise.reporting.view import report
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
-from tests.unit.graph.sketch import Sketch, f32
 
 ILL = sluiced(WIDE, WIDE)
 
@@ -126,42 +120,6 @@ def test_repairs_that_change_the_function_fail(written, monkeypatch):
     run = verified(written)
     assert failures(run) == ["other-graph", "unproven"]
     assert "of an output's largest value, 1e−5 is allowed" in run.verdict.reasons[-1]
-
-
-def clip(node: str) -> Repair:
-    return Repair(rule="saturate", nodes=(NodeName(node),), numbers={"most": 65504.0, "output": 0})
-
-
-def test_repairs_are_proven_on_what_an_approximate_one_before_them_leaves():
-    random = np.random.default_rng(0)
-    s = Sketch()
-    large = s.op("MatMul", s.input("x", [2, 16]), f32(random.normal(size=(16, 16)) * 3e3), name="a")
-    relu = s.op("Relu", large, name="relu")
-    y = s.op("MatMul", relu, f32(random.normal(size=(16, 16)) * 30), name="b")
-    network = s.network(s.op("LayerNormalization", y, f32(np.ones(16)), name="norm"))
-    clipped = repaired(network, [clip("relu")])
-    # What the Clip gives is a tensor that the original has not.
-    (bounded,) = (v.name for n in clipped.nodes() if n.op_type == "Clip" for v in n.outputs)
-    stored = dict.fromkeys(map(TensorName, ("a_out", "relu_out", str(bounded), "b_out")), -6)
-    scale = Repair(rule="scale", nodes=(NodeName("a"),), exponents=stored)
-    made = repaired(network, [clip("relu"), scale])
-    low = ir.serde.serialize_model(rewrite(made, roles_of(made), frozenset(), FP16).model)
-    samples = {"x": f32(random.normal(size=(4, 2, 16)))}
-    run = api.verify(ir.serde.serialize_model(network.model), low, samples).run
-    assert run.remade is not None
-    assert run.remade.holds
-    assert run.remade.proof is not None
-    assert run.remade.proof.equal
-
-
-def test_what_is_made_behind_an_approximate_repair_may_not_change_the_function(monkeypatch):
-    monkeypatch.setattr(rules, "RULES", (Sluice(off=1.001), Saturate()))
-    small = sluiced(100.0, 100.0)
-    parts = [tuple(NodeName(f"{part}_{i}") for part in ("up", "wide", "down")) for i in range(2)]
-    first, second = (Repair(rule="scale", nodes=p, numbers={"exponent": -1}) for p in parts)
-    made = repaired(network_from_proto(small.proto), [first, clip("wide_0"), second])
-    low = ir.serde.serialize_model(rewrite(made, roles_of(made), frozenset(), FP16).model)
-    assert "unproven" in failures(api.verify(small.proto, low, dict(small.inputs)).run)
 
 
 def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):

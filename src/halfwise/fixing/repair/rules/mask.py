@@ -72,7 +72,6 @@ class Mask:
     """Masks that leave the range of the low format together with a score."""
 
     name: RepairRule = "mask"
-    larger, least = _LARGER, _ALL
     identity = Identity(
         formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
         holds="scores of a row less than 15256 apart; mask values up to 2¹⁷, or beyond 2⁶⁴, where "
@@ -88,7 +87,7 @@ class Mask:
             guards.setdefault(guard.node, []).append(place(guard))
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
-            found = _masked(evidence, node, self.larger, self.least) if name in guards else None
+            found = _masked(evidence, node) if name in guards else None
             if found is not None:
                 mask = node.inputs[found.slot]
                 key = (mask, node.op_type, found.slot, found.axis, found.swallows)
@@ -165,10 +164,10 @@ def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
     return w.constant("lost", beyond) if beyond.any() else None
 
 
-def _masked(evidence: Evidence, node: ir.Node, larger: float, least: float) -> _Masked | None:
-    """Return the sum that a node represents, if scores `larger` times as large permit the rule.
+def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
+    """Return the sum that a node represents, if larger scores permit the rule.
 
-    If the mask swallows scores, it has to swallow at least those up to `least`.
+    If the mask swallows scores, it has to swallow all up to `_ALL`.
     """
     if not is_standard(node, "Add", "Sub"):
         return None
@@ -179,14 +178,14 @@ def _masked(evidence: Evidence, node: ir.Node, larger: float, least: float) -> _
             continue
         if mask.shape is None or mask.shape.rank() < -axis:
             continue
-        most = larger * evidence.absmax(scores)
+        most = _LARGER * evidence.absmax(scores)
         if evidence.absmax(mask) <= MASK_BOUND or 2 * most > MASK_BOUND - _VANISHED:
             continue
         if not (_is_finite(evidence, scores) and _is_finite(evidence, mask)):
             continue
         if not masked_by_constants(mask, evidence.roles, evidence.tensors, MASK_BOUND):
             continue
-        swallows = _swallows(evidence, mask, max(least, most))
+        swallows = _swallows(evidence, mask, max(_ALL, most))
         if swallows is not None:
             return _Masked(node, slot, axis, swallows)
     return None

@@ -1,0 +1,257 @@
+"""What TensorRT's parser and builder take of ONNX's operators, as they answered when asked.
+
+`taken.json` is written by tools/builder_facts.py, which asks the ONNX parser and the builder of
+TensorRT for RTX. It describes refused nodes by features. No table here is typed by hand.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+Feature = str | int | float | None
+"""A value of one feature; lists become their text, such as "[1, 2]"."""
+Test = list[Feature] | dict[str, Any]
+"""Values that are refused; {"not": values}: all others; {"above": n}: numbers larger than n."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nodes that are refused: all features named have one of the values.
+
+    Attributes:
+        when: Per feature (see `features`), the values.
+        certain: Whether changing each of them alone was seen to help, and no node that has them
+            all was taken; otherwise no more is known than that all such nodes were refused.
+    """
+
+    when: Mapping[str, Test]
+    certain: bool
+
+    def fits(self, found: Mapping[str, Feature]) -> bool:
+        """Return whether a node with these features is refused for this reason."""
+        return all(name in found and _within(found[name], test) for name, test in self.when.items())
+
+    def words(self, op: str) -> str:
+        """Return what nodes of operator `op` are refused, such as "with computed axes"."""
+        told = " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
+        return told or "with many shapes"
+
+    def remedy(self, op: str) -> str:
+        """Return what makes them other nodes, such as "make axes a constant"."""
+        told = ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
+        return told or "write it as several nodes"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The answers of one version.
+
+    Attributes:
+        version: The version asked.
+        opsets: The first and the last opset with which it builds.
+        types: Element types (ONNX's names in lower case) that no tensor may have.
+        never: Operators that it builds in no form.
+        unknown: Operators that it has, but that cannot be built without a GPU.
+        refused: Other refusals, by operator.
+    """
+
+    version: str
+    opsets: tuple[int, int]
+    types: Collection[str]
+    never: Collection[str]
+    unknown: Collection[str]
+    refused: Mapping[str, tuple[Refused, ...]]
+
+    def why(self, op: str, found: Mapping[str, Feature]) -> Refused | None:
+        """Return why a node with these features is refused; None if it is not known to be."""
+        fits = [refused for refused in self.refused.get(op, ()) if refused.fits(found)]
+        return min(fits, key=lambda refused: not refused.certain, default=None)
+
+
+@cache
+def taken() -> Taken:
+    """Return the answers that this package ships."""
+    read = json.loads(files("halfwise.graph").joinpath("taken.json").read_text(encoding="utf-8"))
+    return taken_from(read)
+
+
+def taken_from(read: Mapping[str, Any]) -> Taken:
+    """Return answers from their JSON form."""
+    refused = {
+        op: tuple(Refused(entry["when"], entry["certain"]) for entry in entries)
+        for op, entries in read["refused"].items()
+    }
+    first, last = read["opsets"]
+    never, unknown = frozenset(read["never"]), frozenset(read["unknown"])
+    return Taken(read["version"], (first, last), frozenset(read["types"]), never, unknown, refused)
+
+
+def features(
+    node: ir.Node,
+    opset: int,
+    low: ir.DataType | None = None,
+    inputs: Sequence[bool] = (),
+    outputs: Sequence[bool] = (),
+) -> dict[str, Feature]:
+    """Return what the answers tell nodes apart by.
+
+    * `input K`: constant, input (of the graph), computed, or shape (computed from shapes alone);
+      absent if the node has no such input
+    * `output K`: used; absent if it is not
+    * `type of input K`, `rank of input K`, the same of outputs: where known
+    * `value of input K`: of a constant with one element
+    * `attribute NAME`: every attribute of the operator; its default (None without one) if the
+      node lacks it. Lists of equal numbers are that number; tensors and graphs are "given".
+
+    Args:
+        node: A node of ONNX's own domain.
+        opset: The opset that tells the defaults.
+        low: A type to assume for some inputs and outputs; an input of the graph then comes from a
+            Cast. None for the types as they are.
+        inputs: Per input, whether it gets that type; the others, and those beyond, do not.
+        outputs: The same of outputs.
+    """
+    found: dict[str, Feature] = {}
+    for k, value in enumerate(node.inputs):
+        if value is None or not value.name:
+            continue
+        place = _place(value)
+        dtype = low if k < len(inputs) and inputs[k] else None
+        found[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
+        found |= _described(f"input {k}", value, dtype)
+        constant = value.const_value
+        if place == "constant" and constant is not None and constant.size == 1:
+            found[f"value of input {k}"] = _one(constant)
+    for k, value in enumerate(node.outputs):
+        if value.name and (k == 0 or value.uses() or value.is_graph_output()):
+            dtype = low if k < len(outputs) and outputs[k] else None
+            found[f"output {k}"] = "used"
+            found |= _described(f"output {k}", value, dtype)
+    return found | _attributes(node, opset)
+
+
+def why_not_low(
+    node: ir.Node, opset: int, low: ir.DataType, inputs: Sequence[bool], outputs: Sequence[bool]
+) -> Refused | None:
+    """Return why TensorRT refuses a node in a low type that it takes in FP32; None if it does not.
+
+    Arguments are those of `features`.
+    """
+    known = taken()
+    if node.op_type not in known.refused or known.why(node.op_type, features(node, opset)):
+        return None
+    return known.why(node.op_type, features(node, opset, low, inputs, outputs))
+
+
+def _within(value: Feature, test: Test) -> bool:
+    if isinstance(test, list):
+        return value in test
+    if "above" in test:
+        return isinstance(value, int | float) and value > test["above"]
+    return value not in test["not"]
+
+
+def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
+    """Return in words which values of a feature are refused, and what to do."""
+    *of, name = feature.split()
+    if of[-1] in ("input", "output"):
+        schema = onnx.defs.get_schema(op)
+        slots = schema.inputs if of[-1] == "input" else schema.outputs
+        called = slots[min(int(name), len(slots) - 1)].name if slots else name
+        name = f"{called} ({of[-1]} {name})"
+    if isinstance(test, list):
+        values = " or ".join(map(str, test))
+    elif "above" in test:
+        return f"with {name} above {test['above']}", f"take {name} up to {test['above']}"
+    else:
+        values = " or ".join("none" if v is None else str(v) for v in test["not"])
+        if values:
+            return f"with another {name} than {values}", f"take {name} {values}"
+    told = {
+        "attribute": (f"with {name} {values}", f"take another {name}"),
+        "value": (f"with {name} {values}", f"take another {name}"),
+        "type": (f"with {name} in {values}", f"give {name} another type"),
+        "rank": (f"with {name} of rank {values}", f"give {name} another rank"),
+    }
+    if of[0] == "input" and test == ["computed"]:
+        return f"with {name} from another node", f"make {name} an input of the model"
+    if of[0] == "input" and isinstance(test, list):
+        return f"with {name} known only at run time", f"make {name} a constant"
+    return told.get(of[0], (f"with {name}", f"leave out {name}"))
+
+
+def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str, Feature]:
+    found: dict[str, Feature] = {}
+    if low is not None or isinstance(value.type, ir.TensorType):
+        dtype = low if low is not None else value.dtype
+        assert dtype is not None
+        found[f"type of {what}"] = dtype.name.lower()
+    if value.shape is not None:
+        found[f"rank of {what}"] = len(value.shape)
+    return found
+
+
+def _place(value: ir.Value) -> str:
+    """Return where a value comes from: see `features`."""
+    if value.const_value is not None:
+        return "constant"
+    maker = value.producer()
+    if maker is None:
+        return "input"
+    seen, todo, kinds = {maker}, [maker], {"constant"}
+    while todo:
+        node = todo.pop()
+        if node.op_type in ("Shape", "Size"):
+            kinds.add("shape")
+            continue
+        for source in node.inputs:
+            if source is None or source.const_value is not None:
+                continue
+            before = source.producer()
+            if before is None:
+                return "computed"
+            if before not in seen:
+                seen.add(before)
+                todo.append(before)
+    return "shape" if "shape" in kinds else "constant"
+
+
+def _one(tensor: ir.TensorProtocol) -> Feature:
+    if tensor.dtype == ir.DataType.STRING:
+        return None
+    value = tensor.numpy().reshape(-1)[0].item()
+    return round(value, 6) if isinstance(value, int | float) else None
+
+
+def _attributes(node: ir.Node, opset: int) -> dict[str, Feature]:
+    if not onnx.defs.has(node.op_type, opset):
+        return {}
+    found: dict[str, Feature] = {}
+    for name, known in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        given = node.attributes.get(name)
+        if given is not None and not given.is_ref():
+            found[f"attribute {name}"] = _plain(given.value)
+        elif known.default_value.type:
+            default = onnx.helper.get_attribute_value(known.default_value)
+            found[f"attribute {name}"] = _plain(default)
+        else:
+            found[f"attribute {name}"] = None
+    return found
+
+
+def _plain(value: object) -> Feature:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list | tuple):
+        items = [_plain(v) for v in value]
+        alike = len(set(items)) == 1
+        return items[0] if alike else str(items).replace("'", "")
+    if isinstance(value, float):
+        return round(value, 6)
+    return value if isinstance(value, str | int) else "given"

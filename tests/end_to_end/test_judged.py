@@ -1,0 +1,132 @@
+"""Files that `fix` writes, before judges that know nothing of its emulation.
+
+TensorRT for RTX builds them and computes in FP32 what is kept; WebGPU, in real FP16, gives outputs
+that `verify` finds right.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests import models
+from tests.judges import folded
+from tests.unit.fixing.int8.products import outlier, residual
+from tests.unit.graph.sketch import Sketch, f32
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+def alone(ill: models.Ill) -> models.Ill:
+    """Return a model whose samples are one batch each."""
+    return replace(ill, inputs={name: array[:, None] for name, array in ill.inputs.items()})
+
+
+def inner_weights() -> models.Ill:
+    """Weights beyond and below FP16's range in one product whose neighbours FP16 holds."""
+    s = Sketch()
+    x = s.input("x", [64, 32])
+    even = np.repeat([1e-3, 3e3], 16)
+    weights = np.zeros((32, 32))
+    weights[:16, :16], weights[16:, 16:] = 2e5, 3e-7
+    weights *= models.weights(32, 32, seed=3, scale=1)
+    before = s.op("Relu", s.op("MatMul", x, f32(np.eye(32)), name="first"), name="before")
+    kept = s.op("Relu", s.op("MatMul", before, f32(weights), name="kept"), name="after")
+    y = s.op("MatMul", s.op("Mul", kept, f32(even[::-1] ** -0.5)), f32(np.eye(32)), name="last")
+    return models.Ill(s.proto(y), {"x": np.abs(models.signals(64, 32, seed=4)) * f32(even)})
+
+
+def mish() -> models.Ill:
+    """A Mish, which ONNX has in BF16 from opset 22 on."""
+    s = Sketch(22)
+    product = s.op("MatMul", s.input("x", [1, 32]), models.weights(32, 32, seed=1, scale=0.1))
+    return models.Ill(s.proto(s.op("Mish", product)), {"x": models.signals(1, 32, seed=2)})
+
+
+@pytest.fixture
+def built(rtx):
+    """The builder takes a file, and computes the products that it has in FP32 so."""
+
+    def built(file):
+        build = rtx.build(file)
+        assert build.built, build.errors
+        assert folded(build.kernels, onnx.load(file)) == ()
+
+    return built
+
+
+@pytest.fixture
+def right(webgpu, call, tmp_path):
+    """WebGPU computes a file on the samples of an archive; `verify` judges what it computes."""
+
+    def right(file, model, inputs, *tolerance):
+        with np.load(inputs) as arrays:
+            given = dict(arrays)
+        count = len(next(iter(given.values())))
+        ran = webgpu.run(file, [{n: a[i] for n, a in given.items()} for i in range(count)])
+        assert ran.error is None
+        stacked = {n: np.stack([outputs[n] for outputs in ran.outputs]) for n in ran.outputs[0]}
+        np.savez(tmp_path / "webgpu.npz", **stacked)  # type: ignore[arg-type]
+        ended = call("verify", model, "webgpu.npz", "--inputs", inputs, *tolerance)
+        assert ended.code == 0, ended.out + ended.err
+
+    return right
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(models.conv_chain, models.root_mean_square, models.layer_norm),
+        *(models.batch_norm, models.huge_weights, models.mask),
+    ],
+)
+def test_repaired_models(fix, built, right, make):
+    ended = fix(make())
+    assert ended.code == 0, ended.out
+    built(ended.model)
+    right(ended.model, "model.onnx", "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        # Its squares are kept in either case, their sum where sums are in FP16, as on WebGPU.
+        (models.layer_norm, ("--accumulate", "fp16")),
+        *((make, ()) for make in (models.huge_weights, models.tiny_weights, inner_weights)),
+        *((make, ()) for make in (models.rotary, models.logarithm)),
+    ],
+)
+def test_models_with_kept_nodes(fix, built, right, make, options):
+    ended = fix(make(), "--no-repair", *options)
+    assert ended.code == 0, ended.out
+    assert ended.kept
+    built(ended.model)
+    right(ended.model, "model.onnx", "model.npz")
+
+
+@pytest.mark.parametrize("make", [models.residual, models.huge_weights, mish])
+def test_bf16(fix, built, make):
+    ended = fix(make(), "--to", "bf16")
+    assert ended.code == 0, ended.out
+    built(ended.model)
+
+
+@pytest.mark.parametrize("ill", [residual(), outlier(factor=200)], ids=["convolutions", "products"])
+def test_int8(fix, built, right, ill):
+    tolerance = ("--snr-db", 25)
+    ended = fix(alone(ill), "--to", "int8", "--allow-random", *tolerance)
+    assert ended.code == 0, ended.out
+    assert ended.record["plan"]["int8"]
+    built(ended.model)
+    right(ended.model, "model.onnx", "model.npz", "--allow-random", *tolerance)
+
+
+def test_the_bundled_example(call, built, right):
+    model, heldout = DIGITS / "model.onnx", DIGITS / "heldout.npz"
+    inputs = ("--inputs", DIGITS / "inputs.npz", "--heldout", heldout)
+    ended = call("fix", model, *inputs, "-o", "run")
+    assert ended.code == 0, ended.out
+    built(ended.model)
+    right(ended.model, model, heldout)

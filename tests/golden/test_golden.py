@@ -1,0 +1,102 @@
+"""The golden runs that each run of the tests compares, and that a comparison finds what got worse.
+
+Those of the failure classes without repairs are compared in `end_to_end/test_failure_classes.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halfwise.fixing import attribute
+from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.search import Search
+from halfwise.records import NodeName
+from tests.golden.__main__ import main
+from tests.golden.comparing import differences
+from tests.golden.entries import ENTRIES
+from tests.golden.running import FOLDER, golden, golden_facts, run
+
+QUICK = ("classes/layer_norm", "cases/cast_int", "cases/frozen", "int8/outlier", "tasks/classifier")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_decides_as_before(name):
+    before = golden_facts(name)
+    assert before is not None
+    assert differences(name, before, run(ENTRIES[name])) == []
+
+
+def test_every_entry_is_frozen_and_nothing_else_is():
+    groups = {file.stem for file in FOLDER.glob("*.json")}
+    assert [name for group in groups for name in golden(group) if name not in ENTRIES] == []
+    assert [name for name in ENTRIES if golden_facts(name) is None] == []
+
+
+# --- plants: what a worse search, or a worse guard, does to a run --------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def found_otherwise(change: Callable[[Search, Found], Found]) -> Plant:
+    """Return a plant that changes what each search finds."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        run_search = Search.run
+        patch.setattr(Search, "run", lambda self, *a, **k: change(self, run_search(self, *a, **k)))
+
+    return plant
+
+
+def one_more(which: Callable[..., frozenset[NodeName]]) -> Plant:
+    """Return a plant that keeps another node, for which the plan's rank is `min` or `max`."""
+
+    def more(searched: Search, found: Found) -> Found:
+        others = [found.kept | {node} for node in searched.nodes if node not in found.kept]
+        return replace(found, kept=which(others, key=searched.rank))
+
+    return found_otherwise(more)
+
+
+def no_ranges(patch: pytest.MonkeyPatch) -> None:
+    """Raise no guard about values that leave the range."""
+    patch.setattr(attribute, "range_guards", lambda _: iter(()))
+
+
+def forgetful(patch: pytest.MonkeyPatch) -> None:
+    """Search as if no guard suspected anything, and then look again."""
+    run_search = Search.run
+
+    def again(self: Search, *given: Any, **named: Any) -> Found:
+        suspects, self.suspects, self.certain = self.suspects, [], 0
+        run_search(self, *given, **named)
+        self.suspects = suspects
+        return run_search(self, *given, **named)
+
+    patch.setattr(Search, "run", again)
+
+
+PLANTS: dict[str, tuple[Plant, str, str]] = {
+    "a further kept node": (one_more(min), "cases/convs/no-repair", "kept"),
+    "a dearer plan": (one_more(max), "cases/convs/no-repair", "cost"),
+    "everything kept": (
+        found_otherwise(lambda searched, found: replace(found, kept=frozenset(searched.nodes))),
+        *("classes/layer_norm/no-repair", "without a cause"),
+    ),
+    "a lost cause": (no_ranges, "classes/layer_norm/no-repair", "without a cause"),
+    "more evaluations": (forgetful, "classes/layer_norm/no-repair", "evaluations"),
+    "a verdict turned": (
+        found_otherwise(lambda _, found: replace(found, kept=frozenset())),
+        *("classes/layer_norm/no-repair", "passed"),
+    ),
+}
+"""What is planted, the entry that is run, and a fact that must differ."""
+
+
+@pytest.mark.parametrize(("plant", "name", "fact"), PLANTS.values(), ids=PLANTS)
+def test_a_planted_change_fails_the_comparison(monkeypatch, capsys, plant, name, fact):
+    plant(monkeypatch)
+    assert main(["compare", name, "--jobs", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith(f"{name}: {fact}: ") for line in lines), lines

@@ -1,0 +1,150 @@
+"""The kernels of an engine, read from what a builder of TensorRT for RTX logs."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx
+from onnx import TensorProto
+
+_KERNEL = re.compile(
+    r"Name: (?P<name>.*?), LayerType: (?P<kind>\w+), Inputs: (?P<inputs>.*?)"
+    r"(?:, Constants: (?P<constants>.*?))?, Outputs: (?P<outputs>.*?)"
+    r"(?:, TacticName: .*?)?(?:, StreamId: \d+)?, Metadata: (?P<metadata>.*)"
+)
+_TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?, Datatype: (\w+)")
+_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX|\s|$)")
+
+PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+"""Operators whose weights a builder may round."""
+LOW = {"Half", "BFloat16"}
+_COMPUTING = {"gemm", "correlation", "deconvolution", "runtime_fusion"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that a kernel reads or writes.
+
+    Attributes:
+        name: The builder's name.
+        shape: Its dimensions, −1 where they depend on the inputs.
+        dtype: The builder's name of its type, such as "Float", "Half", "BFloat16" or "Int8".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of an engine.
+
+    Attributes:
+        kind: The builder's kind, such as "gemm", "correlation" (convolutions), "kgen" (generated
+            elementwise code) or "runtime_fusion".
+        name: The builder's name, which lists what is fused in it.
+        inputs: What it reads.
+        constants: What it holds: weights, and the factors of a product's epilogue.
+        outputs: What it writes.
+        nodes: Names of the ONNX nodes in it.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[Tensor, ...]
+    constants: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    nodes: tuple[str, ...]
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is of a kind that computes products."""
+        return self.kind in _COMPUTING or "mha" in self.name
+
+    @property
+    def low(self) -> bool:
+        """Whether a product in it has only FP16 or BF16 operands.
+
+        Constants of less than two dimensions are biases and the scales of the epilogue, which stay
+        FP32 beside FP16 weights.
+        """
+        operands = (*self.inputs, *(c for c in self.constants if len(c.shape) > 1))
+        return {tensor.dtype for tensor in operands} <= LOW
+
+
+def kernels(log: Iterable[str]) -> tuple[Kernel, ...]:
+    """Return the kernels that a VERBOSE log lists under `Layers:`, in the engine's order.
+
+    Needs `ProfilingVerbosity.DETAILED`; without it the log names no kernel.
+
+    Raises:
+        ValueError: A line of the list has another form.
+    """
+    return tuple(_kernel(line) for line in _listed(log))
+
+
+def folded(kernels: Sequence[Kernel], model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the products that a model has in FP32 and the engine computes from low operands.
+
+    A builder may fold Cast → MatMul or Conv → Cast into one low kernel, whose weights it rounds:
+    values beyond 65504 become infinite, small ones 0.
+
+    Args:
+        kernels: The kernels of the model's engine.
+        model: The model that was built, weights loaded; every product has a name.
+
+    Returns:
+        Names of nodes with an FP32 output. A product that no kernel names is none of them: it was
+        computed ahead.
+    """
+    typed = onnx.shape_inference.infer_shapes(model).graph
+    single = {
+        value.name
+        for value in (*typed.value_info, *typed.output)
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT
+    }
+    kept = [n.name for n in typed.node if n.op_type in PRODUCTS and n.output[0] in single]
+    return tuple(name for name in kept if _computed(kernels, name) == "low")
+
+
+def _computed(kernels: Sequence[Kernel], node: str) -> Literal["low", "single", "ahead"]:
+    named = [kernel for kernel in kernels if node in kernel.nodes]
+    # Other kernels that name a product hold Casts and neighbours that were split from it.
+    named = [kernel for kernel in named if kernel.multiplies] or named
+    if not named:
+        return "ahead"
+    return "low" if all(kernel.low for kernel in named) else "single"
+
+
+def _listed(log: Iterable[str]) -> Iterator[str]:
+    inside = False
+    for line in log:
+        if line.strip() == "Layers:":
+            inside = True
+        elif line.startswith(("I/O Tensors", "Bindings")):
+            inside = False
+        elif inside and line.startswith("Name: "):
+            yield line
+
+
+def _kernel(line: str) -> Kernel:
+    match = _KERNEL.match(line)
+    if match is None:
+        raise ValueError(f"no kernel: {line[:200]}")
+    return Kernel(
+        kind=match["kind"],
+        name=match["name"],
+        inputs=_tensors(match["inputs"]),
+        constants=_tensors(match["constants"] or ""),
+        outputs=_tensors(match["outputs"]),
+        nodes=tuple(dict.fromkeys(_NODE.findall(match["metadata"]))),
+    )
+
+
+def _tensors(text: str) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(name, tuple(int(d) for d in dimensions.split(",") if d.strip()), dtype)
+        for name, dimensions, dtype in _TENSOR.findall(text)
+    )

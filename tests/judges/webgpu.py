@@ -1,0 +1,116 @@
+"""ONNX Runtime's WebGPU provider on Mesa's software driver: a file's own arithmetic, in FP16."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.judges.place import FOLDER, missing
+from tests.judges.worker import Crashed, Worker
+
+_WORKER = Path(__file__).with_name("webgpu_worker.js")
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a model computed.
+
+    Attributes:
+        outputs: For each sample, arrays by output; empty where it failed.
+        error: Why it failed: what ONNX Runtime, the driver or the process said; None if it ran.
+    """
+
+    outputs: tuple[Mapping[str, Array], ...] = ()
+    error: str | None = None
+
+
+class WebGpu:
+    """Runs models, all in one process.
+
+    Sums are formed in the type of the node, so FP16 sums overflow and round as nowhere else. Nodes
+    that the provider lacks run on the CPU in FP32, on values that are rounded to FP16.
+    """
+
+    def __init__(self, folder: Path = FOLDER / "webgpu") -> None:
+        self._folder = folder
+        icd = str(folder / "lavapipe.json")
+        places = [*folder.glob("root/usr/lib/*-linux-gnu"), *folder.glob("root/lib/*-linux-gnu")]
+        environment = {
+            "LD_LIBRARY_PATH": ":".join(map(str, places)),
+            "NODE_PATH": str(folder / "node_modules"),
+            # The Vulkan loader knows the second name since 1.3.207, the first always.
+            "VK_ICD_FILENAMES": icd,
+            "VK_DRIVER_FILES": icd,
+        }
+        self._worker = Worker(["node", str(_WORKER)], environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._worker.close()
+
+    def missing(self) -> str | None:
+        """Return why nothing can be run; None where it can."""
+        return missing(self._folder, "get-webgpu")
+
+    def run(
+        self,
+        model: Path,
+        samples: Sequence[Mapping[str, Array]],
+        *,
+        fusions: bool = False,
+        seconds: float = 300,
+    ) -> Ran:
+        """Return the outputs of a model.
+
+        Args:
+            model: An ONNX file; external weights lie beside it.
+            samples: Inputs by name, with the types of the model's inputs.
+            fusions: Let ONNX Runtime fuse nodes, as it does by default; else they run as written.
+            seconds: A run that takes longer is given up, and has failed.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            request = {
+                "model": str(model.resolve()),
+                "level": "all" if fusions else "disabled",
+                "folder": folder,
+                "samples": [
+                    {name: _stored(array, Path(folder, f"{i} {j}")) for j, (name, array) in feeds}
+                    for i, sample in enumerate(samples)
+                    for feeds in [list(enumerate(sample.items()))]
+                ],
+            }
+            try:
+                answer = self._worker.ask(request, seconds)
+            except Crashed as crash:
+                return Ran(error=str(crash))
+            if "error" in answer:
+                return Ran(error=answer["error"])
+            return Ran(
+                tuple(
+                    {name: _loaded(**stored) for name, stored in outputs.items()}
+                    for outputs in answer["outputs"]
+                )
+            )
+
+
+def _stored(array: Array, file: Path) -> dict[str, Any]:
+    file.write_bytes(np.ascontiguousarray(array).tobytes())
+    return {"type": array.dtype.name, "dims": list(array.shape), "file": str(file)}
+
+
+def _loaded(type: str, dims: Sequence[int], file: str) -> Array:  # noqa: A002 - ONNX Runtime's word
+    return np.fromfile(file, np.dtype(type)).reshape(dims)
