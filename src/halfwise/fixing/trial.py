@@ -51,7 +51,8 @@ class Trials:
         metric: Task metric; if given, it alone decides.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
         spend: Called before each run of a sample; an exception from it ends the trial.
-        passed: Called for each assignment that passes: its excess, and if it ran on all samples.
+        passed: Called for each assignment that passes: its excess, and whether it ran on all
+            samples.
         beyond: Error of a plan that passes, in another form: above 1 it fails after all.
         evaluations: Assignments run so far.
         runs: Samples run so far.
@@ -59,7 +60,6 @@ class Trials:
         refused: Why ONNX Runtime failed on a run, the first time; empty if it never did.
         tried: Outcome of each evaluated assignment, on the samples of that time.
         since: Number of evaluations made when each assignment was first tried.
-        worst_first: Indices of the samples in the order in which trials run them.
     """
 
     runner: Switching
@@ -78,7 +78,7 @@ class Trials:
     refused: str = ""
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
     since: dict[Assignment, int] = field(default_factory=dict)
-    worst_first: list[int] = field(default_factory=list)
+    _order: list[int] = field(default_factory=list)
     _watched: int = WORST
     _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
     _excesses: dict[Assignment, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Trials:
     def __post_init__(self) -> None:
         """Start with the samples in their own order."""
         self._full = lru_cache(maxsize=4)(self.resolve)
-        self.worst_first = list(range(len(self.samples)))
+        self._order = list(range(len(self.samples)))
         self.samples, self._totals = self.samples.held(), totals(self.references)
 
     def survey(self, kept: Assignment, watcher: Watcher) -> list[float]:
@@ -101,7 +101,7 @@ class Trials:
             found = self._emulate(self._full(kept), i)
             each.append(excess.update(reference, found))
             results += [found] * (self.metric is not None)
-        self.worst_first = sorted(range(len(each)), key=lambda i: -each[i])
+        self._order = sorted(range(len(each)), key=lambda i: -each[i])
         own = excess.final() / self.factor if self.metric is None else self.excess_of(results)
         self._excesses[kept], self.evaluations = own, self.evaluations + 1
         self.since.setdefault(kept, self.evaluations)
@@ -134,7 +134,7 @@ class Trials:
 
     def contribution(self, kept: Assignment) -> float:
         """Return the worst sample's error relative to the tolerance; with a metric, the default."""
-        return next(self.contributions(kept, self.worst_first))
+        return next(self.contributions(kept, self._order))
 
     def contributions(self, kept: Assignment, indices: Iterable[int]) -> Iterator[float]:
         """Yield the error of `kept` on each given sample, as `contribution` does."""
@@ -220,7 +220,7 @@ class Trials:
         count = len(self.samples)
         self.samples = (self.samples + samples).held()
         self.references = [*self.references, *references]
-        self.worst_first = [*range(count, len(self.samples)), *self.worst_first]
+        self._order = [*range(count, len(self.samples)), *self._order]
         self._watched = max(WORST, len(samples) + 1)
         self._totals = totals(self.references)
         self._known.clear()
@@ -241,7 +241,7 @@ class Trials:
         """
         if known := self._remembered(kept, confirm=confirm):
             return known
-        indices = self.worst_first if confirm else self.worst_first[: self._watched]
+        indices = self._order if confirm else self._order[: self._watched]
         judge = self._judge_metric if self.metric is not None else self._judge_errors
         outcome = judge(self._full(kept), list(indices))
         if outcome.passed and (beyond := self.beyond(kept)) > 1:
@@ -272,10 +272,10 @@ class Trials:
         return quick if not confirm or final_for_all else None
 
     def _look_first_at(self, sample: int) -> None:
-        if sample not in self.worst_first[: self._watched]:
+        if sample not in self._order[: self._watched]:
             self._watch(self._watched + 1)
-        self.worst_first.remove(sample)
-        self.worst_first.insert(0, sample)
+        self._order.remove(sample)
+        self._order.insert(0, sample)
 
     def _watch(self, count: int) -> None:
         """Run more samples in quick trials; forget plans that passed on fewer."""
@@ -305,7 +305,7 @@ class Trials:
                 return Outcome(False, inf, i, nonfinite=True)
         lost = self._lost(candidates, indices)
         if isnan(lost) and len(indices) < len(self.samples):
-            return self._judge_metric(assignment, self.worst_first)
+            return self._judge_metric(assignment, self._order)
         excess = 1.0 + lost - self.criterion.metric_drop
         return Outcome(excess <= 1, inf if isnan(excess) else excess)
 
