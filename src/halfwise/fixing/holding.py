@@ -84,7 +84,7 @@ class Decisions:
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, trials = self.planner.case, self.planner.trials
-        seen = LowSums(trials.samples, trials.references, trials.worst_first)
+        seen = LowSums(trials.samples, trials.references)
         given = rewritten.model, case, self._settings, samples, references
         found = told_as_file(judged, *given, ran, (seen,))
         run = found.verdict.as_file
@@ -205,8 +205,7 @@ def told_as_file(
         metric=own.verdict.metric,
     )
     if own.verdict.passed:
-        worst = sorted(range(len(samples)), key=lambda i: -verdict.excesses[i])
-        passes = (LowSums(samples, references, worst, results), *seen)
+        passes = (LowSums(samples, references, verdict.excesses, results), *seen)
         sums = lowest_sums(candidate, passes, case, settings)
         known = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=known))

@@ -111,11 +111,6 @@ class Trials:
             self.passed(kept, own, True)
         return each
 
-    @property
-    def worst_first(self) -> tuple[int, ...]:
-        """The samples' indices in the order in which trials run them."""
-        return tuple(self._order)
-
     def on(self, runner: Switching) -> "Trials":
         """Return trials of the same samples on another emulation, in the samples' own order."""
         return self._anew(runner, self.samples, self.references)

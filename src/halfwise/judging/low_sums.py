@@ -44,7 +44,7 @@ def lowest_sums(
         return "fp16"
     try:
         emulation = emulate_typed(candidate, accumulate="each")
-        every = all(one.holds(emulation, case, settings) for one in passes)
+        every = all(one.holds(candidate, emulation, case, settings) for one in passes)
     except CaseError:
         return "fp32"
     return "fp16" if every else "fp32"
@@ -57,25 +57,29 @@ class LowSums:
         self,
         samples: Samples,
         references: Sequence[Outputs],
-        worst_first: Sequence[int],
+        errors: Sequence[float] = (),
         results: Sequence[Computed] = (),
     ) -> None:
-        """Take samples, of which the first `FEW` in order are run.
+        """Take samples, of which the `FEW` with the largest errors are run.
 
         Args:
             samples: The samples.
             references: Reference outputs of each.
-            worst_first: Their indices, those with the largest errors first.
+            errors: The candidate's error on each with sums in FP32; measured if not given.
             results: Outputs of each without low sums; a metric judges nothing without them.
         """
-        self._samples, self._references, self._results = samples, references, results
-        self._worst = [*worst_first][:FEW]
+        self._samples, self._references = samples, references
+        self._errors, self._results = errors, results
 
-    def holds(self, emulation: ir.Model, case: Case, settings: Settings) -> bool:
-        """Return whether the candidate passes with low sums; see `lowest_sums`."""
+    def holds(
+        self, candidate: ir.Model, emulation: ir.Model, case: Case, settings: Settings
+    ) -> bool:
+        """Return whether a candidate, emulated with low sums, passes; see `lowest_sums`."""
         if case.metric is not None and not self._results:
             return True
-        worst, chosen = self._worst, self._samples.select(self._worst)
+        errors = self._errors or self._measured(candidate, case, settings)
+        worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:FEW]
+        chosen = self._samples.select(worst)
         found = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0]
         if case.metric is not None:
             every = [*self._results]
@@ -87,3 +91,9 @@ class LowSums:
         for i, result in zip(worst, found, strict=True):
             excess.update(self._references[i], result)
         return excess.value <= MARGIN
+
+    def _measured(self, candidate: ir.Model, case: Case, settings: Settings) -> list[float]:
+        emulation, scales = emulate_typed(candidate), totals(self._references)
+        results = inspect_samples(emulation, (), self._samples, runtime=settings.runtime)[0]
+        pairs = zip(self._references, results, strict=True)
+        return [Excess(case.criterion, scales).update(*pair) for pair in pairs]

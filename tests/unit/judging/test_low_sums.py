@@ -30,7 +30,7 @@ def lowest(ill, kept=NONE, **settings):
     references = inspected_reference(network, samples)[0]
     verdict = judge(made.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
-    passes = [LowSums(samples, references, (2, 0, 1))]
+    passes = [LowSums(samples, references)]
     return lowest_sums(made.model, passes, case, replace(request.settings, **settings))
 
 
