@@ -19,18 +19,20 @@ import onnx_ir as ir
 
 from halfwise.graph.model import is_standard, small_constant
 from halfwise.graph.normal_form import Names
-from halfwise.graph.roles import is_float
+from halfwise.graph.roles import TYPE_BLIND, is_float
 from halfwise.graph.weights import LOW_TYPES
 
 PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
 ANCHOR = "halfwise.anchor"
 """Key in the metadata of nodes that `anchor` inserts."""
 _MOVING = (
-    *("Cast", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape", "Slice", "Squeeze"),
-    *("Transpose", "Unsqueeze"),
+    *("Cast", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape"),
+    *("Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
 )
 """Operators past which a builder looks: Pad before convolutions, Slice behind ConvTranspose, the
-others everywhere. Concat, Gather, Split and Where keep a product in FP32."""
+others everywhere. Concat of several, Gather, Split and Where keep a product in FP32."""
+_OF_ONE = ("Concat", "Max", "Mean", "Min", "Sum")
+"""Operators that copy where they have one input."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def _passes(node: ir.Node) -> bool:
     if is_standard(node, "Mul", "Div", "PRelu"):
         factors = map(small_constant, node.inputs if node.op_type == "Mul" else node.inputs[1:])
         return any(f is not None and f.size == 1 and np.all(f == 1) for f in factors)
-    return is_standard(node, *_MOVING)
+    return is_standard(node, *_MOVING) or (is_standard(node, *_OF_ONE) and len(node.inputs) == 1)
 
 
 def _has_wide_bias(node: ir.Node) -> bool:
@@ -101,6 +103,8 @@ def _gives(value: ir.Value, may_add_bias: bool) -> set[ir.DataType | None]:
     found: set[ir.DataType | None] = {ir.DataType.FLOAT} if value.is_graph_output() else set()
     for node, slot in value.uses():
         made = node.outputs[0]
+        if is_standard(node, *TYPE_BLIND):
+            continue
         if is_standard(node, "Cast") and made.dtype in LOW_TYPES:
             found.add(made.dtype)
         elif _passes(node) or (may_add_bias and _adds_constant(node, slot)):

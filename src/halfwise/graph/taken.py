@@ -73,6 +73,10 @@ class Taken:
         fits = [refused for refused in self.refused.get(op, ()) if refused.fits(found)]
         return min(fits, key=lambda refused: not refused.certain, default=None)
 
+    def told_apart_by(self, op: str) -> frozenset[str]:
+        """Return the features that decide whether a node of an operator is refused."""
+        return frozenset(name for refused in self.refused.get(op, ()) for name in refused.when)
+
 
 @cache
 def taken() -> Taken:
@@ -98,6 +102,8 @@ def features(
     low: ir.DataType | None = None,
     inputs: Sequence[bool] = (),
     outputs: Sequence[bool] = (),
+    *,
+    only: Collection[str] | None = None,
 ) -> dict[str, Feature]:
     """Return what the answers tell nodes apart by.
 
@@ -116,17 +122,20 @@ def features(
             Cast. None for the types as they are.
         inputs: Per input, whether it gets that type; the others, and those beyond, do not.
         outputs: The same of outputs.
+        only: Of `input K`, for which a walk through the graph is needed, those to tell; None for
+            all.
     """
     found: dict[str, Feature] = {}
     for k, value in enumerate(node.inputs):
         if value is None or not value.name:
             continue
-        place = _place(value)
         dtype = low if k < len(inputs) and inputs[k] else None
-        found[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
+        if only is None or f"input {k}" in only:
+            place = _place(value)
+            found[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
         found |= _described(f"input {k}", value, dtype)
         constant = value.const_value
-        if place == "constant" and constant is not None and constant.size == 1:
+        if constant is not None and constant.size == 1:
             found[f"value of input {k}"] = _one(constant)
     for k, value in enumerate(node.outputs):
         if value.name and (k == 0 or value.uses() or value.is_graph_output()):
@@ -143,10 +152,18 @@ def why_not_low(
 
     Arguments are those of `features`.
     """
-    known = taken()
-    if node.op_type not in known.refused or known.why(node.op_type, features(node, opset)):
+    known, op = taken(), node.op_type
+    if op not in known.refused or why_refused(node, opset):
         return None
-    return known.why(node.op_type, features(node, opset, low, inputs, outputs))
+    return known.why(op, features(node, opset, low, inputs, outputs, only=known.told_apart_by(op)))
+
+
+def why_refused(node: ir.Node, opset: int) -> Refused | None:
+    """Return why TensorRT refuses a node as it is; None if it is not known to."""
+    known, op = taken(), node.op_type
+    if op not in known.refused:
+        return None
+    return known.why(op, features(node, opset, only=known.told_apart_by(op)))
 
 
 def _within(value: Feature, test: Test) -> bool:

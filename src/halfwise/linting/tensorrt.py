@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.graph.model import is_standard
-from halfwise.graph.taken import features, taken
+from halfwise.graph.taken import taken, why_refused
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
@@ -97,7 +97,7 @@ def forms(subject: Subject) -> Iterator[Found]:
     if subject.tensorrt is None:
         return
     for node in subject.nodes():
-        refused = taken().why(node.op_type, features(node, subject.opset))
+        refused = why_refused(node, subject.opset)
         if refused is not None and is_standard(node):
             message = f"refuses {node.op_type} {refused.words(node.op_type)}"
             yield _asked(subject, message, refused.remedy(node.op_type), node, refused.certain)

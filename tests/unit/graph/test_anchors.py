@@ -29,10 +29,19 @@ def names(network: Network) -> list[str | None]:
     return [found.node.name for found in folded(network.graph)]
 
 
-@pytest.mark.parametrize("after", ["", "Transpose", "Identity"])
+@pytest.mark.parametrize("after", ["", "Transpose", "Identity", "Sum"])
 @pytest.mark.parametrize("before", ["", "Transpose", "Identity"])
 def test_nothing_but_movement_stands_beside_a_folded_product(before, after):
     assert names(product(before=before, after=after)) == ["product"]
+
+
+def test_what_reads_only_the_shape_keeps_nothing_in_fp32():
+    s = Sketch()
+    x = s.op("Cast", s.op("Cast", s.input("x", [2, 2]), to=TensorProto.FLOAT16), to=1)
+    y = s.op("MatMul", x, EXTREME, name="product")
+    size = s.op("Shape", y)
+    network = s.network(s.op("Cast", s.op("Cast", y, to=TensorProto.FLOAT16), to=1), size)
+    assert names(network) == ["product"]
 
 
 @pytest.mark.parametrize("beside", ["Relu", "Sigmoid", "Softmax", "Neg"])
