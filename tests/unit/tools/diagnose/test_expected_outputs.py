@@ -222,7 +222,7 @@ def test_what_does_not_fit(case, tmp_path):
     with pytest.raises(CaseError, match="returns 2 tensors, but the model has 1 outputs"):
         expected_tensors(case, f"{file(tmp_path, '(a, b)')}:right", None)
     path = file(tmp_path, parameters="")
-    with pytest.raises(CaseError, match="has inputs x, and the module"):
+    with pytest.raises(CaseError, match="has inputs x, but the module"):
         expected_tensors(case, f"{path}:right", None)
     with pytest.raises(UsageError, match="names no function"):
         expected_tensors(case, path, None)
