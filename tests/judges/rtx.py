@@ -5,12 +5,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.judges.kernels import Kernel, kernels
-from tests.judges.place import FOLDER, missing
-from tests.judges.worker import Crashed, Worker
+from tests.judges.place import FOLDER
+from tests.judges.worker import Crashed, Judge
 
 _WORKER = Path(__file__).with_name("rtx_worker.py")
 
@@ -57,27 +55,13 @@ class Build:
         return self.engine is not None
 
 
-class RtxBuilder:
+class RtxBuilder(Judge):
     """Builds models with strong typing and without TF32, all in one process."""
 
     def __init__(self, folder: Path = FOLDER / "rtx") -> None:
-        self._folder = folder
-        self._worker = Worker([sys.executable, str(_WORKER)], {"PYTHONPATH": str(folder)})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._worker.close()
-
-    def missing(self) -> str | None:
-        """Return why there is no builder; None where there is one."""
-        return missing(self._folder, "get-rtx")
+        super().__init__(
+            folder, "get-rtx", [sys.executable, str(_WORKER)], {"PYTHONPATH": str(folder)}
+        )
 
     def build(
         self,

@@ -4,14 +4,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.judges.place import FOLDER, missing
-from tests.judges.worker import Crashed, Worker
+from tests.judges.place import FOLDER
+from tests.judges.worker import Crashed, Judge
 
 _WORKER = Path(__file__).with_name("webgpu_worker.js")
 
@@ -31,7 +30,7 @@ class Ran:
     error: str | None = None
 
 
-class WebGpu:
+class WebGpu(Judge):
     """Runs models, all in one process.
 
     Sums are formed in the type of the node, so FP16 sums overflow and round as nowhere else. Nodes
@@ -39,7 +38,6 @@ class WebGpu:
     """
 
     def __init__(self, folder: Path = FOLDER / "webgpu") -> None:
-        self._folder = folder
         icd = str(folder / "lavapipe.json")
         places = [*folder.glob("root/usr/lib/*-linux-gnu"), *folder.glob("root/lib/*-linux-gnu")]
         environment = {
@@ -49,22 +47,7 @@ class WebGpu:
             "VK_ICD_FILENAMES": icd,
             "VK_DRIVER_FILES": icd,
         }
-        self._worker = Worker(["node", str(_WORKER)], environment)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._worker.close()
-
-    def missing(self) -> str | None:
-        """Return why nothing can be run; None where it can."""
-        return missing(self._folder, "get-webgpu")
+        super().__init__(folder, "get-webgpu", ["node", str(_WORKER)], environment)
 
     def run(
         self,

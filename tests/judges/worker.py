@@ -8,7 +8,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from tests.judges.place import missing
 
 _TOLD = 2000
 """Characters of a crashed process' last words that are told."""
@@ -99,3 +103,40 @@ class Worker:
         words = self._printed.read().decode(errors="replace").strip()[-_TOLD:]
         self.close()
         return f"{what}: {words}" if words else what
+
+
+class Judge:
+    """A judge in a folder of its own; it asks one process, which ends with its context."""
+
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        """Name what runs; nothing is started.
+
+        Args:
+            folder: Where the judge is installed.
+            script: The tool that installs it there.
+            command: The process.
+            environment: What the process needs besides this one's environment.
+        """
+        self._folder, self._script = folder, script
+        self._worker = Worker(command, environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._worker.close()
+
+    def missing(self) -> str | None:
+        """Return why the judge cannot be asked; None where it can."""
+        return missing(self._folder, self._script)

@@ -8,12 +8,12 @@ import onnx_ir as ir
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.runner import inspect_samples
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import CaseError
+from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Excess, Outputs, totals
 
 FEW = 2
-"""Samples that are run with low sums, those with the largest errors: each takes ten times as long
+"""Samples that are run with low sums, those with the largest errors: each takes many times as long
 as without, as every addition is rounded."""
 MARGIN = 0.5
 """Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
@@ -45,7 +45,7 @@ def lowest_sums(
     try:
         emulation = emulate_typed(candidate, accumulate="each")
         every = all(one.holds(candidate, emulation, case, settings) for one in passes)
-    except CaseError:
+    except (CaseError, RunFailed):
         return "fp32"
     return "fp16" if every else "fp32"
 
