@@ -127,10 +127,7 @@ CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
     "page/columns.py": "numbers that a chart draws",
     "tensorrt/recipes/": "options of trtexec",
-    "tools/preprocessing/hypotheses.py": "Python that is written",
-    "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",
-    "tools/preprocessing/plain.py": "Python that is written",
-    "tools/preprocessing/program.py": "Python that is written",
+    "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",
 }
 """Where digits are not chosen for people."""

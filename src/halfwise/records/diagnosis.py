@@ -5,7 +5,6 @@ from typing import Literal
 from halfwise.records.coverage import FrozenSize
 from halfwise.records.engine_fault import EngineDiagnosis
 from halfwise.records.followed import Decided
-from halfwise.records.judged import OutputError
 from halfwise.records.quantisation import QuantisationLoss
 from halfwise.records.record import NodeName, Record, Severity
 from halfwise.records.step import Step
@@ -21,17 +20,12 @@ DifferenceKind = Literal[
     "mean",
     "deviation",
     "normalisation",
-    "padding-side",
-    "padding-value",
+    "padding",
     "fit",
     "crop",
     "size",
     "kernel",
-    "antialias",
     "resampling",
-    "half-pixel",
-    "rounding",
-    "clipping",
     "shape",
     "values",
 ]
@@ -39,11 +33,7 @@ DifferenceKind = Literal[
 _SEVERITIES: dict[DifferenceKind, Severity] = {
     "batch-axis": "info",
     "dtype": "warning",
-    "rounding": "warning",
-    "clipping": "warning",
-    "half-pixel": "warning",
     "kernel": "warning",
-    "antialias": "warning",
     "resampling": "warning",
 }
 """Differences that change values only slightly; all others change what the model sees."""
@@ -53,9 +43,9 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": a kernel or antialiasing, if no more is known; "fit": how the
-            image is fitted to its frame (stretched, letterboxed, cropped); "normalisation": one
-            that no single gain and offset explain; "values": anything not explained by the others.
+        kind: Its kind. "resampling": a kernel that raw images would name; "fit": how the image is
+            fitted to its frame (stretched, letterboxed, cropped); "normalisation": one that no
+            single gain and offset explain; "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
         sentence: What B does differently.
@@ -95,9 +85,8 @@ class InputComparison(Record):
         dtype_b: Type of B.
         differences: Differences in the order in which pipelines apply them; empty if there are
             none.
-        largest: Largest |A − B| before the transformation, in B's unit; None if shapes differ.
-        residual_max: Largest |transformed A − B| over the pixels that both have.
-        residual_rms: RMS over the same pixels.
+        residual_max: Largest |transformed A − B| over the pixels that both have; inf if shapes
+            differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
         order: Index of the sample of A for each sample of B.
@@ -115,9 +104,7 @@ class InputComparison(Record):
     dtype_a: str
     dtype_b: str
     differences: tuple[InputDifference, ...]
-    largest: float | None
     residual_max: float
-    residual_rms: float
     level: float
     exact: bool
     order: tuple[int, ...]
@@ -134,18 +121,12 @@ class PreprocessingReport(Record):
         b: Source of B.
         inputs: Comparisons by input.
         notes: Remarks and warnings.
-        outputs: Effect of the difference on the model's outputs, B against A; None without a model,
-            or if it cannot run on both (a note says why).
-        outputs_mapped: The same for B against A transformed by the code: what would remain if A did
-            as B does; None if nothing was transformed, or as for `outputs`.
     """
 
     a: str
     b: str
     inputs: tuple[InputComparison, ...]
     notes: tuple[str, ...] = ()
-    outputs: dict[str, OutputError] | None = None
-    outputs_mapped: dict[str, OutputError] | None = None
 
     @property
     def same(self) -> bool:

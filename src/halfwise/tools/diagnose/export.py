@@ -23,8 +23,8 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
 from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
 from halfwise.tools.diagnose.health import lost, signs_of_loss
+from halfwise.tools.diagnose.input_changes import no_change
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.tools.preprocessing.report import no_change
 from halfwise.wording import listed, number
 
 ALIKE = 4.0
