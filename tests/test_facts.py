@@ -32,7 +32,7 @@ OTHERS = {
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
-    "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
+    "tools/diagnose/subject.py": "a specification `file.py:function`",
 }
 """Where the text of somebody else is read, and whose it is."""
 

@@ -23,8 +23,7 @@ TENSOR_CORE_OPS = (*TF32_OPS, "Einsum")
 
 Rounding = Literal["nearest", "zero"]
 """How a kernel rounds. TensorRT 8.6.0 on an H200 has kernels of both kinds, and each build may pick
-different ones. Rounding toward zero triples the error. A product's effect on the outputs matches
-one of the two to within 4 % (bench/gpu/tf32_ranks.py)."""
+different ones. Rounding toward zero triples the error."""
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
 SWITCH_INPUT = "halfwise::tf32"

@@ -54,8 +54,6 @@ from halfwise.records.engine import (
 )
 from halfwise.records.engine_fault import (
     EngineDiagnosis,
-    EngineFault,
-    MarksEffect,
     SymptomKind,
 )
 from halfwise.records.evidence import Frame, Graph, Preview, RunEvidence, Source
@@ -179,14 +177,14 @@ __all__ = [
     "BuildOutcome", "Cause", "CauseKind", "Change",
     "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
-    "EngineBuild", "EngineDiagnosis", "EngineFault", "EngineFile", "EngineLayer", "EngineResult",
+    "EngineBuild", "EngineDiagnosis", "EngineFile", "EngineLayer", "EngineResult",
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "Frame", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
     "InputTrials", "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
     "Kind", "LadderRung", "Latency", "LeftAlone", "Level", "LintReport", "LogFinding", "LogNode",
-    "LogReport", "MadeUp", "MarksEffect", "MetricResult", "Modernized", "Move", "MoveKind",
+    "LogReport", "MadeUp", "MetricResult", "Modernized", "Move", "MoveKind",
     "NearPlan", "NetworkLayer", "NodeComparison", "NodeName", "NodePrecision", "NotBatched", "Note",
     "NoteKind", "Observation", "Observations", "Origin", "OutputError", "PairFault", "PairLoss",
     "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",

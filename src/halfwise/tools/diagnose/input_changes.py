@@ -21,8 +21,7 @@ from halfwise.metrics import Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.relative import energies
 from halfwise.records import InputTrials, Sign, TriedInputs
-from halfwise.tools.diagnose.expected_outputs import ROUNDING
-from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.diagnose.subject import ROUNDING, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses
 from halfwise.wording import count, number, verb
 
