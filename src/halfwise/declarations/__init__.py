@@ -7,7 +7,7 @@ these declarations. Importing them is fast.
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
+from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker
 from halfwise.declarations.option import check_value, option, shown
 from halfwise.declarations.plans import (
     Acceptance,
@@ -33,7 +33,6 @@ __all__ = [
     "EngineOptions",
     "Inputs",
     "Options",
-    "RepeatOptions",
     "WorkerOptions",
     "check",
     "default",
@@ -72,13 +71,6 @@ class Options(
     """Every option."""
 
 
-class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running, total=False):
-    """Options of `verify_run`; the metric is that of the run.
-
-    A function must be named again: code that only a run folder names is not run.
-    """
-
-
 class ChooseOptions(
     Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
@@ -96,7 +88,7 @@ def _documented(*kinds: type) -> None:
         kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
 
 
-_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions, ChooseOptions)
+_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, ChooseOptions)
 
 
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared

@@ -62,19 +62,6 @@ class OneDevice(TypedDict, total=False):
     ]
 
 
-class Workers(TypedDict, total=False):
-    """Where TensorRT is, in several places; all of halfwise.toml if none is named."""
-
-    trt_python: Annotated[
-        Sequence[str], _worker("Python that can import tensorrt. Default: this one.", "PATH")
-    ]
-    trt_command: Annotated[
-        Sequence[str],
-        _worker('Command that starts such a Python: "ssh orin python3". Repeatable.', "CMD"),
-    ]
-    trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
-
-
 class Target(TypedDict, total=False):
     """Whether engines are built, and at most how many."""
 

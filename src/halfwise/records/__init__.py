@@ -71,8 +71,6 @@ from halfwise.records.inspection import (
     EngineTensor,
     GivenEngine,
     Inspection,
-    Repeated,
-    Repetition,
 )
 from halfwise.records.judged import (
     FP32_SNR_DB,
@@ -190,8 +188,8 @@ __all__ = [
     "Place", "Plan", "Point", "Precision", "PrecisionProof", "Prefer",
     "PreprocessingReport", "Preview", "Profile", "Proof", "ProvenEngine", "Provenance",
     "QuantisationLoss", "RangeFault", "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
-    "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule", "Repeated",
-    "Repetition", "Rewriting", "Right", "RightBy", "Row", "RowKind", "Run", "RunEvidence",
+    "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
+    "Rewriting", "Right", "RightBy", "Row", "RowKind", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "Sizes", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",

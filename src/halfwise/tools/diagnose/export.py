@@ -41,7 +41,7 @@ from halfwise.records import (
 from halfwise.reporting.quantisation import cause_line, summary_lines
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.sides import reference
+from halfwise.tools.compare.walk import reference
 from halfwise.tools.diagnose.input_changes import no_change
 from halfwise.tools.diagnose.subject import (
     Subject,

@@ -24,9 +24,8 @@ from halfwise.reporting.engine_faults import advice, cause, evidence
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import emulated, reference
+from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
+from halfwise.tools.compare.walk import emulated, reference
 from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.region import OFF, Symptom, Transplants, localise, symptom_of
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped

@@ -38,9 +38,8 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.guards import explained, worded
-from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import all_low
+from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
+from halfwise.tools.compare.walk import all_low
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import capital, count, number, percent

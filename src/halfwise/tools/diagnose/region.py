@@ -37,8 +37,7 @@ from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKin
 from halfwise.tensorrt.log.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.sides import UNITS, Regions
-from halfwise.tools.compare.walk import WIGGLED
+from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions
 from halfwise.wording import count
 
 Values = Mapping[Any, NDArray[Any]]

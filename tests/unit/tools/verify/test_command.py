@@ -12,8 +12,7 @@ from halfwise.progress import Silent
 from halfwise.records import TensorName
 from halfwise.reporting.notes import told
 from halfwise.store import read_observations
-from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
-from halfwise.tools.verify.command import understand_verify
+from halfwise.tools.verify.command import demand_same_inputs, shared_outputs, understand_verify
 from tests import models
 from tests.engines import SQUARES
 from tests.models import signals
