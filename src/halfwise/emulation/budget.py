@@ -30,7 +30,7 @@ WEIGHTS: Mapping[Work, float] = {
     "growth": 4.0,
     "proof": 1.0,
     "double": 20.0,
-    "sums": 100.0,
+    "sums": 50.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of
 bench/overhead.py. They need to be fixed, not exact: they limit the amount of work, and no time is

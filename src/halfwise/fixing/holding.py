@@ -347,13 +347,13 @@ class Holding:
         nodes = {node_name(n): n for n in planner.case.network.nodes() if has_sum(n)}
         cheapest = sorted(free & nodes.keys(), key=lambda n: planner.price(kept | {n}) or inf)
         plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
-        cheap = takewhile(lambda plan: (planner.price(plan) or inf) <= DEARER * cost, plans)
-        chain = cheapest[: sum(1 for _ in cheap) - 1]
+        cheap = lambda plan: (planner.price(plan) or inf) <= DEARER * cost  # noqa: E731
+        chain = cheapest[: sum(1 for _ in takewhile(cheap, plans)) - 1]
         seen = (LowSums(planner.trials.samples, planner.trials.references),)
 
         def holds(more: Sequence[NodeName]) -> bool:
             plan = kept.union(more)
-            if not planner.trials.evaluate(plan, confirm=True).passed:
+            if not (cheap(plan) and planner.trials.evaluate(plan, confirm=True).passed):
                 return False
             given = planner.rewrite(plan)[0].model, seen, planner.case, planner.settings
             return lowest_sums(*given, planner.budget) != "fp32"
