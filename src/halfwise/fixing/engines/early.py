@@ -21,7 +21,7 @@ from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.interruption import Interruption, interruption
 from halfwise.judging.judge import Judged
 from halfwise.metrics import Outputs
