@@ -15,7 +15,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.frames import Lost
 from halfwise.wording import seconds, stopped
 
