@@ -116,7 +116,7 @@ def check_constraints(
     *,
     display: Display,
 ) -> None:
-    """Check precision constraints as trtexec reads them, and print them corrected."""
+    """Check precision constraints as trtexec reads them."""
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec

@@ -280,7 +280,7 @@ def test_an_operator_may_be_known_from_elsewhere():
 
 
 def test_every_message_is_complete():
-    severities = {}
+    severities: dict[str, str] = {}
     for message in messages():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", message.kind)
         assert message.sentence.endswith(".")

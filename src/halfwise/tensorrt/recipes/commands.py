@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from halfwise.errors import CaseError
 from halfwise.records import Profile, Recipe, ShapeRange
 from halfwise.tensorrt.recipes.programs import cpp, facts, python, script
-from halfwise.tensorrt.trtexec.notation import OTHER_KIND, format_shapes, quoted
+from halfwise.tensorrt.trtexec import OTHER_KIND, format_shapes, quoted
 from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, has, tactic_sources, version_of
 from halfwise.wording import argument, shorten
 
