@@ -14,7 +14,7 @@ from halfwise.tensorrt import versions
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.test_inspection import inspection
-from tests.unit.tensorrt.recipes.made import recipe
+from tests.unit.tensorrt.recipes import recipe
 
 MADE = EngineBuild(
     model="m.onnx", build=build(1, "e"), inspection=inspection(), findings=(), unmatched=()

@@ -156,7 +156,7 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "polygraphy", "json", "netron"],
+        Literal["trtexec", "python", "cpp", "json", "netron"],
         typer.Option(
             "--as",
             help="What to write. netron is the model with "

@@ -12,7 +12,7 @@ from halfwise.records import KeptNode, Plan, Profile, Step
 from halfwise.store import FP32_FILE, MODEL_FILE
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.quantised import builder_flags
-from halfwise.tensorrt.recipes.recipe import planned_nodes
+from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import WEAK_ONLY, since, text_of
 from halfwise.wording import argument, listed

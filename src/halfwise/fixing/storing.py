@@ -21,7 +21,7 @@ from halfwise.progress import Watcher
 from halfwise.records import EngineFile, Engines, Run
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.quantised import readable
-from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
+from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
 

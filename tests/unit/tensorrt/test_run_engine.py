@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfwise.tensorrt.recipes.programs import cpp
-from tests.unit.tensorrt.recipes.compiling import (
+from halfwise.tensorrt.rendering import cpp
+from tests.unit.tensorrt.compiling import (
     DECLARATIONS,
     compile_,
     declared,
     needs_compiler,
 )
-from tests.unit.tensorrt.recipes.made import recipe
+from tests.unit.tensorrt.recipes import recipe
 
 pytestmark = needs_compiler
 

@@ -1,15 +1,28 @@
-"""Make a recipe from a run: the file, the flags, and the constrained nodes."""
+"""Make a recipe from a run, or from the build of a single engine.
 
-from collections.abc import Mapping
+The file, the flags, and the nodes that are kept in FP32: their layers, and attention that is partly
+FP32.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version as installed
 from typing import Literal
 
+import onnx_ir as ir
+
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.graph.model import Network, is_standard
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.patterns.activations import attentions
+from halfwise.graph.patterns.reading import moves
+from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
+    Constraint,
+    EngineRung,
     NodeName,
     Plan,
     Profile,
@@ -19,7 +32,6 @@ from halfwise.records import (
     Typing,
 )
 from halfwise.tensorrt.quantised import builder_flags
-from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of, note_on_attention
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
@@ -29,6 +41,7 @@ from halfwise.tensorrt.versions import (
     since,
     version_of,
 )
+from halfwise.wording import count, verb
 
 _FROM_SAMPLES = (
     "The profile covers the shapes of the run's samples, one at a time; for others, such as larger "
@@ -295,4 +308,160 @@ def _note_on_custom(network: Network) -> str:
         return ""
     return (
         f"Operators of the domains {', '.join(custom)} need plugins, which choose their own types."
+    )
+
+
+_UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
+"""Operators whose layers take no precision."""
+
+
+def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
+    """Return the network layers that a build constrained for each node."""
+    found: dict[NodeName, tuple[str, ...]] = {}
+    for layer in build.layers:
+        for node in layer.nodes if layer.constrained else ():
+            found[node] = (*found.get(node, ()), layer.name)
+    return found
+
+
+def constraints_of(
+    network: Network,
+    path: str,
+    keep: frozenset[NodeName],
+    layers: Mapping[NodeName, tuple[str, ...]],
+) -> tuple[Constraint, ...]:
+    """Return the constraints that keep nodes in FP32, in graph order.
+
+    Args:
+        network: The FP32 model.
+        path: Its path, for messages.
+        keep: The nodes.
+        layers: The result of `layers_of` for the judged engine.
+
+    Raises:
+        RecordMismatch: the file lacks a node.
+        CaseError: a node has bodies.
+    """
+    nodes = {node_name(n): n for n in network.model.graph.all_nodes()}
+    if missing := sorted(keep - nodes.keys()):
+        raise RecordMismatch(
+            f"{path} has no node {missing[0]!r}, which the run keeps in FP32.",
+            "Give the model that the run was made from.",
+        )
+    kept = [(name, node) for name, node in nodes.items() if name in keep]
+    for name, node in kept:
+        if bodies(node):
+            raise CaseError(
+                f"Node {name!r} ({node.op_type}) is kept in FP32, but constraints cannot reach "
+                "layers in its bodies.",
+                "Use strong typing (--trt-version 9 or later), where Casts in the bodies set what "
+                "is FP32.",
+            )
+    return tuple(
+        Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))
+        for name, node in kept
+        if any(outputs := _float_outputs(node)) and is_standard(node)
+    )
+
+
+def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
+    """Return whether each output of the node is a float; empty if it takes no precision."""
+    if is_standard(node, *_UNCONSTRAINED_OPS):
+        return ()
+    return tuple(is_float(value) for value in node.outputs if value.name)
+
+
+_MOST = 24
+"""Largest number of options that a note lists; beyond that it gives only their number."""
+
+
+def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], version: str) -> str:
+    """Return a note if a plan keeps cores of attention only in part, else an empty string.
+
+    There is none if a strongly typed engine was judged: its verdict covers this.
+
+    Args:
+        run: A run of `fix`.
+        network: The mixed model.
+        kept: Its FP32 nodes.
+        version: TensorRT's version.
+    """
+    if run.engines is not None and run.engines.typing == "strong":
+        return ""
+    found = list(_split(network, kept))
+    if not found:
+        return ""
+    missing = sorted(frozenset().union(*found))
+    options = " ".join(f"--keep {shlex.quote(name)}" for name in missing)
+    if len(missing) > _MOST:
+        options = f"--keep for {len(missing)} more nodes"
+    upcast = has("FP32 sums in fused attention", version)
+    sums = " (or, by its notes, is FP32 with queries, keys and values cast up)" if upcast else ""
+    return (
+        f"{count(len(found), 'attention core')} {verb(len(found), 'is', 'are')} partly FP32, "
+        f"but TensorRT {version} fuses a core only if all of it has one type{sums}: halfwise "
+        f"fix with --start-from and {options} keeps whole cores in FP32, and judges the result."
+    )
+
+
+def _split(network: Network, kept: frozenset[NodeName]) -> Iterator[frozenset[NodeName]]:
+    """Yield the low nodes of every core that also has FP32 nodes."""
+    for nodes in dict.fromkeys(attentions(network)):
+        core = frozenset(node_name(n) for n in nodes if not moves(n))
+        if core & kept and core - kept:
+            yield core - kept
+
+
+_LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "int8": "fp16",
+}
+_NOTES = (
+    "The engine that was judged is model.engine, beside this file; its run had not finished.",
+    "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
+)
+
+
+def recipe_of(
+    build: BuildOutcome,
+    network: Network,
+    model: str,
+    files: Mapping[str, str],
+    *,
+    rung: EngineRung,
+    tensorrt: str,
+    run: str,
+) -> Recipe:
+    """Return the recipe that rebuilds an engine.
+
+    Args:
+        build: The engine's build.
+        network: The FP32 model, whose nodes the build keeps.
+        model: Name of the ONNX file that it was built from.
+        files: SHA-256 of that file and its external data, by name.
+        rung: The lowest type that it may compute in, which a strongly typed build does not show.
+        tensorrt: The version of TensorRT.
+        run: The run folder as shown in the recipe.
+    """
+    config = build.config
+    keep, layers = frozenset(config.keep), layers_of(build)
+    return Recipe(
+        tensorrt=tensorrt,
+        run=run,
+        typing=config.typing,
+        low=_LOW.get(rung),
+        quantised=builder_flags(network) if config.typing == "weak" else (),
+        tf32=config.tf32,
+        model=model,
+        files=dict(files),
+        engine="rebuilt.engine",
+        constraints=constraints_of(network, model, keep, layers),
+        profiles=config.profiles,
+        workspace_bytes=config.workspace_bytes,
+        optimization_level=config.optimization_level,
+        tactic_sources=config.tactic_sources,
+        plugins=config.plugins,
+        versions={"halfwise": installed("halfwise")},
+        notes=_NOTES,
     )

@@ -1,7 +1,11 @@
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.model import network_from_proto
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -16,9 +20,23 @@ from halfwise.records import (
     Unsupported,
     WorkerInfo,
 )
-from halfwise.tensorrt.recipes.recipe import Source, choose, delivered, kept_nodes, make_recipe
+from halfwise.tensorrt.recipe import (
+    Source,
+    choose,
+    constraints_of,
+    delivered,
+    kept_nodes,
+    layers_of,
+    make_recipe,
+    note_on_attention,
+    recipe_of,
+)
+from halfwise.tensorrt.rendering import facts
 from tests.control import branches
+from tests.unit.casing import names
+from tests.unit.fixing.engines.test_units import CORE, attention
 from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.runs import kept, plan, run, verification
 
 POW = NodeName("pow")
@@ -299,3 +317,79 @@ def test_notes_on_opset_and_custom_operators():
     note = make(planned("pow"), network=s.network(x)).notes[1]
     assert note == "The model has opset 18; TensorRT 8.6 is only known to read up to opset 17."
     assert len(make(planned("pow"), version="10", typing="strong", network=s.network(x)).notes) == 1
+
+
+def test_layers_that_were_constrained_belong_to_their_nodes():
+    pinned = NetworkLayer(name="a", type="UNARY", nodes=(NodeName("pow"),), constrained=True)
+    free = pinned.model_copy(update={"name": "b", "constrained": False})
+    assert layers_of(build(1, "mixed", layers=(pinned, free))) == {"pow": ("a",)}
+
+
+def test_only_what_takes_a_precision_is_constrained():
+    made = constraints_of(sketch(), "m.onnx", names("top", "pow", "shape", "cast"), {})
+    assert [(c.node, c.outputs) for c in made] == [("pow", (True,)), ("top", (True, False))]
+    with pytest.raises(RecordMismatch, match=r"m\.onnx has no node 'other'"):
+        constraints_of(sketch(), "m.onnx", names("other"), {})
+
+
+def note(kept, version="11.4.0", blocks=1):
+    network, roles = attention(blocks)
+    names = frozenset(map(NodeName, kept))
+    mixed = network_from_proto(ir.to_proto(rewrite(network, roles, names, FP16).model))
+    return note_on_attention(run(), mixed, names, version)
+
+
+def test_what_is_low_of_a_core_is_named():
+    told = note({"add", "softmax", "q"})
+    assert "1 attention core is partly FP32, but TensorRT 11.4.0 fuses a core only" in told
+    assert "--keep mix --keep scale --keep scores keeps whole cores" in told
+    assert "with queries, keys and values cast up" in told
+    assert "cast up" not in note({"softmax"}, "10.16")
+    assert note({"softmax", "add1"}, blocks=2).startswith("2 attention cores are partly FP32")
+
+
+@pytest.mark.parametrize("kept", [set(), CORE, {"q", "out"}])
+def test_a_whole_core_or_none_is_not_told(kept):
+    assert note(kept) == ""
+
+
+def test_of_many_nodes_the_number_is_told():
+    told = note({f"softmax{i or ''}" for i in range(7)}, blocks=7)
+    assert "--keep for 28 more nodes keeps" in told
+
+
+def test_all_that_decides_is_that_of_the_build():
+    how = config(tf32=True, optimization_level=2, tactic_sources=("CUDNN",))
+    made = recipe_of(
+        build(3, "mixed", config=how),
+        sketch(),
+        "model.fp32.onnx",
+        {"model.fp32.onnx": "ab" * 32},
+        rung="fp16",
+        tensorrt="8.6.1",
+        run="run.proven",
+    )
+    assert [constraint.node for constraint in made.constraints] == ["pow"]
+    assert (made.low, made.tf32, made.optimization_level) == ("fp16", True, 2)
+    assert (made.model, made.tactic_sources, made.tensorrt) == (
+        "model.fp32.onnx",
+        ("CUDNN",),
+        "8.6.1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rung", "words"), [("tf32", "all FP32"), ("fp16", "the Casts in the ONNX file set")]
+)
+def test_only_what_is_low_has_casts(rung, words):
+    how = config(typing="strong", low=None, keep=(), tf32=True)
+    made = recipe_of(
+        build(3, "any", config=how),
+        sketch(),
+        "model.onnx",
+        {},
+        rung=rung,
+        tensorrt="11.4.0",
+        run="run.proven",
+    )
+    assert f"strongly typed: {words}" in facts(made)[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-DECLARATIONS = Path(__file__).resolve().parents[3] / "tensorrt_declarations"
+DECLARATIONS = Path(__file__).resolve().parents[2] / "tensorrt_declarations"
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 

@@ -1,6 +1,8 @@
 import ast
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,15 +15,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.records import ShapeRange
-from halfwise.tensorrt.recipes.commands import polygraphy
-from halfwise.tensorrt.recipes.programs import cpp, literal, python
+from halfwise.errors import CaseError
+from halfwise.records import Recipe, ShapeRange
+from halfwise.tensorrt.rendering import (
+    KINDS,
+    MOST_ARGUMENT_BYTES,
+    arguments,
+    cpp,
+    facts,
+    literal,
+    python,
+    trtexec,
+)
+from halfwise.tensorrt.versions import version_of
 from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
-from tests.unit.tensorrt.recipes.compiling import DECLARATIONS, compile_, declared, needs_compiler
-from tests.unit.tensorrt.recipes.made import (
+from tests.unit.tensorrt.compiling import DECLARATIONS, compile_, declared, needs_compiler
+from tests.unit.tensorrt.recipes import (
     METADATA,
     NASTY,
     constraint,
@@ -29,10 +41,242 @@ from tests.unit.tensorrt.recipes.made import (
     profile,
     recipe,
     strong,
+    words_of,
 )
 
+
+def split(text, separator):
+    """Read as `splitToStringVec` of sampleOptions.cpp: nothing follows a separator at the end."""
+    parts = text.split(separator)
+    return parts[:-1] if parts[-1] == "" else parts
+
+
+def name_and_value(text):
+    """Read as `splitNameAndValue` of sampleOptions.cpp."""
+    quoted = split(text, "'")
+    if len(quoted) != 1:
+        assert len(quoted) == 3
+        return quoted[0] + quoted[1], quoted[2][1:]
+    *name, value = split(text, ":")
+    return ":".join(name), value
+
+
+def read(made):
+    """Return options by name as trtexec splits them: at the first equals sign."""
+    program, *words = words_of(trtexec(made)["build_engine.sh"])
+    assert program == "trtexec"
+    assert words == arguments(made)
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def test_a_model_whose_path_is_no_text():
+    made = recipe(model=os.fsdecode(b"caf\xe9/m.onnx"))
+    assert "\udce9/m.onnx" in trtexec(made)["build_engine.sh"]
+
+
+@given(st.lists(names(without=",'*\0"), min_size=1, max_size=5, unique=True))
+def test_layers_are_read_back(layers):
+    options = read(recipe(constraints=tuple(map(constraint, layers))))
+    for option in ("--layerPrecisions", "--layerOutputTypes"):
+        pairs = [name_and_value(item) for item in split(options[option], ",")]
+        assert pairs == [(name, "fp32") for name in layers]
+
+
+@given(names(without=",'\0"))
+def test_shapes_are_read_back(name):
+    options = read(recipe(profiles=(profile(name),)))
+    for end, batch in (("min", 1), ("opt", 8), ("max", 32)):
+        assert name_and_value(options[f"--{end}Shapes"]) == (name, f"{batch}x3")
+
+
+def test_weak_typing_in_8():
+    options = read(recipe())
+    assert list(options) == [
+        *("--onnx", "--saveEngine", "--fp16", "--precisionConstraints", "--layerPrecisions"),
+        *("--layerOutputTypes", "--noTF32", "--profilingVerbosity", "--skipInference"),
+    ]
+    assert options["--precisionConstraints"] == "obey"
+
+
+def test_nothing_kept_needs_no_constraints():
+    options = read(recipe(constraints=(), tf32=True))
+    assert set(options) == {
+        *("--onnx", "--saveEngine", "--fp16", "--profilingVerbosity", "--skipInference"),
+    }
+
+
+@pytest.mark.parametrize(("version", "flag"), [("9.3", True), ("10", True), ("11.4", False)])
+def test_strong_typing(version, flag):
+    options = read(strong(tensorrt=version))
+    assert ("--stronglyTyped" in options) == flag
+    assert not options.keys() & {"--fp16", "--precisionConstraints", "--layerPrecisions"}
+
+
+def test_bf16():
+    assert "--bf16" in read(recipe(tensorrt="9.0", low="bf16"))
+
+
+def test_integer_outputs_get_no_type():
+    kept = (constraint("top", True, False), constraint("pow"))
+    options = read(recipe(constraints=kept))
+    assert options["--layerPrecisions"] == "top:fp32,pow:fp32"
+    assert options["--layerOutputTypes"] == "pow:fp32"
+    assert "--layerOutputTypes" not in read(recipe(constraints=kept[:1]))
+
+
+def test_layers_that_were_constrained_are_named():
+    kept = constraint("gemm", layers=("gemm", "(Unnamed Layer* 3) [Shuffle]"))
+    options = read(recipe(constraints=(kept,)))
+    assert options["--layerPrecisions"] == "gemm:fp32,(Unnamed Layer* 3) [Shuffle]:fp32"
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "character"),
+    [
+        ("8.6", "a,b", ","),
+        ("8.6", "it's", "'"),
+        ("8.6", "*", "*"),
+        ("9.0", "mul*", "*"),
+        ("10.16", "mul*", "*"),
+    ],
+)
+def test_names_that_trtexec_cannot_be_told(version, name, character):
+    with pytest.raises(CaseError) as error:
+        trtexec(recipe(tensorrt=version, constraints=(constraint(name),)))
+    assert character in error.value.message
+    assert "--as python" in error.value.hint
+
+
+def test_an_input_that_trtexec_cannot_be_told():
+    with pytest.raises(CaseError, match="the input 'a,b'"):
+        trtexec(strong(profiles=(profile("a,b"),)))
+
+
+def test_a_long_argument():
+    many = tuple(constraint(f"/encoder/layer.{i}/norm/Pow") for i in range(5000))
+    with pytest.raises(CaseError) as error:
+        trtexec(recipe(constraints=many))
+    assert "--layerPrecisions" in error.value.message
+    assert f"Linux allows {MOST_ARGUMENT_BYTES - 1}" in error.value.message
+
+
+def test_several_profiles():
+    two = (profile(), profile(lengths=ShapeRange(min=(1,), opt=(2,), max=(3,))))
+    words = arguments(strong(profiles=two))
+    start = words.index("--profile=0")
+    assert words[start : start + 8] == [
+        *("--profile=0", "--minShapes=images:1x3", "--optShapes=images:8x3"),
+        *("--maxShapes=images:32x3", "--profile=1", "--minShapes=images:1x3,lengths:1"),
+        *("--optShapes=images:8x3,lengths:2", "--maxShapes=images:32x3,lengths:3"),
+    ]
+    with pytest.raises(CaseError, match="supports one optimization profile"):
+        trtexec(recipe(profiles=two))
+
+
+@pytest.mark.parametrize(
+    ("version", "typing", "words"),
+    [
+        ("8.5", "weak", {"--buildOnly", "--plugins=p.so"}),
+        ("8.6", "weak", {"--skipInference", "--staticPlugins=p.so"}),
+        ("11.4", "strong", {"--skipInference", "--staticPlugins=p.so"}),
+    ],
+)
+def test_options_of_versions(version, typing, words):
+    made = recipe if typing == "weak" else strong
+    given_words = arguments(
+        made(
+            tensorrt=version,
+            workspace_bytes=3 << 29,
+            optimization_level=4,
+            plugins=("p.so",),
+            timing_cache="timing.cache",
+        )
+    )
+    assert {
+        *("--memPoolSize=workspace:1536", "--builderOptimizationLevel=4"),
+        *("--timingCacheFile=timing.cache", *words),
+    } <= set(given_words)
+
+
+def test_tactic_sources():
+    named = recipe(tactic_sources=("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"))
+    assert (
+        read(named)["--tacticSources"]
+        == "-CUBLAS,-CUBLAS_LT,-CUDNN,+EDGE_MASK_CONVOLUTIONS,+JIT_CONVOLUTIONS"
+    )
+    late = recipe(tensorrt="11.4", tactic_sources=("JIT_CONVOLUTIONS",))
+    assert read(late)["--tacticSources"] == "-EDGE_MASK_CONVOLUTIONS,+JIT_CONVOLUTIONS"
+    with pytest.raises(CaseError, match="has no tactic source CUDNN"):
+        read(late.model_copy(update={"tactic_sources": ("CUDNN",)}))
+    with pytest.raises(CaseError, match="has no tactic source JIT_CONVOLUTIONS"):
+        trtexec(named.model_copy(update={"tensorrt": "8.5"}))
+
+
+def test_no_low_format():
+    assert not set(read(recipe(low=None, constraints=()))) & {"--fp16", "--bf16", "--None"}
+
+
+def test_what_trtexec_does_without_a_word_stands_in_comments():
+    script = trtexec(recipe(timing_cache="t.cache"))["build_engine.sh"]
+    assert "# trtexec also writes to the timing cache." in script
+    assert "# trtexec silently ignores names that no layer has" in script
+    assert "# If the parser turns a node into several layers" in script
+    built = recipe(constraints=(constraint("pow", layers=("pow",)),))
+    assert "several layers" not in trtexec(built)["build_engine.sh"]
+    assert "ignores" not in trtexec(strong())["build_engine.sh"]
+
+
+def test_a_real_shell_gives_back_the_words(tmp_path):
+    """The command runs where the script lies, whatever the names."""
+    folder = tmp_path / "a 'folder'"
+    folder.mkdir()
+    nasty = [name for name in NASTY if "\0" not in name]
+    made = strong(model=nasty[0], plugins=tuple(nasty), notes=tuple(NASTY))
+    script, program = folder / "build_engine.sh", tmp_path / "trtexec"
+    script.write_text(trtexec(made)["build_engine.sh"], encoding="utf-8", newline="")
+    program.write_text('#!/bin/sh\npwd\nprintf "%s\\0" "$@"\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["sh", script], capture_output=True, check=True, env=path)
+    place, _, words = done.stdout.decode().partition("\n")
+    assert place == str(folder)
+    assert words.split("\0") == [*arguments(made), ""]
+    assert [file.name for file in folder.iterdir()] == ["build_engine.sh"]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_facts_are_lines_whatever_the_names(name):
+    text = trtexec(recipe(model="m", run=name, notes=(name,)))["build_engine.sh"]
+    comments = text.split("\ncd --")[0]
+    assert comments.splitlines() == comments.split("\n")
+    assert all(line.startswith("#") and not line.endswith("\\") for line in comments.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (recipe(), "weakly typed: FP16 is allowed, 1 node constrained to FP32"),
+        (recipe(constraints=()), "weakly typed: FP16 is allowed."),
+        (recipe(low=None, constraints=()), "weakly typed: all FP32"),
+        (strong(), "strongly typed: the Casts in the ONNX file set what is FP32"),
+        (strong(low=None, tf32=True), "strongly typed: all FP32"),
+    ],
+)
+def test_facts_tell_the_typing(made, words):
+    assert words in facts(made)[0]
+
+
+@given(names())
+def test_json_is_the_recipe(name):
+    made = recipe(constraints=(constraint(name),), profiles=(profile(name),), run=name)
+    text = KINDS["json"](made)["recipe.json"]
+    assert json.loads(text)["constraints"][0]["node"] == name
+    assert json.loads(text)["schema_version"] == 1
+    assert Recipe.model_validate_json(text) == made
+
+
 OLDEST = (3, 8)
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def data(text):
@@ -184,11 +428,10 @@ def built(made, version, folder, interpreter, *options):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize("file", ["build_engine.py", "constrain.py"])
-def test_it_reads_layers_as_the_worker_does(file):
-    text = (polygraphy if file == "constrain.py" else python)(recipe())[file]
-    made: dict[str, Any] = {"__name__": "recipe", "__file__": file}
-    exec(compile(text, file, "exec"), made)  # noqa: S102 - what a user would run
+def test_it_reads_layers_as_the_worker_does():
+    text = python(recipe())["build_engine.py"]
+    made: dict[str, Any] = {"__name__": "recipe", "__file__": "build_engine.py"}
+    exec(compile(text, "build_engine.py", "exec"), made)  # noqa: S102 - what a user would run
     assert frozenset(made["NEVER_CONSTRAINED"]) == NEVER_CONSTRAINED
     for metadata, nodes in METADATA:
         layer = SimpleNamespace(metadata=metadata)
@@ -196,7 +439,7 @@ def test_it_reads_layers_as_the_worker_does(file):
     assert made["layer_nodes"](SimpleNamespace(name="conv")) == ["conv"]
 
 
-def test_no_low_format():
+def test_the_script_without_a_low_format():
     assert data(python(recipe(low=None))["build_engine.py"])["low"] is None
 
 
@@ -342,9 +585,18 @@ def test_it_reads_layers_as_the_worker_does_cpp(tmp_path):
         assert told.stdout.decode().split() == nodes
 
 
-def test_all_kinds_without_precision_are_there():
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kinds_without_precision_are_those_of_the_worker_and_the_version(version):
     text = cpp(recipe())["build_engine.cpp"]
-    assert all(f"LayerType::k{kind}: return false;" in text for kind in NEVER_CONSTRAINED)
+    case = (
+        r"(?:#if NV_TENSORRT_MAJOR > (\d+) .*MINOR >= (\d+)\)\n)?    case .*::k(\w+): return false;"
+    )
+    found = {
+        kind: (int(major or 8), int(minor or 5)) for major, minor, kind in re.findall(case, text)
+    }
+    assert set(found) == NEVER_CONSTRAINED
+    there = load(version).members("LayerType")
+    assert all((first <= version_of(version)) == (kind in there) for kind, first in found.items())
 
 
 def test_cmake_names_the_programs():
