@@ -269,6 +269,8 @@ class _Fix:
             found, passed = self._returned(self.passed, found), False
             rewritten, placed, again = self._judged(found)
             judged = again or judged
+        if passed and judged.verdict.sums == "fp32":
+            found, (rewritten, placed, judged) = self._summed(found, rewritten, placed, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
             with self._stage("judge"):
@@ -287,6 +289,22 @@ class _Fix:
             judged = self.judge.judge(found.kept, rewritten)
             seen = self.heldout.samples, self.heldout.references
             return rewritten, placed, self.holding.told(judged, found.kept, rewritten, *seen)
+
+    def _summed(
+        self, found: Found, rewritten: Rewritten, placed: Assignment, judged: Judged
+    ) -> tuple[Found, tuple[Rewritten, Assignment, Judged]]:
+        """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
+        with self._stage("search"):
+            guards = self.holding.sum_guards(found.kept)
+        if guards:
+            note = Remark(kind="summing", numbers={"kept": len(guards)})
+            kept = found.kept.union(*(guard.nodes for guard in guards))
+            other = replace(found, kept=kept, minimal=False, steps=(*found.steps, note))
+            model, nodes, again = self._judged(other)
+            if again is not None and again.verdict.passed and again.verdict.sums != "fp32":
+                self.planner.hold(guards)
+                return other, (model, nodes, again)
+        return found, (rewritten, placed, judged)
 
     def _returned(self, passed: Passed, failed: Found) -> Found:
         """Go back to the plan that passed on held-out samples if the new one fails there."""

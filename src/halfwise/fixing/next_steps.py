@@ -33,9 +33,8 @@ from halfwise.reporting.verdict import allowed
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.profiles import profiles_from_data
 from halfwise.tensorrt.quantised import builder_flags
-from halfwise.tensorrt.recipes.commands import shape_options
-from halfwise.tensorrt.recipes.recipe import planned_nodes
-from halfwise.tensorrt.trtexec.notation import unsayable
+from halfwise.tensorrt.recipe import planned_nodes
+from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
 from halfwise.wording import argument, listed
 

@@ -53,7 +53,7 @@ from halfwise.store import (
     refuse_irregular,
 )
 from halfwise.tensorrt.quantised import readable
-from halfwise.tensorrt.recipes.recipe import is_built_apart, rewritten_nodes
+from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
 from halfwise.tensorrt.worker.journal import Journal
 
 _Found = TypeVar("_Found")

@@ -28,8 +28,8 @@ from halfwise.metrics import Outputs
 from halfwise.records import BuildOutcome, EngineRung, Latency, Prefer, ProvenEngine
 from halfwise.reporting.rungs import proven_line
 from halfwise.store import new_folder
-from halfwise.tensorrt.recipes.programs import python
-from halfwise.tensorrt.recipes.proven import recipe_of
+from halfwise.tensorrt.recipe import recipe_of
+from halfwise.tensorrt.rendering import python
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.tensorrt.worker.transfer import model_files
 
