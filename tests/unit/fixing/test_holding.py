@@ -146,6 +146,12 @@ def test_a_sum_that_costs_little_is_kept_where_others_sum_in_fp16():
     assert (guard.node, guard.nodes) == ("mean", ("mean",))
 
 
+def test_what_gains_nothing_over_fp32_stays():
+    fixed = found(models.deep(), rel_max=5.5e-4)
+    assert fixed.verdict.sums == "fp32"
+    assert kept(fixed) < fixed.scoring.planner.choices
+
+
 @pytest.mark.parametrize("options", [{}, {"lower": ["mean"]}, {"keep_above": 1e9}])
 def test_a_sum_that_costs_more_or_is_low_by_a_rule_stays_low(options):
     fixed = found(mean_beside_products(8192 if options else 16), **options)
