@@ -30,9 +30,9 @@ from halfwise.emulation.switched import (
 )
 from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.evidence import headroom_limits
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite
+from halfwise.fixing.trial import headroom_limits
 from halfwise.formats import FP16
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import network_from_proto

@@ -10,8 +10,7 @@ from halfwise.records import NodeName
 from tests import models
 from tests.models import Ill
 from tests.models.accumulation import mean_beside_products
-from tests.unit.fixing.test_loop import Listener, found, kept
-from tests.unit.fixing.test_planner import planner, scoring_of
+from tests.unit.fixing.running import Listener, found, kept, planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
