@@ -140,7 +140,7 @@ def test_a_sum_that_costs_little_is_kept_where_others_sum_in_fp16():
     assert [k.guard for k in fixed.plan.keep] == ["sum"]
     assert fixed.verdict.passed
     assert fixed.verdict.sums == "fp16"
-    assert fixed.scoring.planner.price(fixed.found.kept) <= DEARER
+    assert (fixed.scoring.planner.price(fixed.found.kept) or np.inf) <= DEARER
     (guard,) = [g for g in fixed.guards if g.kind == "sum"]
     assert (guard.node, guard.nodes) == ("mean", ("mean",))
 

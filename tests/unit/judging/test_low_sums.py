@@ -35,8 +35,8 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     verdict = judge(made.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
     passes = [LowSums(samples, references)]
-    settings = replace(request.settings, **settings)
-    return lowest_sums(made.model, passes, case, settings, budget or Budget())
+    chosen = replace(request.settings, **settings)
+    return lowest_sums(made.model, passes, case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(
