@@ -21,8 +21,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
-from halfwise.judging.file_run import flips, run_as_file
-from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.judge import Judged, flips, judge_outputs, run_as_file
 from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
