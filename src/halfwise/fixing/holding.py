@@ -17,10 +17,11 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.plan.found import Found, clearly_cheaper
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import PlanFile, Scoring
+from halfwise.fixing.scoring import MOST_TOLD, PlanFile, Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
+from halfwise.judging.deciding import FEW
 from halfwise.judging.inside import Emulated, emulate
 from halfwise.judging.judge import (
     Judged,
@@ -39,10 +40,6 @@ from halfwise.wording import count, verb
 
 Assignment = frozenset[NodeName]
 
-FEW = 4
-"""Samples on which decisions are compared and repairs tried: those with the largest errors."""
-MOST_TOLD = 3
-"""Decisions named in a failed verdict."""
 LOOKED_AT = 4
 """Known plans examined in place of one that is infinite inside."""
 
