@@ -30,7 +30,7 @@ from halfwise.emulation.switched import (
 from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.fixing.evidence import headroom_limits
 from halfwise.fixing.loop import fix
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs

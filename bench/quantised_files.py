@@ -38,7 +38,8 @@ from bench.plans import CASES, CASES_VARIABLE
 from bench.runs import Workbench
 from halfwise import api
 from halfwise.errors import HalfwiseError
-from halfwise.graph.model import QUANTISED, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import QUANTISED
 from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import census, pairs_read
 

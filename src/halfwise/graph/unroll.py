@@ -12,8 +12,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import constant_array, graphs_of, is_standard
-from halfwise.graph.normal_form import Names, drop_unused_constants
+from halfwise.graph.intake import drop_unused_constants
+from halfwise.graph.model import Names, constant_array, graphs_of, is_standard
 from halfwise.graph.writing import Writer
 from halfwise.records import NodeName
 

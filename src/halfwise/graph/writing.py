@@ -7,8 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import add_constant, opset_of
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, add_constant, opset_of
 
 _REDUCED_AXES_ARE_READ = 18
 """First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""

@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.fixing.building import building, sample_profiles
 from halfwise.fixing.loop import fix
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent

@@ -10,7 +10,8 @@ from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, FLOPS_PER_BYTE_TF32, CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from tests.control import BOOL, F32, GO, I64, STEP, graph
 from tests.graphs import Drawn, graphs

@@ -7,7 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.formats import FP16
 from halfwise.graph.bodies import Key, alike, bodies_in, carried
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests.control import BOOL, F32, GO, MATRIX, ROW, STEP, graph

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.graph.fusions import Fusions, closed, wider
-from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import NodeRole, Role, roles_of
 from halfwise.records import NodeName
 from tests import graph_rules

@@ -8,8 +8,8 @@ from onnx import TensorProto
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.integral import Integers, is_whole
-from halfwise.graph.model import infer_again
-from halfwise.graph.normal_form import Names
+from halfwise.graph.loading import infer_again
+from halfwise.graph.model import Names
 from halfwise.graph.writing import Writer
 from tests.unit.graph.sketch import Sketch, f32
 

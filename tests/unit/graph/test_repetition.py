@@ -3,7 +3,8 @@ from pathlib import Path
 
 import numpy as np
 
-from halfwise.graph.model import Network, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, roles_of
 from tests.unit.graph.sketch import Sketch

@@ -5,7 +5,8 @@ from hypothesis import given
 from onnx import TensorProto, defs, helper, numpy_helper, parser
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
 from tests import control

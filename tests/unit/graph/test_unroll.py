@@ -8,7 +8,7 @@ from onnx import helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.model import normalise
+from halfwise.graph.loading import normalise
 from halfwise.graph.unroll import unrolled
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import NodeName

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import infer_again, tensor_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.loading import infer_again
+from halfwise.graph.model import Names, tensor_name
 from halfwise.graph.writing import Writer
 from tests.unit.graph.sketch import Sketch, f32
 

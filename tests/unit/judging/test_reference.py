@@ -7,7 +7,7 @@ from onnx.reference import ReferenceEvaluator
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.sizes import frozen_lengths
 from halfwise.judging.reference import (
     check,

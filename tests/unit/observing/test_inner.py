@@ -7,7 +7,7 @@ from onnx import parser
 
 from halfwise.case import Samples
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
 from halfwise.observing import observe
 from halfwise.observing.inner import with_sums

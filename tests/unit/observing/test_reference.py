@@ -13,7 +13,8 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.observing import Observer, observe, reference
 from halfwise.observing.reference import choose_samples

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from halfwise.case import Samples
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe
 from halfwise.observing.roundoff import rounded, with_roundoff

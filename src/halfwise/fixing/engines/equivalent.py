@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import Network, is_standard, node_name, normalise
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
 from halfwise.graph.modern.replacing import replace_all
 from halfwise.graph.unroll import UNROLLED_OPS, unrolled

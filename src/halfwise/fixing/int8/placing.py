@@ -20,7 +20,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.conversion import raise_opset
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import (
+    Names,
     Network,
     add_constant,
     constant_array,
@@ -29,7 +31,6 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.normal_form import Names, drop_unused_constants
 from halfwise.graph.quantisation.channels import give_kernel_shapes, output_axis
 from halfwise.graph.quantisation.pairs import QUANTISABLE
 from halfwise.graph.quantisation.residuals import residuals

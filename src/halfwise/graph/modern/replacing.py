@@ -7,8 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.model import add_constant, graphs_of, node_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, add_constant, graphs_of, node_name
 from halfwise.graph.roles import bodies
 from halfwise.records import NodeName, TensorName
 

@@ -15,8 +15,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import drop_unused_nodes
-from halfwise.graph.model import Network, add_constant, constant_array, is_standard, node_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import (
+    Names,
+    Network,
+    add_constant,
+    constant_array,
+    is_standard,
+    node_name,
+)
 from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_of, pairs_read
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.graph.model import Network, graphs_of, is_standard, node_name, tensor_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, Network, graphs_of, is_standard, node_name, tensor_name
 from halfwise.graph.quantisation.pairs import moves_before
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName, TensorName

@@ -7,8 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.casts import replace_output
-from halfwise.graph.model import add_constant, constant_array, graphs_of, tensor_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, add_constant, constant_array, graphs_of, tensor_name
 from halfwise.graph.roles import bodies
 from halfwise.graph.scaling.relations import Constant, Edge, Relations, completed, relations
 from halfwise.graph.writing import Writer

@@ -8,7 +8,8 @@ from halfwise.errors import CaseError
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import REFUSALS, Network
+from halfwise.graph.loading import REFUSALS
+from halfwise.graph.model import Network
 from halfwise.graph.quantisation.exclusion import excluding
 from halfwise.graph.quantisation.pairs import quantised_nodes
 from halfwise.graph.sameness import first_difference

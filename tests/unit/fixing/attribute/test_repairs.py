@@ -9,7 +9,7 @@ from halfwise.emulation.ort import Session
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.repairs import rescaling, weight_scaling
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.runs import observations

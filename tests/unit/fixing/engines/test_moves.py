@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
 from halfwise.fixing.engines.terms import Terms
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import Move
 from halfwise.tensorrt.regions import Region

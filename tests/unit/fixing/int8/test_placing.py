@@ -14,7 +14,8 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.int8.placing import activations, quantisable, quantised, scale_of
 from halfwise.fixing.int8.ranges import Ranges, ranges
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.quantisation.pairs import QUANTISABLE
 from halfwise.graph.weights import weight_bytes
 from halfwise.records import TensorName

@@ -14,7 +14,7 @@ from halfwise.fixing import command
 from halfwise.fixing.int8.placing import quantisable, quantised
 from halfwise.fixing.int8.ranges import calibrate
 from halfwise.fixing.int8.rung import _best as best
-from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Failure
 from halfwise.reporting.reasons import with_failures

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.plan.sites import Sites, explained, sites_of
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName
 from tests import models

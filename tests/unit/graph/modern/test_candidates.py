@@ -2,7 +2,7 @@ import onnx
 import pytest
 
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.modern.candidates import FIRST_OPSET, candidates, read_softmaxes
 from tests.models.normalisation import group_norm
 from tests.spellings import EXPECTED, proto

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.modern.groups import GroupNorm, read_groups
 from halfwise.graph.modern.reading import read_normalisations
 from tests.spellings import BIAS, IMAGES, WEIGHT, proto

@@ -5,7 +5,8 @@ import pytest
 from onnx import helper
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import tensor_name
 from halfwise.graph.modern import replacing
 from halfwise.graph.modern.replacing import (
     Replacement,

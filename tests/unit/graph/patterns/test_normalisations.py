@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.graph.patterns import written_out
 from halfwise.graph.patterns.normalisations import NORMALISATIONS
 from tests.unit.graph.sketch import Sketch

@@ -1,6 +1,7 @@
 import numpy as np
 
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.quantisation.matching import matching, renamed
 from halfwise.records import NodeName, TensorName
 from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, foreign, last

@@ -9,7 +9,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import Network, infer_again, node_name
+from halfwise.graph.loading import infer_again
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.scaling import Relations, rescale
 from halfwise.records import TensorName
 

@@ -9,7 +9,8 @@ from onnx import helper, numpy_helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.model import constant_array, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import constant_array
 from halfwise.graph.scaling import relations, rescale
 from halfwise.records import TensorName
 from tests.control import MATRIX, graph

@@ -4,7 +4,7 @@ import pytest
 from halfwise.errors import RecordMismatch
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import NetworkLayer, NodeName
 from halfwise.tensorrt.recipes.constraints import constraints_of, layers_of, note_on_attention
 from tests.unit.casing import names

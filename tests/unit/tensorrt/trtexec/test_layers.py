@@ -1,7 +1,7 @@
 import onnx
 import pytest
 
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.loading import read_unchecked
 from halfwise.tensorrt.trtexec.layers import (
     is_parsers_own,
     kind_meant,

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from halfwise.graph.unchecked import Unchecked, read_unchecked
+from halfwise.graph.loading import Unchecked, read_unchecked
 from halfwise.records import Finding
 from halfwise.tensorrt.trtexec.check import check
 from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of

@@ -6,7 +6,8 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.modern import candidates as looking
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.graph.modern.replacing import Replacement

@@ -28,16 +28,16 @@ from halfwise.fixing.attribute.integers import integer_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
 from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole
+from halfwise.graph.loading import normalise
 from halfwise.graph.model import (
+    Names,
     constant_array,
     graphs_of,
     is_standard,
     node_name,
-    normalise,
     tensor_name,
 )
 from halfwise.graph.modern.replacing import put_before
-from halfwise.graph.normal_form import Names
 from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
 from halfwise.records import Guard, NodeName, Repair, RepairRule
