@@ -276,6 +276,22 @@ class Ancestry:
         return tuple(sorted(found, key=self._places.__getitem__))
 
 
+def nodes_between(x: ir.Value, output: ir.Value) -> frozenset[ir.Node]:
+    """Return the nodes on paths from `x` to `output`."""
+
+    def before(value: ir.Value) -> list[ir.Value]:
+        node = None if value is x else value.producer()
+        return [] if node is None else [v for v in node.inputs if v is not None]
+
+    back = {v.producer() for v in reached([output], before) if v is not x}
+
+    def after(value: ir.Value) -> list[ir.Value]:
+        return [v for use in value.uses() if use.node in back for v in use.node.outputs]
+
+    ahead = (v.producer() for v in reached([x], after) if v is not x)
+    return frozenset(node for node in ahead if node is not None)
+
+
 def read_by(node: ir.Node) -> tuple[TensorName, ...]:
     """Return the tensors that a node reads, including those its bodies capture."""
     return tuple(dict.fromkeys(tensor_name(v) for v in operands(node)))

@@ -20,10 +20,10 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.norms import NORMALISATIONS
 from halfwise.graph.patterns import PATTERNS, written_out
-from halfwise.graph.patterns.normalisations import NORMALISATIONS
-from halfwise.graph.patterns.reading import NO_NODES, Nodes, is_constant, maker, readers, way
 from halfwise.graph.quantisation.pairs import CONTRIB
+from halfwise.graph.reading import NO_NODES, Nodes, is_constant, maker, readers, way
 from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName

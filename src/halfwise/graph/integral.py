@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.model import constant_array, is_standard
-from halfwise.graph.patterns.reading import moves
+from halfwise.graph.reading import moves
 from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
 

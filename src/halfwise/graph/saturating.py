@@ -12,7 +12,7 @@ from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import Uses, uses_in
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
-from halfwise.graph.patterns.reading import is_constant, scalar
+from halfwise.graph.reading import is_constant, scalar
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.records import NodeName, Observation, TensorName

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.graph.dataflow import FARTHEST, ancestors, moves, operands, reached, uses_in
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
-from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.reading import square_of
 from halfwise.graph.roles import TYPE_BLIND, Role, Roles, is_float
 from halfwise.records import NodeName, Observation, TensorName
 

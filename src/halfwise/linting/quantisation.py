@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import QUANTISED, is_standard, node_name
-from halfwise.graph.patterns.reading import is_constant
 from halfwise.graph.quantisation.channels import FAR, small_channels
 from halfwise.graph.quantisation.pairs import (
     NARROW,
@@ -20,6 +19,7 @@ from halfwise.graph.quantisation.pairs import (
     quantised_nodes,
 )
 from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.reading import is_constant
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.quantised import AGAIN, TAKEN

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.norms import normalisations
 from halfwise.graph.patterns.activations import attentions, gelus
-from halfwise.graph.patterns.normalisations import normalisations
-from halfwise.graph.patterns.reading import Nodes, axes_of
+from halfwise.graph.reading import Nodes, axes_of
 from halfwise.linting.rule import Found, Subject, rule
 from halfwise.tensorrt.versions import SINCE, first_reading, text_of
 

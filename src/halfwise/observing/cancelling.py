@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.graph.model import constant_array, small_constant, tensor_name
-from halfwise.graph.patterns.reading import moves, split_constant
+from halfwise.graph.reading import moves, split_constant
 from halfwise.graph.roles import is_float
 from halfwise.observing.statistics import varies
 

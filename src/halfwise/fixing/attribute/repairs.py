@@ -7,7 +7,7 @@ import onnx_ir as ir
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.graph.dataflow import moves
 from halfwise.graph.model import node_name
-from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.reading import square_of
 from halfwise.graph.roles import is_float
 from halfwise.wording import listed
 

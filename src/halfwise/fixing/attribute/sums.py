@@ -18,7 +18,7 @@ from halfwise.fixing.attribute.evidence import (
 from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, reached, upstream
 from halfwise.graph.model import node_name
-from halfwise.graph.patterns.reading import axes_of, square_of
+from halfwise.graph.reading import axes_of, square_of
 from halfwise.observing.cancelling import CENTRING, is_exponent
 from halfwise.records import Guard, NodeName
 

@@ -3,7 +3,7 @@
 Decomposed Softmax and LogSoftmax are read here, exactly: one axis, nothing added to the sum.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.dataflow import reached
+from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
-from halfwise.graph.modern.groups import GroupNorm, read_groups
-from halfwise.graph.modern.reading import Normalisation, Unread, read_normalisations
 from halfwise.graph.modern.replacing import Replacement
+from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
 from halfwise.graph.patterns.activations import gelus
-from halfwise.graph.patterns.reading import Nodes, axes_of, is_constant, scalar
+from halfwise.graph.reading import Nodes, axes_of, is_constant, scalar
 from halfwise.records import NodeName
 
 BY_AXIS = 13
@@ -181,6 +180,7 @@ def candidates(
         if isinstance(n, Unread)
     ]
     places = {node: place for place, node in enumerate(network.nodes())}
+    ends = {value for node in places for value in node.outputs}
     planned: list[_Planned] = [
         *(
             (n.x, n.output, n.kind, _norm_plan(n, available, transposes=transposes))
@@ -193,7 +193,8 @@ def candidates(
     ]
     made = []
     for x, output, op, plan in planned:
-        nodes = tuple(node_name(n) for n in _between(x, output, places))
+        inner = nodes_between(x, output) & places.keys() if output in ends else ()
+        nodes = tuple(node_name(n) for n in sorted(inner, key=places.__getitem__))
         reason = _why_not(plan.op if isinstance(plan, Replacement) else op, x, opset, available)
         reason = reason or (plan if isinstance(plan, str) else "")
         usable = plan if isinstance(plan, Replacement) and not reason else None
@@ -219,14 +220,18 @@ def _norm_plan(
     norm: Normalisation, available: Collection[str], *, transposes: bool
 ) -> Replacement | str:
     """Return the replacement of a normalisation, or why there is none."""
+    if not norm.exact:
+        return "it is bounded, or computes in lower precision inside"
     assert norm.x.shape is not None
-    rank = norm.x.shape.rank()
+    rank = norm.rank
     last = tuple(range(rank - len(norm.axes), rank))
     sizes = tuple(norm.x.shape[axis] for axis in norm.axes)
     if not all(isinstance(size, int) for size in sizes):
         return "a normalised axis is dynamic, so the size of the weight is unknown"
-    if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.weight.size == 1:
+    if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.varying <= {1}:
         return _instance(norm, available)
+    if not norm.varying.issubset(norm.axes):
+        return "its weight varies along an axis that is not normalised"
     order = None
     if norm.axes != last:
         if not transposes:
@@ -264,7 +269,10 @@ def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | 
         tensor_name(norm.x),
         tensor_name(norm.output),
         {"epsilon": norm.eps},
-        {name: np.full(channels, a.reshape(-1)[0], np.float32) for name, a in constants.items()},
+        {
+            name: np.broadcast_to(a.reshape(-1), (channels,)).astype(np.float32)
+            for name, a in constants.items()
+        },
     )
 
 
@@ -288,27 +296,3 @@ def _group(norm: GroupNorm) -> _Planned:
         {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
     )
     return norm.x, norm.output, op, plan
-
-
-def _between(x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]) -> tuple[ir.Node, ...]:
-    """Return the nodes on paths from `x` to `output`, in graph order.
-
-    Empty if no node of the main graph computes `output`.
-    """
-    end = output.producer()
-    if end is None or end not in places:
-        return ()
-    ahead = reached([u.node for u in x.uses()], lambda n: _readers(n, places, places[end]))
-    back = reached([end], lambda n: (m for m in _makers(n) if m in ahead))
-    return tuple(sorted(back.keys() & ahead, key=places.__getitem__))
-
-
-def _readers(node: ir.Node, places: Mapping[ir.Node, int], last: int) -> Iterator[ir.Node]:
-    for output in node.outputs:
-        for use in output.uses():
-            if places.get(use.node, last + 1) <= last:
-                yield use.node
-
-
-def _makers(node: ir.Node) -> Iterator[ir.Node]:
-    return (n for v in node.inputs if v is not None and (n := v.producer()) is not None)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, is_standard
-from halfwise.graph.patterns.reading import scalar
+from halfwise.graph.reading import scalar
 from halfwise.graph.writing import Writer
 
 Array = NDArray[np.float64]

@@ -10,6 +10,7 @@ reciprocal, operands in either order, axes as attribute or input, and data movem
 from collections.abc import Callable, Iterator, Mapping
 
 from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.patterns.activations import (
     gelus,
     hard_swishes,
@@ -19,8 +20,7 @@ from halfwise.graph.patterns.activations import (
     softpluses,
     swishes,
 )
-from halfwise.graph.patterns.normalisations import NORMALISATIONS, normalisations
-from halfwise.graph.patterns.reading import Nodes
+from halfwise.graph.reading import Nodes
 from halfwise.records import NodeName
 
 _MATCHERS: Mapping[str, Callable[[Network], Iterator[Nodes]]] = {

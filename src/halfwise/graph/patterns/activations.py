@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from halfwise.graph.model import Network
-from halfwise.graph.patterns.reading import (
+from halfwise.graph.reading import (
     NO_NODES,
     Nodes,
     Seen,

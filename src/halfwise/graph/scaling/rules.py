@@ -20,7 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.graph.model import is_standard
-from halfwise.graph.patterns.reading import scalar
+from halfwise.graph.reading import scalar
 from halfwise.graph.roles import DATA_MOVEMENT
 
 Place = int | str

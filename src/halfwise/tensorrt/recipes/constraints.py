@@ -8,7 +8,7 @@ import onnx_ir as ir
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.patterns.activations import attentions
-from halfwise.graph.patterns.reading import moves
+from halfwise.graph.reading import moves
 from halfwise.graph.roles import bodies, is_float
 from halfwise.records import BuildOutcome, Constraint, NodeName, Run
 from halfwise.tensorrt.versions import has

@@ -50,7 +50,8 @@ def test_channels_first_gets_transposes_only_if_asked():
         ("torch_rms_norm", 20, ("RMSNormalization",), "needs opset 23; the model has 20"),
         ("torch_rms_norm", 24, ("LayerNormalization",), "the target has no RMSNormalization"),
         ("torchscript_instance_norm", 24, ("LayerNormalization",), "as InstanceNormalization does"),
-        ("torchscript_by_deviation", 24, (), "is not recognised"),
+        ("torchscript_by_deviation", 24, ("LayerNormalization",), "it is bounded"),
+        ("torchscript_by_deviation", 24, (), "the target has no LayerNormalization"),
     ],
 )
 def test_reasons(name, opset, available, reason):

@@ -17,7 +17,7 @@ from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Names, Network, constant_array, graphs_of, is_standard, node_name
 from halfwise.graph.modern.functions import Function, read_functions
 from halfwise.graph.modern.replacing import put_in_place
-from halfwise.graph.patterns.reading import axes_of, scalar, split_constant
+from halfwise.graph.reading import axes_of, scalar, split_constant
 from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 

@@ -1,7 +1,7 @@
-"""Read what a value is, past data movement: a constant, a scaled value, a square, a reduction."""
+"""Read what a value is, past data movement: a constant, a scaled value, a square."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -31,25 +31,6 @@ class Seen:
 
     value: ir.Value
     nodes: Nodes = NO_NODES
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """A sum or mean that was read.
-
-    Attributes:
-        base: The value reduced.
-        axes: Axes as written in the model; None for all.
-        mean: Whether the sum is divided by a constant (taken to be the element count).
-        squared: Whether the squares of `base` are summed.
-        nodes: The nodes of the reduction.
-    """
-
-    base: ir.Value
-    axes: tuple[int, ...] | None
-    mean: bool
-    squared: bool
-    nodes: Nodes
 
 
 def moves(node: ir.Node) -> bool:
@@ -154,26 +135,6 @@ def square_of(value: ir.Value) -> Seen | None:
     if product is None or not same(*product.inputs) or product.inputs[0] is None:
         return None
     return Seen(product.inputs[0], way(value))
-
-
-def reduction(value: ir.Value, factors: int = 2) -> Reduction | None:
-    """Return the sum or mean that `value` holds, with up to `factors` constant factors."""
-    if factors and (scaled := split_constant(value, "Mul", "Div")):
-        inner = reduction(scaled[0].value, factors - 1)
-        return inner and replace(inner, mean=True, nodes=inner.nodes | scaled[0].nodes)
-    node = maker(value, "ReduceMean", "ReduceSum", "ReduceSumSquare", "GlobalAveragePool")
-    if node is None or node.inputs[0] is None:
-        return None
-    found = Reduction(
-        base=node.inputs[0],
-        axes=axes_of(node),
-        mean=node.op_type in ("ReduceMean", "GlobalAveragePool"),
-        squared=node.op_type == "ReduceSumSquare",
-        nodes=way(value),
-    )
-    if not found.squared and (square := square_of(found.base)):
-        return replace(found, base=square.value, squared=True, nodes=found.nodes | square.nodes)
-    return found
 
 
 def axes_of(node: ir.Node) -> tuple[int, ...] | None:
