@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import Uses, uses_in
+from halfwise.graph.functions import activations
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
-from halfwise.graph.patterns.activations import gelus, hard_swishes, mishes, swishes
 from halfwise.graph.reading import is_constant, scalar
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Roles
 from halfwise.graph.sensitivity import selects_constants
@@ -81,10 +81,10 @@ class Fate:
         return not self.harmful and not self.given_out
 
 
-def activations(network: Network) -> frozenset[NodeName]:
+def saturating_activations(network: Network) -> frozenset[NodeName]:
     """Return the nodes of decomposed activations whose gate saturates: GELU, Swish, Mish."""
-    found = (*gelus(network), *swishes(network), *hard_swishes(network), *mishes(network))
-    return frozenset(node_name(n) for nodes in found for n in nodes)
+    ops = ("Gelu", "HardSwish", "Mish", "Swish")
+    return frozenset(node_name(n) for op in ops for f in activations(network, op) for n in f.nodes)
 
 
 def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:

@@ -19,10 +19,10 @@ from halfwise.graph.saturating import (
     MASK_SHARE,
     End,
     Fate,
-    activations,
     fates,
     masked_by_constants,
     original,
+    saturating_activations,
 )
 from halfwise.judging.inside import emulate
 from halfwise.records import NodeName, Observations, TensorName
@@ -74,7 +74,9 @@ def judge_infinities(
     """
     own = {node_name(n): n for n in network.nodes()}
     masked = _masked(network, roles, observations, MASK_SHARE * fmt.max)
-    found = fates(candidate.graph, inside, own=own, gates=activations(network), masked=masked)
+    found = fates(
+        candidate.graph, inside, own=own, gates=saturating_activations(network), masked=masked
+    )
     ends = list(dict.fromkeys(e for f in found.values() if f.is_harmless for e in f.ends))
     if not ends:
         return found

@@ -21,7 +21,7 @@ from halfwise.graph.norms import (
     read_groups,
     read_normalisations,
 )
-from halfwise.graph.patterns import written_out
+from halfwise.graph.written_out import written_out
 from tests.spellings import BIAS, IMAGES, WEIGHT, proto
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -325,7 +325,7 @@ def test_channels_may_have_their_own_weights_over_the_pixels():
     s = Sketch()
     y = layer_norm(s, s.input("x", [2, 24, 5, 6]), [2, 3], SPELLINGS[0])
     norm = only(s, s.op("Mul", y, WEIGHT[:, None, None]))
-    assert (norm.op, norm.varying) == ("InstanceNormalization", {1})
+    assert (norm.op, norm.varying) == ("InstanceNormalization", frozenset({1}))
     assert np.allclose(norm.weight.ravel(), WEIGHT)
 
 

@@ -4,7 +4,7 @@ from onnx import helper
 
 from halfwise.emulation.probe import observable
 from halfwise.graph.model import node_name
-from halfwise.graph.saturating import activations, fates, original
+from halfwise.graph.saturating import fates, original, saturating_activations
 from halfwise.records import NodeName, TensorName
 from tests.control import BOOL, GO, MATRIX, STEP, graph
 from tests.unit.graph.sketch import Sketch, f32
@@ -16,7 +16,7 @@ def fate_of(network, *infinite, masked=False, own=None):
         network.graph,
         names,
         own=own or {node_name(n) for n in network.nodes()},
-        gates=activations(network),
+        gates=saturating_activations(network),
         masked=lambda _: masked,
     )
 

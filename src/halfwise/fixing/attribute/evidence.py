@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
-from halfwise.graph.patterns import written_out
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
+from halfwise.graph.written_out import written_out
 from halfwise.records import (
     Detail,
     Guard,

@@ -10,8 +10,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import replace_all
+from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, replace_all
 from halfwise.graph.unroll import UNROLLED_OPS, unrolled
 from halfwise.records import NodeName
 from halfwise.tensorrt.constrain import takes_type

@@ -23,7 +23,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.unroll import UNROLLED_OPS, refusal
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, RefusalKind

@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.patterns.activations import attentions
 from halfwise.graph.reading import moves
 from halfwise.graph.roles import bodies, is_float
+from halfwise.graph.written_out import attentions
 from halfwise.records import BuildOutcome, Constraint, NodeName, Run
 from halfwise.tensorrt.versions import has
 from halfwise.wording import count, verb

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from halfwise.graph.loading import Place, Unchecked
 from halfwise.graph.model import node_name
-from halfwise.graph.patterns import PATTERNS, written_out
+from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import Finding, NodeName, Severity
 
 _OWN = re.compile(r"^\(Unnamed Layer\*|^ONNXTRT_")

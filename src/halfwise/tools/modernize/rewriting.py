@@ -16,12 +16,14 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import (
+from halfwise.graph.one_node import (
+    FIRST_OPSET,
+    Candidate,
     Replaced,
     Replacement,
     alone,
     between,
+    candidates,
     exactly,
     replace_all,
 )

@@ -4,7 +4,7 @@ import onnx_ir as ir
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.equivalent import equivalent, normalisations
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import NodeName
 from tests import models

@@ -37,7 +37,7 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.modern.replacing import put_before
+from halfwise.graph.one_node import put_before
 from halfwise.graph.roles import is_float
 from halfwise.graph.writing import Writer
 from halfwise.records import Guard, NodeName, Repair, RepairRule

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from halfwise.graph.model import node_name
-from halfwise.graph.patterns import written_out
-from halfwise.graph.patterns.activations import attentions
+from halfwise.graph.written_out import attentions, written_out
 from tests.faults.written_out import attention
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from halfwise.emulation.ort import Session
+from halfwise.graph.functions import read_functions
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Names, graphs_of
-from halfwise.graph.modern.functions import read_functions
-from halfwise.graph.modern.replacing import put_in_place
+from halfwise.graph.one_node import put_in_place
 from halfwise.graph.writing import Writer
 from tests.unit.graph.sketch import Sketch, f32
 
