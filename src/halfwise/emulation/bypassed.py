@@ -10,9 +10,9 @@ from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import new_node
 from halfwise.emulation.typed import emulate_typed
+from halfwise.graph.excluding import RawInputs
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.exclusion import RawInputs
-from halfwise.graph.quantisation.pairs import Pair, pairs_of
+from halfwise.graph.quantised import Pair, pairs_of
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 

@@ -32,7 +32,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.types import Types
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics.recognised import falling
 from halfwise.options.loading import load_asked, load_start

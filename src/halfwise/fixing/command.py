@@ -16,7 +16,7 @@ from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.sizes import judge_sizes
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import verdict_hints

@@ -25,8 +25,7 @@ from halfwise.fixing.plan.cut import End, Terms
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.movement import Following
-from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read, quantised_nodes
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.quantised import moves_before, pairs_of, pairs_read, quantised_nodes, residuals
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.records import NodeName, TensorName
 

@@ -12,7 +12,7 @@ from halfwise.fixing.plan.reasons import LEADING_TO_INFINITY
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.saturating import Fate, original
+from halfwise.graph.sensitivity import Fate, original
 from halfwise.judging.at_limits import judge_infinities
 from halfwise.judging.inside import emulate, lacking_in
 from halfwise.judging.judge import Judged

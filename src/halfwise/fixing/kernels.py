@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from halfwise.emulation.rounding import POINTWISE
 from halfwise.graph.model import is_standard, node_name, tensor_name
-from halfwise.graph.quantisation.pairs import QUANTISABLE, Pair
+from halfwise.graph.quantised import QUANTISABLE, Pair
 from halfwise.graph.roles import NodeRole, Role, is_float
 from halfwise.records import NodeName, TensorName
 

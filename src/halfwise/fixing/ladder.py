@@ -12,7 +12,7 @@ from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.scoring import Given
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.records import (

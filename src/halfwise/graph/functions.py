@@ -14,9 +14,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import nodes_between
-from halfwise.graph.model import Network, is_standard
+from halfwise.graph.model import Network, Writer, is_standard
 from halfwise.graph.reading import Nodes, scalar
-from halfwise.graph.writing import Writer
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS
-from halfwise.graph.quantisation.pairs import CONTRIB
+from halfwise.graph.quantised import CONTRIB
 from halfwise.graph.reading import NO_NODES, Nodes, is_constant, maker, readers, way
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import PATTERNS, written_out

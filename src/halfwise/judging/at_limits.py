@@ -15,7 +15,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import Roles, is_float
-from halfwise.graph.saturating import (
+from halfwise.graph.sensitivity import (
     MASK_SHARE,
     End,
     Fate,

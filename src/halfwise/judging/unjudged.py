@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.bodies import Body, alike, bodies_in
-from halfwise.graph.body_runs import count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
 from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import Unjudged
 

@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import QUANTISED, is_standard, node_name
-from halfwise.graph.quantisation.channels import FAR, small_channels
-from halfwise.graph.quantisation.pairs import (
+from halfwise.graph.quantised import (
+    FAR,
     NARROW,
     Pair,
     half_quantised,
     pairs_of,
     pairs_read,
     quantised_nodes,
+    residuals,
+    small_channels,
 )
-from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.reading import is_constant
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.probe import ElementProbe, View
 from halfwise.graph.model import Network, constant_array, tensor_name
-from halfwise.graph.quantisation.pairs import Pair
+from halfwise.graph.quantised import Pair
 from halfwise.records import RangeFault
 
 RARE = 1e-3

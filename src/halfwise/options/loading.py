@@ -16,7 +16,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
 from halfwise.graph.model import Network, is_standard
-from halfwise.graph.quantisation.pairs import census
+from halfwise.graph.quantised import census
 from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
     InputSpec,

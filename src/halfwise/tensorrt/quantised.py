@@ -16,8 +16,13 @@ from halfwise.errors import CaseError
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import QUANTISED, Names, Network, add_constant, is_standard, node_name
-from halfwise.graph.quantisation.channels import give_kernel_shapes, without_kernel_shape
-from halfwise.graph.quantisation.pairs import Pair, pairs_of, quantised_nodes
+from halfwise.graph.quantised import (
+    Pair,
+    give_kernel_shapes,
+    pairs_of,
+    quantised_nodes,
+    without_kernel_shape,
+)
 from halfwise.graph.taken import taken
 from halfwise.records import NodeName, Precision
 from halfwise.records.built import Quantised

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.bypassed import BypassRunner, sites_of
 from halfwise.emulation.ort import Session
-from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.excluding import excluding
 from halfwise.records import NodeName
-from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
 ORIGINAL = chain(())

@@ -28,7 +28,7 @@ from halfwise.progress import Silent
 from tests import models
 from tests.graphs import Drawn, graphs
 from tests.models import saved_beside, signals
-from tests.unit.graph.quantisation.qdq import SIZE, chain, last
+from tests.unit.graph.qdq import SIZE, chain, last
 from tests.unit.reporting.engine_runs import engines, failed, result
 
 pytestmark = pytest.mark.usefixtures("unrepaired")

@@ -6,9 +6,8 @@ import pytest
 from halfwise.emulation.ort import Session
 from halfwise.graph.functions import read_functions
 from halfwise.graph.loading import normalise
-from halfwise.graph.model import Names, graphs_of
+from halfwise.graph.model import Names, Writer, graphs_of
 from halfwise.graph.one_node import put_in_place
-from halfwise.graph.writing import Writer
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -11,7 +11,7 @@ from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
 from tests import control
 from tests.graphs import Drawn, graphs
-from tests.unit.graph.quantisation.qdq import LAYERS, chain, last
+from tests.unit.graph.qdq import LAYERS, chain, last
 
 F32, F64, I64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 

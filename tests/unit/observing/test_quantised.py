@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfwise.case import Samples
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.observing.quantised import Reach, reaches
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -17,8 +17,7 @@ from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import consumers, low_consumers, moves, reads_low
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.reading import split_constant, square_of
-from halfwise.graph.saturating import MASK_SHARE
-from halfwise.graph.sensitivity import selects_constants
+from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
 from halfwise.graph.weights import pieces
 from halfwise.records import AdjustedConstant, Guard, Observation
 

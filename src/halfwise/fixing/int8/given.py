@@ -10,11 +10,11 @@ from functools import cached_property
 
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
+from halfwise.graph.excluding import excluding, with_activations
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.channels import give_kernel_shapes
-from halfwise.graph.quantisation.exclusion import excluding, with_activations
-from halfwise.graph.quantisation.pairs import (
+from halfwise.graph.quantised import (
     Pair,
+    give_kernel_shapes,
     moves_before,
     pairs_of,
     pairs_read,

@@ -31,9 +31,7 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.quantisation.channels import give_kernel_shapes, output_axis
-from halfwise.graph.quantisation.pairs import QUANTISABLE
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.quantised import QUANTISABLE, give_kernel_shapes, output_axis, residuals
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName, TensorName
 

@@ -16,7 +16,7 @@ from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference

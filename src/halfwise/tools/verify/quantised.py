@@ -12,9 +12,9 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.bypassed import BypassRunner, Site
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import Trials
+from halfwise.graph.excluding import excluding
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.quantisation.channels import small_channels
-from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.quantised import small_channels
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.observing.quantised import Reach, reaches

@@ -15,8 +15,8 @@ from halfwise.tensorrt.regions import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
+from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.graph.test_unroll import recurrent
 from tests.unit.reporting.engine_runs import build
 from tests.unit.tensorrt.test_regions import chain
 

@@ -7,7 +7,7 @@ from halfwise.fixing.int8.given import given_start
 from halfwise.fixing.int8.placing import activations, quantisable, quantised
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, constant_array
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.graph.sketch import Sketch, f32

@@ -16,7 +16,7 @@ from halfwise.fixing.int8.placing import activations, quantisable, quantised, sc
 from halfwise.fixing.int8.ranges import Ranges, ranges
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import QUANTISABLE
+from halfwise.graph.quantised import QUANTISABLE
 from halfwise.graph.weights import weight_bytes
 from halfwise.records import TensorName
 

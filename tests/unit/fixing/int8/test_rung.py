@@ -23,7 +23,7 @@ from tests import models
 from tests.unit.casing import prepare
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.test_loop import found
-from tests.unit.graph.quantisation import qdq
+from tests.unit.graph import qdq
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -10,7 +10,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.reporting.notes import clause
 from halfwise.tools.verify.candidate import demand_valid
 from tests.models import signals
-from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch
 
 

@@ -19,8 +19,7 @@ from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.formats import Format
 from halfwise.graph.affine import Chain, chains, folded_weights, read_chain
 from halfwise.graph.intake import drop_unused_constants
-from halfwise.graph.model import Names, constant_array, graphs_of, node_name
-from halfwise.graph.writing import Writer
+from halfwise.graph.model import Names, Writer, constant_array, graphs_of, node_name
 from halfwise.records import Repair, RepairRule
 from halfwise.wording import listed
 

@@ -24,13 +24,19 @@ from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.folding import constant_nodes, fold_constants, make_constant, part_of
 from halfwise.errors import RunFailed
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.integers import integer_guards
+from halfwise.fixing.attribute.integers import (
+    FIRST_OPSET,
+    Integers,
+    from_integer,
+    integer_guards,
+    is_whole,
+)
 from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
-from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import (
     Names,
+    Writer,
     constant_array,
     graphs_of,
     is_standard,
@@ -39,7 +45,6 @@ from halfwise.graph.model import (
 )
 from halfwise.graph.one_node import put_before
 from halfwise.graph.roles import is_float
-from halfwise.graph.writing import Writer
 from halfwise.records import Guard, NodeName, Repair, RepairRule
 
 MOST_BYTES = 1 << 24

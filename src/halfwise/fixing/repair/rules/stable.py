@@ -15,10 +15,17 @@ from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.dataflow import Part
 from halfwise.graph.functions import Function, read_functions
 from halfwise.graph.intake import drop_unused_constants
-from halfwise.graph.model import Names, Network, constant_array, graphs_of, is_standard, node_name
+from halfwise.graph.model import (
+    Names,
+    Network,
+    Writer,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+)
 from halfwise.graph.one_node import put_in_place
 from halfwise.graph.reading import axes_of, scalar, split_constant
-from halfwise.graph.writing import Writer
 from halfwise.records import Repair, RepairRule
 
 _FARTHEST = 15360.0

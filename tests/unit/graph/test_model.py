@@ -6,8 +6,7 @@ import pytest
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import infer_again
-from halfwise.graph.model import Names, tensor_name
-from halfwise.graph.writing import Writer
+from halfwise.graph.model import Names, Writer, tensor_name
 from tests.unit.graph.sketch import Sketch, f32
 
 

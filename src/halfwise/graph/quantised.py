@@ -1,20 +1,108 @@
-"""Pairs of QuantizeLinear and DequantizeLinear, and the nodes that read through them.
+"""The weights of a product: their magnitudes per output channel, and the kernel size they define.
 
-A quantised model is an FP32 network with such pairs: a node that reads its data through them
-computes in FP32 in the file, and in INT8 if a backend fuses the pairs into its kernel.
+TensorRT's parser needs the kernel size of convolutions with computed weights. ONNX infers a missing
+`kernel_shape` from the weights. If a node computes the weights, for example a DequantizeLinear,
+onnx-tensorrt (`convMultiInput`, 8.6) compares the attribute with their shape, and refuses the model
+if it is missing. For the other attributes that it reads there (strides, pads, dilations, group) it
+has ONNX's defaults, and for ConvTranspose it takes the size from the weights.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.model import QUANTISED, Network, constant_array, is_standard, node_name
-from halfwise.graph.quantisation.residuals import residuals
 from halfwise.records import NodeName
+
+
+class Residual(NamedTuple):
+    """How a residual sum is computed.
+
+    Attributes:
+        product: The convolution whose kernel adds.
+        slot: The slot of the other operand.
+    """
+
+    product: NodeName
+    slot: int
+
+
+def residuals(
+    network: Network, products: Container[NodeName] | None = None
+) -> Mapping[NodeName, Residual]:
+    """Return the residual sums of the main graph, in graph order.
+
+    Each adds the result of a Conv, perhaps through a BatchNormalization, that nothing else reads,
+    and another computed tensor of the same shape. If both operands are such results, the kernel
+    of the one with more nodes before it adds: the other one is the shortcut.
+
+    Args:
+        network: The model, quantised or not.
+        products: The convolutions that count; None for all.
+    """
+    depth = cache(lambda: _depths(network))
+    found: dict[NodeName, Residual] = {}
+    for node in network.nodes():
+        if not is_standard(node, "Add"):
+            continue
+        ends = [None if value is None else _product(value) for value in node.inputs]
+        slots = [
+            slot
+            for slot, end in enumerate(ends)
+            if end is not None and (products is None or node_name(end) in products)
+        ]
+        if slots and _is_sum(node):
+            own = max(slots, key=lambda slot: depth()[ends[slot]]) if len(slots) > 1 else slots[0]
+            product = ends[own]
+            assert product is not None
+            found[node_name(node)] = Residual(node_name(product), 1 - own)
+    return found
+
+
+def _product(value: ir.Value) -> ir.Node | None:
+    """Return the Conv whose result is added alone; None if there is none."""
+    maker = value.producer()
+    if maker is not None and is_standard(maker, "BatchNormalization") and _is_alone(value):
+        (value, *_) = (v for v in maker.inputs if v is not None)
+        maker = value.producer()
+    is_conv = maker is not None and is_standard(maker, "Conv") and _is_alone(value)
+    return maker if is_conv else None
+
+
+def _is_alone(value: ir.Value) -> bool:
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _is_sum(node: ir.Node) -> bool:
+    """Return whether an Add adds two computed tensors, neither of them broadcast as declared."""
+    shapes = [value.shape for value in node.inputs if value is not None]
+    if any(value is None or value.producer() is None for value in node.inputs):
+        return False
+    known = [shape for shape in shapes if shape is not None]
+    return len(known) < len(shapes) or _alike(*known)
+
+
+def _alike(one: ir.Shape, other: ir.Shape) -> bool:
+    """Return whether two shapes are, or may be, the same; a 1 next to a free size is broadcast."""
+    return len(one) == len(other) and all(
+        a == b or (1 not in (a, b) and not (isinstance(a, int) and isinstance(b, int)))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _depths(network: Network) -> Mapping[ir.Node | None, int]:
+    """Return the number of nodes on the longest path to each node."""
+    found: dict[ir.Node | None, int] = {None: 0}
+    for node in network.nodes():
+        makers = (value.producer() for value in node.inputs if value is not None)
+        found[node] = 1 + max((found.get(maker, 0) for maker in makers), default=0)
+    return found
+
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 """Operators with INT8 kernels in TensorRT that do most of a network's work."""
@@ -306,3 +394,91 @@ def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
             yield from _readers(node.outputs[0])
         else:
             yield node, slot
+
+
+FAR = 100.0
+"""How many times smaller a channel's weights are than another's if a scale shared by both leaves
+them one level: 127 / 100."""
+_WEIGHTS = 1
+"""The slot of the weights."""
+
+
+def output_axis(node: ir.Node, rank: int) -> int | None:
+    """Return the axis of a product's weights along which scales vary; None if it takes one scale.
+
+    These are the axes that TensorRT supports: the output channels of a convolution, and the columns
+    of a product's second matrix.
+
+    Args:
+        node: One of `QUANTISABLE`.
+        rank: Rank of its input at slot 1.
+    """
+    if node.op_type == "ConvTranspose":
+        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    if node.op_type == "Conv" or node.attributes.get_int("transB", 0) != 0:
+        return 0
+    return 1 if node.op_type == "Gemm" or rank == 2 else None
+
+
+def small_channels(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
+    """Return how many times smaller each channel is than the largest, if any is by more than `FAR`.
+
+    Args:
+        pair: The pair that the node reads at the slot.
+        node: Any node.
+        slot: One of its input slots.
+
+    Returns:
+        f32[channels], for every output channel: at most `FAR` if it is large enough, and 0 for
+        channels of zeros, which lose nothing or are lost already. None if this is not a product's
+        weight with one scale, if it cannot have more scales (`output_axis`), or if no channel is
+        that small.
+    """
+    weights = _weights(pair, node, slot) if pair.axis is None else None
+    axis = None if weights is None else output_axis(node, weights.ndim)
+    if weights is None or axis is None or not weights.size:
+        return None
+    largest = np.abs(weights).max(tuple(i for i in range(weights.ndim) if i != axis))
+    times = np.divide(largest.max(), largest, out=np.zeros_like(largest), where=largest > 0)
+    return times if (times > FAR).any() else None
+
+
+def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None:
+    """Return weights as a product reads them (in steps if stored quantised), else None."""
+    moves = moves_before(node, slot)
+    value = pair.dequantise.inputs[0] if pair.source is None else pair.source
+    if slot != _WEIGHTS or not is_standard(node, *QUANTISABLE) or value is None:
+        return None
+    if value.const_value is None or any(move.op_type != "Transpose" for move in moves):
+        return None
+    array = constant_array(value).astype(np.float32)
+    if pair.source is None:
+        array -= pair.zero_point
+    for move in reversed(moves):
+        given = move.attributes.get("perm")
+        array = array.transpose(None if given is None else given.as_ints())
+    return array
+
+
+def without_kernel_shape(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Yield the Convs among `nodes` without `kernel_shape` whose computed weights define it."""
+    for node in nodes:
+        if (
+            is_standard(node, "Conv")
+            and "kernel_shape" not in node.attributes
+            and (weights := node.inputs[1]) is not None
+            and weights.const_value is None
+            and weights.shape is not None
+            and weights.shape.is_static()
+        ):
+            yield node
+
+
+def give_kernel_shapes(nodes: Iterable[ir.Node]) -> None:
+    """Add `kernel_shape` to the Convs among `nodes` that lack it, in place."""
+    for node in list(without_kernel_shape(nodes)):
+        weights = node.inputs[1]
+        assert weights is not None
+        assert weights.shape is not None
+        shape = [int(size) for size in weights.shape.numpy()[2:]]
+        node.attributes["kernel_shape"] = ir.AttrInt64s("kernel_shape", shape)

@@ -23,7 +23,7 @@ from halfwise.graph.model import (
     is_standard,
     node_name,
 )
-from halfwise.graph.quantisation.pairs import Pair, moves_before, pairs_of, pairs_read
+from halfwise.graph.quantised import Pair, moves_before, pairs_of, pairs_read
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
+from halfwise.graph.excluding import excluding, with_activations
 from halfwise.graph.model import Network, constant_array, node_name
-from halfwise.graph.quantisation.exclusion import excluding, with_activations
-from halfwise.graph.quantisation.pairs import half_quantised, quantised_nodes
+from halfwise.graph.quantised import half_quantised, quantised_nodes
 from halfwise.records import NodeName
-from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, last
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
 subsets = st.sets(st.sampled_from(LAYERS))

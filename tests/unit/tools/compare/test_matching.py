@@ -2,9 +2,9 @@ import numpy as np
 
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.matching import matching, renamed
 from halfwise.records import NodeName, TensorName
-from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, foreign, last
+from halfwise.tools.compare.command import matching, renamed
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, foreign, last
 from tests.unit.graph.sketch import Sketch, f32
 
 
