@@ -19,7 +19,7 @@ from halfwise.fixing.attribute.repairs import subtracting
 from halfwise.graph.dataflow import constant_behind, producers, reached, upstream
 from halfwise.graph.model import node_name
 from halfwise.graph.reading import axes_of, square_of
-from halfwise.observing.cancelling import CENTRING, is_exponent
+from halfwise.observing.inner import CENTRING, is_exponent
 from halfwise.records import Guard, NodeName
 
 _SEVERITY_OF_SUM = 0.9
@@ -107,7 +107,7 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
     Stability of Numerical Algorithms", 1.7). A guard is raised if this, with the median of the
     ratio over the elements, exceeds `SIGNIFICANT`: a ratio above 20.5 in FP16 and 2.6 in BF16.
     If the result is only an exponent of e, u · max(|a|, |b|) itself is the relative error of the
-    power (`halfwise.observing.cancelling.cancellation`).
+    power (`halfwise.observing.inner.cancellation`).
 
     The nodes are the subtraction and the producers of its operands, through data movement and
     through nodes that pass errors on unchanged (sums, means, factors). A square passes on twice the

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.emulation.bypassed import BypassRunner, sites_of
 from halfwise.emulation.ort import Session
 from halfwise.graph.excluding import excluding
 from halfwise.records import NodeName
+from halfwise.tools.verify.quantised import BypassRunner, sites_of
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from halfwise.case import Samples
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import pairs_of
-from halfwise.observing.quantised import Reach, reaches
+from halfwise.tools.verify.quantised import Reach, reaches
 from tests.unit.graph.sketch import Sketch, f32
 
 
