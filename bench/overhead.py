@@ -28,8 +28,8 @@ from halfwise.emulation.switched import (
     emulate_switched,
 )
 from halfwise.emulation.switched_runner import SwitchedRunner
-from halfwise.fixing.evidence import headroom_limits
 from halfwise.fixing.loop import fix
+from halfwise.fixing.trial import headroom_limits
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of

@@ -50,6 +50,11 @@ def is_product(node: ir.Node) -> bool:
     return is_standard(node, *_PRODUCTS)
 
 
+def has_sum(node: ir.Node) -> bool:
+    """Return whether a node may have a sum that `sums_in_low` computes in the low format."""
+    return is_standard(node, *_EXPANSIONS, *_EACH)
+
+
 def sums_in_low(
     node: ir.Node,
     inputs: Sequence[ir.Value | None],

@@ -21,6 +21,8 @@ _MOVES = frozenset(
 )
 """Operators whose first output holds only elements of their first input."""
 
+CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
+"""Operators that give whole numbers for whole numbers, as they do for integers."""
 _LARGEST_SCALAR = 4096
 """Most elements of a constant that may be a scalar: larger ones are weights."""
 
@@ -150,3 +152,9 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
     if given is None or given.const_value is None:
         return None
     return tuple(int(axis) for axis in constant_array(given).ravel())
+
+
+def from_integer(node: ir.Node) -> bool:
+    """Return whether a node is a Cast from an integer type."""
+    source = node.inputs[0] if is_standard(node, "Cast") else None
+    return source is not None and source.dtype is not None and source.dtype.is_integer()

@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.propagation import computed, errors_of
+from halfwise.fixing.following import computed, errors_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.judging.channel import Channels, dominant

@@ -28,10 +28,6 @@ from tests.unit.graph.sketch import Sketch, f32
 OPSETS = [11, 13, 18, 21]
 
 
-def f32(values):
-    return np.array(values, np.float32)
-
-
 def i64(values):
     return np.array(values, np.int64)
 

@@ -31,8 +31,8 @@ from halfwise.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.tensorrt.inspector import engine_layers
 from halfwise.tensorrt.profiles import profile_of
 from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.worker.answers import input_ports
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import input_ports
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
 
 _Found = TypeVar("_Found")

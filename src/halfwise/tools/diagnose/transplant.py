@@ -21,7 +21,7 @@ from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
