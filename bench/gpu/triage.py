@@ -33,7 +33,7 @@ from halfwise import report
 from halfwise.emulation.ort import Session
 from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 
 RESULTS = ROOT / "bench" / "results"
 SAME_DB = 60.0

@@ -68,8 +68,9 @@ def mean_beside_products(rows: int = 8192) -> Ill:
     beyond FP16's range.
     """
     s = Sketch()
-    constant = weights(64, 64, seed=1, scale=0.1)
-    x = s.op("MatMul", s.input("x", [1, rows, 64]), constant, name="product")
+    x = s.input("x", [1, rows, 64])
+    for i in range(4):
+        x = s.op("MatMul", x, weights(64, 64, seed=i, scale=0.1), name=f"product_{i}")
     z = s.input("z", [1, 512, 8])
     less = s.op("Sub", z, s.op("ReduceMean", z, name="mean", axes=[1]), name="less")
     noise = signals(1, 512, 8, seed=2, peak=100)

@@ -23,8 +23,15 @@ from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
-from halfwise.judging.batches import Batches, plan_batches
-from halfwise.judging.batching import Apart, Batching, batch_axes, dynamic_inputs, try_batching
+from halfwise.judging.batching import (
+    Apart,
+    Batches,
+    Batching,
+    batch_axes,
+    dynamic_inputs,
+    plan_batches,
+    try_batching,
+)
 from halfwise.judging.judge import judge_outputs
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks

@@ -21,9 +21,15 @@ from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
-from halfwise.judging.channel import Channels, Patched
-from halfwise.judging.deciding import Deciding, given_to, largest_left, worst_first
-from halfwise.metrics.relative import relative_rms
+from halfwise.judging.deciding import (
+    Channels,
+    Deciding,
+    Patched,
+    given_to,
+    largest_left,
+    worst_first,
+)
+from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import Channel, Followed, Growth, NodeName, Origin, TensorName
 

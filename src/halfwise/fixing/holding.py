@@ -21,8 +21,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
-from halfwise.judging.file_run import flips, run_as_file
-from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.judge import Judged, flips, judge_outputs, run_as_file
 from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
@@ -337,18 +336,24 @@ class Holding:
     def sum_guards(self, kept: Assignment) -> tuple[Guard, ...]:
         """Return what to keep too so that a plan passes on the calibration with sums in FP16.
 
-        The cheapest sums first, as long as the plan costs at most `DEARER` times as much. Empty if
-        that does not help, or if costs are unknown or nothing is searched.
+        The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
+        than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+        searched.
         """
-        planner, cost = self._planner, self._planner.price(kept)
-        if cost is None or not planner.settings.searches:
+        planner = self._planner
+        cost, fp32 = planner.price(kept), planner.price(planner.choices)
+        if cost is None or fp32 is None or not planner.settings.searches:
             return ()
         free = planner.choices - kept - frozenset(planner.forced.lowered)
         nodes = {node_name(n): n for n in planner.case.network.nodes() if has_sum(n)}
+
+        def cheap(plan: Assignment) -> bool:
+            price = planner.price(plan)
+            return price is not None and price <= DEARER * cost and price < fp32
+
         cheapest = sorted(free & nodes.keys(), key=lambda n: planner.price(kept | {n}) or inf)
         plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
-        cheap = lambda plan: (planner.price(plan) or inf) <= DEARER * cost  # noqa: E731
-        chain = cheapest[: sum(1 for _ in takewhile(cheap, plans)) - 1]
+        chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
         seen = (LowSums(planner.trials.samples, planner.trials.references),)
 
         def holds(more: Sequence[NodeName]) -> bool:

@@ -27,8 +27,7 @@ from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import Judged
-from halfwise.judging.reference import check, inspected_reference
-from halfwise.judging.unjudged import find_unjudged
+from halfwise.judging.reference import check, find_unjudged, inspected_reference
 from halfwise.metrics import effective
 from halfwise.progress import Watcher
 from halfwise.records import (

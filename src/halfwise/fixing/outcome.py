@@ -38,7 +38,7 @@ from halfwise.graph.weights import (
     weight_bytes,
     without_weights,
 )
-from halfwise.judging.unjudged import find_unjudged
+from halfwise.judging.reference import find_unjudged
 from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request

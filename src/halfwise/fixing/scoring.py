@@ -19,10 +19,8 @@ from halfwise.fixing.trial import has_new_nonfinite
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
-from halfwise.judging.at_limits import judge_infinities
-from halfwise.judging.file_run import run_as_file
-from halfwise.judging.inside import emulate, lacking_in
-from halfwise.judging.judge import Judged
+from halfwise.judging.inside import emulate, judge_infinities, lacking_in
+from halfwise.judging.judge import Judged, run_as_file
 from halfwise.metrics import (
     AUTO,
     Computed,

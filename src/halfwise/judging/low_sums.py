@@ -1,17 +1,19 @@
 """Whether a candidate that passes with sums in FP32 also passes where a runtime sums in FP16."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples, Settings
-from halfwise.emulation.accumulate import has_sum
+from halfwise.emulation.accumulate import MIN_OPSET, has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.model import opset_of
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Excess, Outputs, totals
 
@@ -52,6 +54,8 @@ def lowest_sums(
     if settings.accumulate == "fp16" or not any(map(has_sum, low)):
         return "fp16"
     try:
+        if opset_of(candidate) < MIN_OPSET:
+            candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
         emulation = emulate_typed(candidate, accumulate="each")
         given = candidate, emulation, case, settings, budget
         holds = budget.within("sums", lambda: all(one.holds(*given) for one in passes), False)

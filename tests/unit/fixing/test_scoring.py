@@ -10,8 +10,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import holding, scoring
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut, Scoring, demand, pass_on
-from halfwise.judging.file_run import run_as_file
-from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.judge import Judged, judge_outputs, run_as_file
 from halfwise.progress import Silent
 from halfwise.records import Criterion, NodeName
 from tests import models
@@ -19,7 +18,7 @@ from tests.models import Ill, signals, weights
 from tests.tasks import classifier, close_calls, fixed
 from tests.unit.fixing.running import Listener, found, kept, planner
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.judging.test_at_limits import cube
+from tests.unit.judging.test_inside import cube
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 

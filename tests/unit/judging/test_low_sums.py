@@ -35,8 +35,8 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     verdict = judge(made.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
     passes = [LowSums(samples, references)]
-    settings = replace(request.settings, **settings)
-    return lowest_sums(made.model, passes, case, settings, budget or Budget())
+    chosen = replace(request.settings, **settings)
+    return lowest_sums(made.model, passes, case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,11 @@ def test_a_budget_that_is_spent_shows_nothing() -> None:
     assert lowest(models.small(), budget=budget) == "fp32"
     assert budget.cut == ["sums"]
     assert budget.ended_by == ["work"]
+
+
+@pytest.mark.parametrize(("value", "sums"), [(1.0, "fp16"), (30.0, "fp32")])
+def test_below_the_opset_of_low_sums_a_model_is_raised_to_it(value, sums) -> None:
+    s = Sketch(11)
+    y = s.op("Div", s.op("ReduceMean", s.input("x", [1, 4096]), axes=[1]), f32(value))
+    inputs = {"x": f32(np.full((8, 1, 4096), value))}
+    assert lowest(Ill(s.proto(y), inputs)) == sums

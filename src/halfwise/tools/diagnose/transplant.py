@@ -19,7 +19,7 @@ from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed

@@ -12,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.engines.equivalent import equivalent, normalisations, unrolled
 from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.one_node import FIRST_OPSET
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import NodeName
 from tests import models
 from tests.unit.casing import names
