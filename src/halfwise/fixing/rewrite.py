@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import mark_tf32
+from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.fixing.int8.placing import FIRST_OPSET, Given
 from halfwise.fixing.plan.found import FP32_ALONE, Types
