@@ -23,19 +23,14 @@ from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.accumulate import MIN_OPSET
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
-from halfwise.emulation.switched import (
-    SWITCH_INPUT,
-    Switched,
-    emulate_switched,
-)
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SWITCH_INPUT, Switched, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import headroom_limits
 from halfwise.formats import FP16
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs

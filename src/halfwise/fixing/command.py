@@ -22,7 +22,7 @@ from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
     Apart,
     Batches,

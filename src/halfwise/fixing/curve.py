@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf, log10
 
-from halfwise.emulation.arena import give_back
+from halfwise.emulation.ort import give_back
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner

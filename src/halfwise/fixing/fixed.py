@@ -7,7 +7,7 @@ from math import inf
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record
@@ -16,7 +16,7 @@ from halfwise.fixing.repair.rule import place
 from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.scoring import Given, HeldOut, Scoring
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import (

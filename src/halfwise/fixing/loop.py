@@ -15,9 +15,9 @@ from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of, int8_rung
 from halfwise.fixing.plan.found import Found, unsupported
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.advice import unscaled
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
+from halfwise.fixing.repair.rule import unscaled
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.scoring import HeldOut, Scoring
 from halfwise.fixing.stages import Stages

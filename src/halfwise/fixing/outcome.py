@@ -15,8 +15,7 @@ import onnx_ir as ir
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
-from halfwise.emulation.tf32 import TF32_MARK
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
 from halfwise.fixing.engines.regime import FP32, low_format
@@ -29,7 +28,7 @@ from halfwise.graph.casts import FORMATS, low_type
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.movement import carried
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
 from halfwise.graph.weights import (
     LOW_TYPES,

@@ -14,7 +14,7 @@ from halfwise.case import Case, Rules
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
-from halfwise.emulation.tf32 import tf32_nodes
+from halfwise.emulation.typed import tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import (
@@ -45,7 +45,7 @@ from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.graphs import Drawn, graphs
 from tests.models import saved_beside, signals
-from tests.unit.graph.quantisation.qdq import SIZE, chain, last
+from tests.unit.graph.qdq import SIZE, chain, last
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.runs import run

@@ -15,7 +15,7 @@ from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
