@@ -93,7 +93,7 @@ def _cost(one: _Measured, folder: Path) -> list[Figure]:
     fixing = watched(
         [
             *("fix", str(one.model), "--inputs", str(one.inputs), "-o", str(folder / one.name)),
-            *("--allow-random", "--time-budget", str(SECONDS)),
+            *("--allow", "random", "--budget", f"time={SECONDS}"),
         ]
     )
     floor = _floor()

@@ -32,28 +32,28 @@ _REPLAY = Path(__file__).with_name("replay.py")
 _FOLDER = "/worker"
 """Replaces, in the record, the folder on the machine that made it."""
 _SECONDS = 1.0
-"""`--build-timeout` and `--run-timeout`."""
+"""`build-timeout` and `run-timeout` of `--budget`."""
 _DOCTOR_SECONDS = 15.0
 """The limit that `doctor` gives a worker."""
-_LIMITED = ("--run-timeout", "1", "--wait-timeout", "1")
+_LIMITED = ("--budget", "run-timeout=1", "--budget", "wait-timeout=1")
 _LIMITS = {
     "doctor": (),
-    "build": (*_LIMITED, "--build-timeout", "1"),
+    "build": (*_LIMITED, "--budget", "build-timeout=1"),
     "inspect": _LIMITED,
     "verify": _LIMITED,
-    "fix": (*_LIMITED, "--build-timeout", "1"),
+    "fix": (*_LIMITED, "--budget", "build-timeout=1"),
 }
 _COMMANDS: Mapping[str, Sequence[str]] = {
     "doctor": ("doctor",),
     "build": (
         *("build", "model.onnx", "--inputs", "inputs.npz", "-o", "made.engine"),
-        *("--timing-cache", "timing.cache"),
+        *("--engine", "timing-cache=timing.cache"),
     ),
     "inspect": ("inspect", "given.engine"),
     "verify": ("verify", "model.onnx", "given.engine", "--inputs", "inputs.npz"),
     "fix": (
         *("fix", "model.onnx", "--inputs", "inputs.npz", "-o", "run", "--target", "tensorrt"),
-        *("--builds", "1", "--max-builds", "1"),
+        *("--engine", "repeat=1", "--budget", "builds=1"),
     ),
 }
 _COUNTS = {"doctor": 60, "build": 180, "inspect": 120, "verify": 100, "fix": 40}

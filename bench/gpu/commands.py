@@ -38,9 +38,9 @@ GRACE = 20.0
 """Seconds that a command has to end its workers."""
 _TOP1 = ("--metric", "top1")
 # Where convolutions are compiled at build time, builds of level 3 take minutes.
-_QUICK = ("--optimization-level", "2", "--builds", "2")
+_QUICK = ("--engine", "optimization-level=2", "--engine", "repeat=2")
 # Engines of the FP32 function as drawn: what breaks FP16 is what predictions are scored on.
-_AS_DRAWN = ("--no-repair", "--builds", "2", "--max-builds", "7")
+_AS_DRAWN = ("--no-repair", "--engine", "repeat=2", "--budget", "builds=7")
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,6 @@ class Settings:
     Attributes:
         rules: User rules.
         chosen: The plan to use instead of searching.
-        keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
         int8: Whether nodes get INT8 where it is enough, once a plan with the low format passes.
         ranges: How INT8 ranges are found: `RangeMethod`, or "auto": the outputs decide.
@@ -287,7 +286,6 @@ class Settings:
 
     rules: Rules = Rules()
     chosen: Chosen | None = None
-    keep_above: float | None = None
     fmt: Format = FP16
     int8: bool = False
     ranges: RangeMethod | Literal["auto"] = "auto"
@@ -306,8 +304,8 @@ class Settings:
 
     @property
     def searches(self) -> bool:
-        """Whether the plan is searched for: neither chosen nor given by a rule about ranges."""
-        return self.chosen is None and self.keep_above is None
+        """Whether the plan is searched for, and not chosen."""
+        return self.chosen is None
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ def test_random_inputs_are_not_real_data(call, files):
     assert any("not real data" in reason for reason in verdict["reasons"])
     assert "not real data" in ended.out
     allowed = call(
-        *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow-random"),
+        *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow", "random"),
         folder="allowed",
     )
     assert allowed.code == 0
@@ -289,9 +289,9 @@ def test_noise_in_a_file_is_judged_as_the_word_random(call, files, draw):
     assert ended.code == 10
     (reason,) = ended.record["verdict"]["reasons"]
     assert "not real data" in reason
-    assert "--allow-random" in reason
+    assert "--allow random" in reason
     allowed = call(
-        *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow-random"),
+        *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow", "random"),
         folder="allowed",
     )
     assert allowed.code == 0

@@ -148,7 +148,7 @@ def test_the_rank_of_an_input_is_that_of_the_data_where_the_model_tells_none(cal
     assert len(onnx.load(ended.model).graph.input[0].type.tensor_type.shape.dim) == 2
     made = call("export", "run", "--as", "trtexec")
     assert made.code == 0, made.err
-    assert "--optShapes=x:4x4" in made.out
+    assert "--engine=optShapes=x:4x4" in made.out
 
 
 def test_without_data_a_missing_rank_is_the_reason(call, tmp_path):
@@ -170,7 +170,7 @@ def test_a_detector_whose_fp16_finds_nothing_is_fixed(options, fix):
 
 
 def test_a_candidate_that_cannot_be_run_has_failed(fix, call, tmp_path):
-    assert fix(models.detector(), "--no-repair", "--lower", "norm", "--time-budget", "5").code == 10
+    assert fix(models.detector(), "--no-repair", "--lower", "norm", "--budget", "time=5").code == 10
     ended = call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "out")
     assert ended.code == 10, ended.err
     assert "node rows fails" in " ".join(ended.out.split())

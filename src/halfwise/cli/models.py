@@ -16,7 +16,6 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations import default, given
 from halfwise.declarations.engines import Building, Waiting, Worker
 from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
 
@@ -77,7 +76,7 @@ def observe(
     show(found, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, Waiting, Worker, Building, full=True)
+@accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -93,14 +92,6 @@ def compare(
     ],
     a: Annotated[str, typer.Option("--a", metavar="SOURCE", help="The side to trust.")] = "ort",
     *,
-    max_builds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Builds allowed for each engine. Default {default('max_builds')}.",
-            rich_help_panel="Engines",
-        ),
-    ] = None,
     runner: RunnerOption = None,
     display: Display,
     **options: Any,
@@ -108,7 +99,7 @@ def compare(
     """Find the node where two computations of a model diverge."""
     from halfwise.reporting.comparison import comparison
 
-    sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
+    sides = {"a": a, "b": b, "runner": runner, **options}
     found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)
     show(found, comparison, display)
     end(passed=not found.different)

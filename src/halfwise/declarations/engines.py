@@ -10,7 +10,8 @@ from halfwise.declarations.plans import RunLimit
 
 _worker = partial(Option, panel="TensorRT")
 _engine = partial(Option, panel="Engines")
-_seconds = partial(_engine, metavar="S", domain=SECONDS)
+_build = partial(_engine, group="--engine")
+_seconds = partial(Option, panel="Running", metavar="S", domain=SECONDS, group="--budget")
 
 
 class Waiting(RunLimit, total=False):
@@ -30,16 +31,13 @@ class Limits(Waiting, total=False):
 class Worker(TypedDict, total=False):
     """Where TensorRT is."""
 
-    trt_python: Annotated[
-        str | Path | None,
-        _worker("Python that can import tensorrt. Default: this one.", "PATH"),
-    ]
     trt_command: Annotated[
         str | None,
         _worker(
-            'Command that starts such a Python: "ssh orin python3", "docker run -i --gpus all '
-            'IMAGE python3".',
+            "Command that starts a Python that can import tensorrt: /opt/trt/bin/python, "
+            '"ssh orin python3", "docker run -i --gpus all IMAGE python3". Default: this Python.',
             "CMD",
+            main=True,
         ),
     ]
     trt_worker: Annotated[str | Sequence[str] | None, _worker("Worker in halfwise.toml.", "NAME")]
@@ -65,12 +63,14 @@ class OneDevice(TypedDict, total=False):
 class Workers(TypedDict, total=False):
     """Where TensorRT is, in several places; all of halfwise.toml if none is named."""
 
-    trt_python: Annotated[
-        Sequence[str], _worker("Python that can import tensorrt. Default: this one.", "PATH")
-    ]
     trt_command: Annotated[
         Sequence[str],
-        _worker('Command that starts such a Python: "ssh orin python3". Repeatable.', "CMD"),
+        _worker(
+            'Command that starts a Python that can import tensorrt: "ssh orin python3". '
+            "Repeatable. Default: this Python.",
+            "CMD",
+            main=True,
+        ),
     ]
     trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
 
@@ -78,14 +78,34 @@ class Workers(TypedDict, total=False):
 class Target(TypedDict, total=False):
     """Whether engines are built, and at most how many."""
 
-    target: Annotated[Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.")]
-    builds: Annotated[
-        int, _engine("How often to build the delivered plan, with weak typing.", "N", 3, COUNT)
+    target: Annotated[
+        Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.", main=True)
     ]
-    max_builds: Annotated[int, _engine("Builds that the search may use.", "N", 6, COUNT)]
+    builds: Annotated[
+        int,
+        _build(
+            "How often to build the delivered plan, with weak typing.",
+            "N",
+            3,
+            COUNT,
+            flag="repeat",
+        ),
+    ]
+    max_builds: Annotated[
+        int,
+        Option(
+            "Builds that the search may use.",
+            "N",
+            6,
+            COUNT,
+            "Running",
+            flag="builds",
+            group="--budget",
+        ),
+    ]
     prefer: Annotated[
         Literal["speed", "memory", "exact"],
-        _engine("What decides between equally fast engines.", default="speed"),
+        _build("What decides between equally fast engines.", default="speed"),
     ]
     resume: Annotated[bool, _engine("Continue a run that ended early; skip what crashed.")]
 
@@ -99,30 +119,28 @@ class Building(TypedDict, total=False):
     ]
     min_shapes: Annotated[
         Sequence[str],
-        _engine(
+        _build(
             "As in trtexec: name:1x3x224x224,… Once per profile. Default: from the inputs.",
             "SHAPES",
-            flag="--minShapes",
+            flag="minShapes",
         ),
     ]
-    opt_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SHAPES", flag="--optShapes")]
-    max_shapes: Annotated[Sequence[str], _engine("As in trtexec.", "SHAPES", flag="--maxShapes")]
-    timing_cache: Annotated[Path | str | None, _engine("Timing cache to read and update.", "FILE")]
+    opt_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="optShapes")]
+    max_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="maxShapes")]
+    timing_cache: Annotated[Path | str | None, _build("Timing cache to read and update.", "FILE")]
     workspace: Annotated[
-        str | int | None, _engine("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
+        str | int | None, _build("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
     ]
     optimization_level: Annotated[
         int | None,
-        _engine(
+        _build(
             "Builder optimization level, 0 to 5.",
             "N",
             domain=Domain("a number from 0 to 5", 0, 5),
         ),
     ]
     tactic_sources: Annotated[
-        str | Sequence[str] | None, _engine("Tactic sources, separated by commas.", "NAMES")
+        str | Sequence[str] | None, _build("Tactic sources, separated by commas.", "NAMES")
     ]
-    plugin: Annotated[
-        Sequence[str], _engine("Plugin library, by its path on the worker. Repeatable.", "PATH")
-    ]
-    tf32: Annotated[bool, _engine("Let kept nodes use TF32, which has 11 significant bits.")]
+    plugin: Annotated[Sequence[str], _build("Plugin library, by its path on the worker.", "PATH")]
+    tf32: Annotated[bool, _build("Let kept nodes use TF32, which has 11 significant bits.")]

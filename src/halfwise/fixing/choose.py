@@ -49,9 +49,9 @@ _OF_THE_RUN = frozenset[str]().union(
         k.__annotations__
         for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
     )
-) - {"start_from", "keep_above", "no_repair"}
+) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
-_TYPES = frozenset(("bf16", "tf32"))
+_TYPES = frozenset(("allow_bf16", "allow_tf32"))
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""
 _OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
@@ -221,9 +221,8 @@ def _request(
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, wish, asked.get("metric"))
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
-    names = recorded.pop("allow", "").replace(",", " ").split()
-    if types := _TYPES.intersection(names if curve.rung != "int8" else ()):
-        recorded["allow"] = ", ".join(sorted(types))
+    if curve.rung == "int8":
+        recorded = {name: text for name, text in recorded.items() if name not in _TYPES}
     options = {name: _typed(name, text) for name, text in recorded.items()}
     options |= {name: value for name, value in asked.items() if name != "metric"}
     return understand(data, options | accepted)
@@ -262,7 +261,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
         return kind(text)
     if kind is bool:
         return text == "True"
-    return text.split(", ") if name in ("keep", "keep_op", "lower", "allow") else text
+    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
 
 
 def _case(

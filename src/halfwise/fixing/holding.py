@@ -280,7 +280,7 @@ class Holding:
         as it is.
         """
         planner = self._planner
-        if not found.passed or planner.settings.keep_above is not None:
+        if not found.passed:
             return True
         infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:

@@ -29,7 +29,7 @@ from halfwise.wording import argument
 _JUDGED = (
     *("preprocess", "labels", "seed", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
     *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "accumulate", "device"),
-    *("ort_library", "trt_python", "trt_command", "trt_worker"),
+    *("ort_library", "trt_command", "trt_worker"),
 )
 """Options of `fix` with the same meaning in `verify` and `diagnose`."""
 _SEARCHED = (
@@ -193,12 +193,10 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
 
 
 def _option(name: str, value: str) -> list[str]:
-    option = spelt(name)
     if value == "True":
-        return [option]
-    return [
-        word for v in (value.split(", ") if name in _SEVERAL else [value]) for word in (option, v)
-    ]
+        return spelt(name).split()
+    values = value.split(", ") if name in _SEVERAL else [value]
+    return [word for one in values for word in spelt(name, one).split(maxsplit=1)]
 
 
 def next_steps(
@@ -335,8 +333,6 @@ def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[Step]:
     """Yield which of the user's rules affected a plan whose outputs fail."""
     if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
         return
-    if fixed.planner.settings.keep_above is not None:
-        yield Step(kind="leave-keep-above")
     if fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
 

@@ -230,7 +230,7 @@ def final_verdict(
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails if the gain is below --require-worth."""
+    """Return the verdict; it fails if the gain is below --require worth."""
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict

@@ -44,7 +44,7 @@ class Wish:
     def told(self) -> str:
         """The command that requests it, without the run."""
         return " ".join(
-            ["choose", *(f"{spelt(name)} {typed(value)}" for name, value in self.given.items())]
+            ["choose", *(spelt(name, typed(value)) for name, value in self.given.items())]
         )
 
 

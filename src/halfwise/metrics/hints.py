@@ -97,7 +97,7 @@ def criterion_hints(
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
     found = [
         f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
-        "its elements must equal the reference's; change the fraction with --agreement."
+        "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
     ]
     seen = looks(references, inputs)
@@ -157,7 +157,7 @@ def _boxes_hint(look: Look, references: Sequence[Outputs]) -> str:
             f"{boxes}: the default tolerance, {share} of an output's largest value, follows the "
             f"boxes (up to {largest}), so every score may be off by about "
             f"{number(DEFAULT_REL_MAX * total.absmax)}. Judge them {metric}, "
-            "or limit both errors with --max-abs."
+            "or limit both errors with --require max-abs=X."
         )
     return (
         f"{boxes}: the default tolerance, {share} of the largest value, follows the scores (up to "
@@ -170,7 +170,7 @@ def _scale_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[s
     """Return a sentence for each output whose small values escape the thresholds."""
     if criterion.metric is not None or criterion.rel_max is not None:
         return ()
-    options = {"--snr-db": criterion.snr_db, "--cosine": criterion.cosine}
+    options = {"snr-db": criterion.snr_db, "cosine": criterion.cosine}
     given = [option for option, value in options.items() if value is not None]
     if not given:
         return ()
@@ -250,7 +250,9 @@ def unvarying_hint(criterion: Criterion, references: Sequence[Outputs]) -> tuple
     if not errors or not all(error.passed for error in errors.values()):
         return ()
     most = max(errors.values(), key=lambda error: error.rel_max)
-    tighter = " with a tighter tolerance, such as --snr-db," if is_default(criterion) else ""
+    tighter = (
+        " with a tighter tolerance, such as --require snr-db=40," if is_default(criterion) else ""
+    )
     return (
         f"The outputs of the samples differ by less than the tolerance, at most "
         f"{number(most.rel_max)} of the largest value from their mean: a constant would pass "

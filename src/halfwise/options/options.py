@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, get_origin
+from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin
 
 import onnx
 
@@ -18,9 +18,9 @@ from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
+from halfwise.options.repairs import ALL, left_out
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, RightBy
+from halfwise.records import Allowed, Criterion, RightBy
 from halfwise.wording import typed
 
 Model = str | Path | onnx.ModelProto
@@ -110,7 +110,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             fmt=LOW_FORMATS[low_of(given)],
             int8=given.get("to") == INT8,
             runtime=Runtime(given.get("device", default("device")), libraries),
-            **_fields(Settings, given) | {"no_repair": left_out(given), "allow": allowed(given)},
+            allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in given),
+            **_fields(Settings, given) | {"no_repair": left_out(given)},
         ),
         given={name: _text(value) for name, value in given.items()},
         require_worth=given.get("require_worth"),
@@ -210,14 +211,14 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Leave --accumulate out.",
         ),
         (
+            "allow_bf16" in asked and given.get("to") == "bf16",
+            "--allow bf16 adds BF16 to FP16 plans; with --to bf16 every node already has it.",
+            "Give one of the two.",
+        ),
+        (
             "metric" in asked and asked & Thresholds.__annotations__.keys(),
             "--metric replaces the error thresholds, so they cannot be combined.",
             "Give either a metric or thresholds.",
-        ),
-        (
-            {"keep_above", "start_from"} <= asked,
-            "--keep-above makes no search, so --start-from does not apply.",
-            "Give one of the two.",
         ),
         (
             "metric_drop" in asked and metric == AUTO,
@@ -241,7 +242,7 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *_refused_int8(given), *refused_repairs(given)):
+    for wrong, message, hint in (*refused, *_refused_int8(given)):
         if wrong:
             raise UsageError(message, hint)
 
@@ -259,17 +260,6 @@ def low_of(given: Mapping[str, Any]) -> str:
 def _refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     """Yield possible contradictions: whether they occur, the message, the hint."""
     int8 = given.get("to") == INT8
-    yield (
-        "ranges" in given and not int8,
-        "--ranges is for INT8, so it does not apply without --to int8.",
-        "Add --to int8, or leave --ranges out.",
-    )
-    yield (
-        "keep_above" in given and int8,
-        "--keep-above does not search, but --to int8 must: only trials show which nodes can be "
-        "INT8.",
-        "Leave out one of the two.",
-    )
     workers = given.get("trt_worker")
     yield (
         int8 and not isinstance(workers, str | None) and len(workers) > 1,

@@ -287,7 +287,7 @@ class Verdict(Record):
         failed_runs: Samples on which the candidate did not run.
         reasons: Why it failed, one sentence each; empty if it passed.
         failures: The same as facts.
-        required_worth: The cost relative to everything low that --require-worth allows, if that
+        required_worth: The cost relative to everything low that --require worth allows, if that
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.
         as_file: How the file does in ONNX Runtime without emulation; None if not requested.

@@ -56,7 +56,6 @@ class Because(Record):
     Attributes:
         guard: Index in `Run.guards` of the guard that names the cause.
         rule: The user's rule as written on the command line; "" for none.
-        reads_beyond: Whether that rule is about ranges, and a tensor that the node reads meets it.
         nonfinite: Whether lowering this node alone brings new NaN or infinities.
         at_headroom: Whether a tensor at the node was emulated with a smaller range, for headroom.
         contribution: What the node or its group alone adds to the error, over what is allowed.
@@ -67,7 +66,6 @@ class Because(Record):
 
     guard: int | None = None
     rule: str = ""
-    reads_beyond: bool = False
     nonfinite: bool = False
     at_headroom: bool = False
     contribution: float | None = None
@@ -217,7 +215,7 @@ class Search(Record):
         cut: Stages that the budget ended or left out.
         budget: Work limit, in inferences over the calibration samples at the start of the run.
         spent: Work done, in the same unit, including work that was not optional.
-        late: Runs of a sample that exceeded --run-timeout and failed; another run may differ.
+        late: Runs of a sample that exceeded the run time-out and failed; another run may differ.
         refused: Why ONNX Runtime failed on a run of the plan's own network, emulated, the first
             time; empty if it never did.
         ended_by: What ended stages; unless it was the work limit alone, another run may differ.

@@ -255,7 +255,6 @@ RemarkKind = Literal[
     "measuring",
     "ranked",
     "grouped",
-    "by-range",
     "chosen",
     "refused",
 ]

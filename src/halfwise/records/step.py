@@ -35,7 +35,6 @@ StepKind = Literal[
     "more-builds",
     "search-on",
     "keep-less",
-    "leave-keep-above",
     "leave-lower",
     "more-samples",
     "real-inputs",

@@ -63,7 +63,6 @@ _FOLLOWED: Mapping[Reason, str] = {
     "accumulated error": "Accumulated error: what no guard explains grows with depth",
     "spare": "Not needed: a plan that lowers it passes too, but costs more because of conversions",
 }
-_READS_BEYOND = "it reads what may overflow"
 
 _BEYOND = (
     "{value}, beyond {low}'s {limit:6}[ (sample {sample})]"
@@ -147,7 +146,7 @@ def told_of(guard: Guard, node: NodeName) -> str:
     """Return a guard's message worded as the reason why `node` is kept."""
     if node == guard.node:
         return guard.message
-    why = _READS_BEYOND if guard.is_read_by(node) else f"needed by {guard.node}"
+    why = "it reads what may overflow" if guard.is_read_by(node) else f"needed by {guard.node}"
     return f"{why}: {guard.message}"
 
 
@@ -221,8 +220,7 @@ def _why(
     metric: str | None,
 ) -> str:
     if kept.kept_by == "rule":
-        reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
-        return f"Kept by the rule {facts.rule}{reads}."
+        return f"Kept by the rule {facts.rule}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
     inside = (

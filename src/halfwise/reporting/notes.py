@@ -59,7 +59,7 @@ def not_real(found: Sequence[MadeUp], *, accepted: bool = False) -> str:
     seen = f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data"
     if accepted:
         return seen
-    return f"{seen}. If the model really gets such inputs, add --allow-random"
+    return f"{seen}. If the model really gets such inputs, add --allow random"
 
 
 def _look(facts: Mapping[str, Any]) -> str:
@@ -318,7 +318,7 @@ def cut_lines(run: Run) -> tuple[str, ...]:
         lines.append(
             f"{count(search.late, 'run')} of a sample took longer than allowed and "
             f"{verb(search.late, 'counts', 'count')} as failed, so another run may give another "
-            "plan; --run-timeout SECONDS allows more."
+            "plan; --budget run-timeout=SECONDS allows more."
         )
     if search.refused:
         lines.append(

@@ -238,7 +238,7 @@ def _not_minimal(run: Run) -> str:
     if search is not None and "interrupt" in search.ended_by:
         return f"Not shown to be minimal: {spent(search)}."
     if run.engines is not None and run.engines.keep:
-        return "Not shown to be minimal in the engine: all builds (--max-builds) were used."
+        return "Not shown to be minimal in the engine: all builds (--budget builds) were used."
     why = f": {search.steps[-1]}" if search is not None and search.steps else ""
     return unfinished(search) or sentence(f"Not shown to be minimal{why}.")
 

@@ -33,7 +33,7 @@ _WORDS: Mapping[FailureKind, str] = {
     "infinite": "{tensor} is infinite inside on {sample}, and what reads it has no finite limit "
     "there",
     "worth": "[it costs {cost} × everything low, and at most {allowed} × is required|its cost is "
-    "unknown, and --require-worth needs it]",
+    "unknown, and --require worth needs it]",
     "no-engine": "no engine of {elements:d} builds is shown to be within the tolerance on the "
     "calibration samples",
     "fp32-lost": "the FP32 engine was right at first, but does not run to the end: {why}",

@@ -33,8 +33,8 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
 
 MORE = {
     "interrupt": "let the interrupted search finish",
-    "work": "give the search more work (--budget N)",
-    "time": "give the search more time (--time-budget SECONDS)",
+    "work": "give the search more work (--budget inferences=N)",
+    "time": "give the search more time (--budget time=SECONDS)",
 }
 """What lets a search go on, by what it lacks."""
 
@@ -125,7 +125,6 @@ REMARKS: Mapping[RemarkKind, str] = {
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",
-    "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
     "refused": "another plan of {elements:node} passed the search and fails on held-out samples; "
     "this one passes",
 }

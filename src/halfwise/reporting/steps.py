@@ -77,7 +77,7 @@ def _untested(step: Step) -> str:
     options = " ".join(f"--keep {shlex.quote(name)}" for name in step.items)
     whose = verb(len(step.items), "the node whose body", "the nodes whose bodies")
     keep = f", or keep {whose} never ran ({options})" if step.items else ""
-    return f"Give samples that test what is not judged{keep}, or accept that: --allow-unjudged."
+    return f"Give samples that test what is not judged{keep}, or accept that: --allow unjudged."
 
 
 def _own_runs(step: Step) -> str:
@@ -117,8 +117,8 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "compare": "Find the node where it goes wrong",
     "diagnose": "Find the first fault, from the inputs to the kernels",
     "modernize": "For an {rung} engine, try a model whose norms are one node each",
-    "other-builds": "[For an {rung} engine, try|Try] another --optimization-level (0 to 5), other "
-    "--tactic-sources, or another TensorRT version.",
+    "other-builds": "[For an {rung} engine, try|Try] another --engine optimization-level=N (0 to "
+    "5), other tactic-sources, or another TensorRT version.",
     "typing-strong": "The builder ignores constraints: from TensorRT {since} on, use --typing "
     "strong, where the Casts in the model decide.",
     "lost": "The worker was lost, so nothing is known of {rung} engines: once it answers, run the "
@@ -126,21 +126,20 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "unfetched": "The {rung} engine that passed could not be fetched: run the command again with "
     "another -o; --start-from this folder skips the search without engines.",
     "accumulate-fp16": "If kernels may accumulate in FP16, --accumulate fp16 emulates that.",
-    "no-tf32": "Kept nodes may compute in TF32: leave --tf32 out.",
-    "more-builds": "Let the search use more builds: --max-builds N.",
+    "no-tf32": "Kept nodes may compute in TF32: leave --engine tf32 out.",
+    "more-builds": "Let the search use more builds: --budget builds=N.",
     "search-on": lambda step: f"{capital(MORE[step.names['more']])}.",
     "keep-less": lambda step: (
         f"The search did not finish; to find a plan that keeps less, {MORE[step.names['more']]}."
     ),
-    "leave-keep-above": "Leave --keep-above out: it skips the search and checks no output.",
     "leave-lower": "Leave --lower out: it forces {lowered:node} low.",
     "more-samples": "Give [{alike}samples that differ from one another|more samples], or a second "
     "set with --heldout DATA.",
-    "real-inputs": "Give real inputs, or accept a verdict without them: --allow-random.",
+    "real-inputs": "Give real inputs, or accept a verdict without them: --allow random.",
     "untested": _untested,
     "own-runs": _own_runs,
-    "check-tolerance": "Check that the tolerance fits the task: --rel-max, --snr-db, or a task "
-    "metric (--metric).",
+    "check-tolerance": "Check that the tolerance fits the task: --rel-max, --require snr-db, or a "
+    "task metric (--metric).",
     "batches": "Give inputs in batches of {size:d}, which fail: the search then uses them.",
     "best-model": "The run folder holds the best model found.",
     "accept-missing": lambda step: (

@@ -70,7 +70,7 @@ def _nearest(found: NearPlan) -> str:
 
 def near(kept: int, cost: float, error: float) -> str:
     """Return how many nodes a plan keeps, its cost and its error, as the rest of a sentence."""
-    margin = ", which --margin 1 accepts" if error <= 1 else ""
+    margin = ", which --require margin=1 accepts" if error <= 1 else ""
     return (
         f"keeps {count(kept, 'node')}, costs "
         f"{ratio(cost)} everything low, and has {ratio(error)} the error allowed{margin}"

@@ -126,9 +126,3 @@ def test_a_known_plan_that_holds_and_costs_less_is_taken_instead(monkeypatch, de
     assert taken.minimal == dear
     assert [step.kind for step in taken.steps] == ([] if dear else ["sounder"])
     assert dear or holding.holds(taken, own.rewrite(larger)[0])
-
-
-def test_a_rule_about_ranges_is_taken_at_its_word():
-    fixed = found(models.small_token(), keep_above=1e9)
-    assert kept(fixed) == set()
-    assert not any(g.kind == "infinite" for g in fixed.guards)

@@ -153,7 +153,7 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     low = RungTried(rung="fp16", end="tolerance", plans=2, builds=2, built=2, ran=2)
     off = engines().model_copy(update={"rungs": (low,)})
     lines = steps_told(fix_run(case, request, found, 1.0, (), out, off).next_step)
-    assert "--max-builds" in lines[0]
+    assert "--budget builds" in lines[0]
     assert any("tolerance fits" in line for line in lines)
     none = low.model_copy(update={"end": "unbuildable", "built": 0, "ran": 0})
     cause = Cause(kind="no-engine", builds=(2, 3))
@@ -165,7 +165,7 @@ def test_a_failure_in_engines_names_the_option_for_more_builds(fixed, tmp_path):
     allowed = build(3, "mixed", config=build(3, "").config.model_copy(update={"tf32": True}))
     in_tf32 = off.model_copy(update={"causes": (unknown,), "builds": (allowed,)})
     assert (
-        "leave --tf32 out"
+        "leave --engine tf32 out"
         in steps_told(fix_run(case, request, found, 1.0, (), out, in_tf32).next_step)[0]
     )
     passed = _with(found, verdict=runs.verdict(level="engine"))

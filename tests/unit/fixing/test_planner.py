@@ -45,7 +45,7 @@ def test_the_expected_time_is_told_before_the_search():
     healthy = planner(models.small(), budget=1e6, time_budget=7)
     assert "quick if FP16 is fine" in healthy.watcher.notes[0]
     assert "at most what the time budget of 7 s leaves" in healthy.watcher.notes[0]
-    assert "while all of --budget 1000000 may take" in healthy.watcher.notes[0]
+    assert "while all of --budget inferences=1000000 may take" in healthy.watcher.notes[0]
     (told,) = planner(models.small(), time_budget=1e9).watcher.notes
     assert "fine as it is, at most about" in told
 

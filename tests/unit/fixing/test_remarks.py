@@ -37,7 +37,7 @@ def test_every_threshold_that_is_missed_gets_its_value():
     told = note(Criterion(rel_max=0.5, max_abs=0.1, snr_db=45), OFF, factor=1.0, fmt=BF16)
     assert "every node low, BF16 rounding" in told
     assert "--rel-max" not in told
-    assert "use --max-abs 0.5 --snr-db 41 if" in told
+    assert "use --require max-abs=0.5 --require snr-db=41 if" in told
 
 
 @pytest.mark.parametrize("value", [0.011, 0.0123, 0.0799, 0.05])

@@ -62,8 +62,8 @@ def hints(**outputs: NDArray[Any]) -> tuple[str, ...]:
         (detr_like_end_to_end(), "--metric file.py:function"),
         (embedding(3, 512), "--metric cosine"),
         (embedding(3, 500), "--metric cosine"),
-        (np.arange(5), "--agreement"),
-        (np.array([True]), "--agreement"),
+        (np.arange(5), "--require agreement"),
+        (np.array([True]), "--require agreement"),
     ],
 )
 def test_what_each_output_brings(array: NDArray[Any], expected: str) -> None:
@@ -177,13 +177,13 @@ def test_the_metric_that_fits_is_a_value():
 def test_boxes_that_are_joined_with_scores_have_each_their_scale() -> None:
     (hint,) = hints(y=np.concatenate([640 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
     assert "follows the scores (up to 0.999) for scores and the boxes (up to 640) for boxes" in hint
-    assert "--max-abs" not in hint
+    assert "--require max-abs" not in hint
 
 
 def test_boxes_near_the_scores_hide_their_errors() -> None:
     (hint,) = hints(y=np.concatenate([3 * np.ones((1, 300, 4)), unit(1, 300, 3)], axis=-1))
     assert "(up to 3), so every score may be off by about 0.03" in hint
-    assert "--max-abs" in hint
+    assert "--require max-abs" in hint
     assert "harmlessly" not in hint
 
 
@@ -198,8 +198,8 @@ def test_attention_weights_are_no_class_scores(name: str, array: NDArray[Any]) -
 @pytest.mark.parametrize(
     ("criterion", "told"),
     [
-        (Criterion(snr_db=40), "--snr-db"),
-        (Criterion(cosine=0.999, snr_db=40), "--snr-db and --cosine"),
+        (Criterion(snr_db=40), "snr-db"),
+        (Criterion(cosine=0.999, snr_db=40), "snr-db and cosine"),
         (Criterion(snr_db=40, rel_max=0.01), ""),
         (Criterion(max_abs=0.1), ""),
         (Criterion(metric="top1"), ""),

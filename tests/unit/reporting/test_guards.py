@@ -62,11 +62,6 @@ def test_a_node_that_is_needed_by_another_says_by_which() -> None:
     [
         ("engine", Because(), "The engine needs it or is faster with it, although "),
         ("rule", Because(rule="--keep n"), "Kept by the rule --keep n."),
-        (
-            "rule",
-            Because(rule="--keep-above 9", reads_beyond=True),
-            "Kept by the rule --keep-above 9: it reads what may overflow.",
-        ),
     ],
 )
 def test_what_was_not_searched_says_who_decided(kept_by, because, reason) -> None:

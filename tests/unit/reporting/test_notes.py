@@ -35,7 +35,7 @@ def test_why_inputs_say_nothing_and_what_accepts_them():
     assert "'x'" in why
     assert "'h'" in why
     assert "not real data" in why
-    assert "--allow-random" in why
+    assert "--allow random" in why
 
 
 @pytest.mark.parametrize("flaw", Flaw)
@@ -112,7 +112,7 @@ def test_runs_that_took_too_long_are_told():
     (line,) = lines(late=1)
     assert line == (
         "1 run of a sample took longer than allowed and counts as failed, so another run may give "
-        "another plan; --run-timeout SECONDS allows more."
+        "another plan; --budget run-timeout=SECONDS allows more."
     )
     assert lines("growth", late=2)[1].startswith("2 runs of a sample took longer than allowed and ")
 

@@ -60,7 +60,7 @@ def test_what_it_is_worth_may_be_unknown() -> None:
     known = Failure(kind="worth", numbers={"allowed": 2.0, "cost": 3.0})
     assert told(known) == "it costs 3 × everything low, and at most 2 × is required"
     unknown = Failure(kind="worth", numbers={"allowed": 2.0})
-    assert told(unknown) == "its cost is unknown, and --require-worth needs it"
+    assert told(unknown) == "its cost is unknown, and --require worth needs it"
 
 
 def test_failures_survive_the_file(tmp_path) -> None:

@@ -334,8 +334,6 @@ class EngineRun(Workbench):
 def _ruled(fixed: Fixed) -> Assignment:
     """Return the compute nodes that no engine may lower: all, if nothing is searched."""
     planner = fixed.planner
-    if planner.settings.keep_above is not None:
-        return fixed.found.kept
     return fixed.found.kept & frozenset(planner.forced.kept)
 
 

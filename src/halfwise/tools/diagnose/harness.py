@@ -171,7 +171,7 @@ def _advice(named: Sequence[InputComparison]) -> Iterator[str]:
 
 _ADVICE = said(
     "Give inputs from real use, preprocessed as in production.",
-    "--allow-random continues without them.",
+    "--allow random continues without them.",
 )
 
 

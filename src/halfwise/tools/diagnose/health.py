@@ -76,7 +76,7 @@ _REQUANTISE = (
 )
 _MEANT = (
     "Give inputs on which the model is defined, or fix the model. If such values are intended, "
-    "continue with --allow-unjudged."
+    "continue with --allow unjudged."
 )
 
 

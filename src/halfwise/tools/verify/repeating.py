@@ -320,12 +320,9 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
     return found[-1]
 
 
-def _workers(
-    trt_python: Sequence[str] = (), trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()
-) -> list[WorkerSpec]:
+def _workers(trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()) -> list[WorkerSpec]:
     """Return all named workers, else all in the file; names are unique."""
-    found = [spec for python in trt_python for spec in resolve(trt_python=python)]
-    found += [spec for command in trt_command for spec in resolve(trt_command=command)]
+    found = [spec for command in trt_command for spec in resolve(trt_command=command)]
     found += [spec for name in trt_worker for spec in resolve(trt_worker=name)]
     found = found or resolve()
     taken = [spec.name for spec in found]

@@ -298,14 +298,14 @@ def test_samples_outside_every_profile(stage):
         )
 
 
-@pytest.mark.parametrize("options", [{"keep": ["gamma"]}, {"keep_above": 1e3}])
-def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage, options):
+def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage):
     block = ("square", "variance", "eps", "root", "divide")
-    ready = stage(models.layer_norm(), options=options, fused=[block], engine={"max_builds": 4})
+    ready = stage(
+        models.layer_norm(), options={"keep": ["gamma"]}, fused=[block], engine={"max_builds": 4}
+    )
     found = proven(ready)
     assert found.verdict.passed
-    expected = {"gamma"} if "keep" in options else ready.fixed.found.kept
-    assert found.keep >= expected  # more where wider islands happen to be faster
+    assert "gamma" in found.keep  # more where wider islands happen to be faster
     low = [row.name for row in found.engines.results if row.rung == "fp16"]
     assert low[0] == "FP16"
     assert all(name.startswith("mixed") for name in low[1:])

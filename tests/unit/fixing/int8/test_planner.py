@@ -25,7 +25,7 @@ from tests.unit.fixing.test_planner import planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
 Array = NDArray[np.float32]
-MADE = planner(outlier(), snr_db=25, to="int8", ranges="minmax")
+MADE = planner(outlier(), snr_db=25, to="int8")
 FOUND = MADE.find(frozenset())
 
 
@@ -119,7 +119,7 @@ def test_a_held_node_that_is_no_product_is_on_no_curve():
 
 
 def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
-    options = {"snr_db": 25, "to": "int8", "ranges": "minmax", "allow": ("bf16",)}
+    options = {"snr_db": 25, "to": "int8", "allow_bf16": True}
     made = planner(outlier(factor=300), no_repair=True, **options)
     below = made.find(frozenset())
     made.narrowing.known[below.kept] = Types(below.kept)
@@ -164,7 +164,7 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
 
 
 def residual_planner(at: str) -> Int8Planner:
-    below = planner(residual(at), snr_db=25, to="int8", ranges="minmax")
+    below = planner(residual(at), snr_db=25, to="int8")
     made = int8_planner(below, below.find(frozenset()), Silent())
     assert made is not None
     made.begin(below.evidence)

@@ -52,7 +52,7 @@ def test_a_run_goes_on_to_int8_and_tells_both_rungs():
 
 
 def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
-    fixed = found(outlier(), to="int8", snr_db=58, ranges="minmax", allow_random=True)
+    fixed = found(outlier(), to="int8", snr_db=58, allow_random=True)
     assert fixed.plan == fixed.rungs[0].plan
     assert fixed.plan.int8 == ()
     assert fixed.verdict.passed

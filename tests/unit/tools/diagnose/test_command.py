@@ -117,7 +117,7 @@ def test_what_no_sample_tests_is_not_judged(outputs, kind):
     shown = {part.title: part.lines for part in report.parts if isinstance(part, Lines)}
     reasons = tuple(stopped(capital(each)) for each in verdict.reasons)
     assert shown["Why it is not judged"] == reasons
-    assert "--allow-unjudged" in shown["What to do"][0]
+    assert "--allow unjudged" in shown["What to do"][0]
     allowed, report = ended(outputs, allow_unjudged=True)
     assert allowed.run.verdict.passed
     assert report.title.startswith("Nothing wrong on ")

@@ -165,11 +165,11 @@ def test_engines_of_other_models(engine, command):
 
 
 def test_options_of_workers_stand_apart():
-    request, target = understand_verify("x.npz", {"trt_python": "/p", "max_abs": 1.0})
+    request, target = understand_verify("x.npz", {"trt_command": "/p", "max_abs": 1.0})
     assert target.workers[0].command == ("/p",)
     assert request.given == {"max_abs": "1.0"}
     with pytest.raises(UsageError, match="each name a worker"):
-        understand_verify("x.npz", {"trt_python": "/p", "trt_command": "q"})
+        understand_verify("x.npz", {"trt_worker": "/p", "trt_command": "q"})
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_options_of_workers_stand_apart():
         (models.conv_chain(), {}),
         (models.conv_chain(), {"to": "int8"}),
         (models.conv_chain(), {"to": "bf16", "io": "bf16"}),
-        (models.huge_weights(), {"allow": "bf16", "no_repair": True}),
-        (models.busy_product(), {"allow": "tf32"}),
+        (models.huge_weights(), {"allow_bf16": True, "no_repair": True}),
+        (models.busy_product(), {"allow_tf32": True}),
     ],
     ids=["repaired", "int8", "bf16", "beside", "tf32"],
 )
