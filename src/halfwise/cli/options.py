@@ -62,7 +62,7 @@ _DISPLAY: dict[str, Any] = {
         bool, _prints("--quiet", help="Print only the verdict, on one line; no progress.")
     ],
 }
-MANY = 12
+MANY = 16
 """From this many declared options on, `--help` shows the main ones only."""
 
 
@@ -125,7 +125,8 @@ def accepts(
         ]
 
         @wraps(command)
-        def run(**values: Any) -> None:
+        def run(*, help_all: bool = False, **values: Any) -> None:
+            del help_all  # It ended the run.
             passed = given(**{p.name: values.pop(p.name, None) for p in offered})
             for flag, members in grouped.items():
                 passed |= _members(flag, members, passed.pop(_group_name(flag), ()))
@@ -293,7 +294,7 @@ def _group_parameter(flag: str, members: Members, *, hidden: bool) -> inspect.Pa
     made = typer.Option(
         flag,
         metavar="NAME" if plain else "NAME=X",
-        help="Repeatable. " + "\n\n".join(names),
+        help="\n\n".join(("Repeatable.", *names)),
         rich_help_panel=option(next(iter(members.values()))[1]).panel,
         hidden=hidden,
     )

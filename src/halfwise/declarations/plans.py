@@ -171,7 +171,9 @@ class Gate(TypedDict, total=False):
 
     baseline: Annotated[
         str | Path | None,
-        _acceptance("Fail if the result is worse than that of the earlier run RUN.", "RUN"),
+        _acceptance(
+            "Fail if the result is worse than that of the earlier run RUN.", "RUN", main=True
+        ),
     ]
     may_worsen: Annotated[
         Sequence[str],

@@ -95,8 +95,10 @@ def test_a_seed_may_have_any_size():
 
 def test_messages_call_options_as_the_command_line_does():
     assert [spelt(name) for name in ("min_shapes", "rel_max", "tf32")] == [
-        *("--engine", "minShapes=--rel-max", "--engine", "tf32"),
+        *("--engine minShapes", "--rel-max", "--engine tf32"),
     ]
+    assert spelt("cosine", "0.9") == "--require cosine=0.9"
+    assert spelt("rel_max", "0.1") == "--rel-max 0.1"
 
 
 def test_docstrings_tell_every_option():

@@ -113,7 +113,7 @@ def test_every_option_needs_a_target(name):
     ],
 )
 def test_values_outside_their_domain(name, value):
-    with pytest.raises(UsageError, match="--" + name.replace("_", "-")):
+    with pytest.raises(UsageError, match=spelt(name)):
         understand_target({**TARGET, name: value})
 
 
