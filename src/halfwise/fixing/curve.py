@@ -12,7 +12,7 @@ from halfwise.fixing.plan.found import Found
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.model import node_name
 from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row
-from halfwise.records.curve import runs
+from halfwise.records.run import runs
 
 Assignment = frozenset[NodeName]
 

@@ -19,7 +19,7 @@ from halfwise.metrics.targets import (
     flow_outputs,
 )
 from halfwise.records import Recognised
-from halfwise.records.recognised import Unit
+from halfwise.records.judged import Unit
 
 Labels = Sequence[Any] | None
 

@@ -16,7 +16,7 @@ from halfwise.records import (
     Run,
     TaskScore,
 )
-from halfwise.records.curve import places
+from halfwise.records.run import places
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.offers import against, offered
 from halfwise.reporting.parts import Column, Table
