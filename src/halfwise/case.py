@@ -85,7 +85,7 @@ class Samples:
         """
         return self if isinstance(self.load, _Held) else replace(self, load=_Held(self.load))
 
-    def told(self, step: Callable[[int, int, str], None]) -> "Samples":
+    def with_progress(self, step: Callable[[int, int, str], None]) -> "Samples":
         """Return the same samples; each calls `step(index, their number, "samples")` first."""
 
         def load(index: int) -> Sample:

@@ -14,7 +14,7 @@ import typer
 from halfwise import deferred, memory
 from halfwise.cli import engines, models, verdicts
 from halfwise.cli.options import Command
-from halfwise.cli.surroundings import Ended, demand_folder, surroundings, told
+from halfwise.cli.surroundings import Ended, demand_folder, surroundings, usage_error
 from halfwise.errors import CaseError, HalfwiseError
 from halfwise.interruption import interruption
 from halfwise.wording import clean, size_of
@@ -98,7 +98,7 @@ def _run(ended: Ended) -> None:
         _complain(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        message = told(error)
+        message = usage_error(error)
         if message is None:
             raise
         _complain(message)

@@ -67,7 +67,7 @@ def observe(
     **options: Any,
 ) -> None:
     """List the tensors that are large or not finite in FP32 on real inputs."""
-    from halfwise.reporting.tensors import observed
+    from halfwise.reporting.inspection import observed
 
     found = watched(
         lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
@@ -97,7 +97,7 @@ def compare(
     **options: Any,
 ) -> None:
     """Find the node where two computations of a model diverge."""
-    from halfwise.reporting.comparison import comparison
+    from halfwise.reporting.diagnosis import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **options}
     found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)

@@ -80,7 +80,7 @@ def demand_folder() -> None:
         ) from error
 
 
-def told(error: OSError) -> UsageError | None:
+def usage_error(error: OSError) -> UsageError | None:
     """Return the message for a system error; None if it could be a bug in halfwise.
 
     Args:

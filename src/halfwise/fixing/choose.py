@@ -40,7 +40,7 @@ from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Curve, NodeName, Note, Repair, Run, Verdict
-from halfwise.reporting.curve import chosen_line
+from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 
 _WISHES = tuple(Wish.__dataclass_fields__)

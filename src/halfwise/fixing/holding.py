@@ -23,7 +23,7 @@ from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import count, verb
 
 FEW = 4

@@ -18,7 +18,7 @@ from halfwise.judging.inside import emulate, lacking_in
 from halfwise.judging.judge import Judged
 from halfwise.metrics import Computed
 from halfwise.records import Failure, Guard, NodeName, TensorName, Verdict
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 
 Assignment = frozenset[NodeName]
 

@@ -106,7 +106,7 @@ class _Fix:
                 starting_plan(network, roles, self.start_from)  # or it names something unusable
             references, self.nonfinite = inspected_reference(
                 prepared.original,
-                self.case.heldout.told(self.watcher.step),
+                self.case.heldout.with_progress(self.watcher.step),
                 runtime=settings.runtime,
             )
             self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from halfwise.records import Criterion, Curve, Engines, Step, Verdict
-from halfwise.reporting.offers import offered
-from halfwise.reporting.tasks import weakest
-from halfwise.reporting.verdict import allowed
+from halfwise.reporting.verdict import allowed, offered, weakest
 from halfwise.wording import argument
 
 

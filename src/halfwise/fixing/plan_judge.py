@@ -12,7 +12,7 @@ from halfwise.judging.judge import Judged, judge_emulated
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, TensorName, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 
 BASELINE_INSPECTED = 4
 """Samples on which the all-low model is searched for non-finite values inside."""
@@ -128,7 +128,7 @@ class PlanJudge:
         self._planner.budget.spend("judge", len(samples))
         return emulate(
             rewritten.model,
-            samples.told(self._watcher.step),
+            samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=inspected,
             runtime=settings.runtime,

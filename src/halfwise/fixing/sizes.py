@@ -24,7 +24,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 
 _JUDGED = 4
 """Samples joined in pairs: what breaks at another size breaks for most."""

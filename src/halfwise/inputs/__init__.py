@@ -14,16 +14,19 @@ User data is untrusted: nothing is unpickled. A `file.py:function` does run, as 
 """
 
 from halfwise.hashing import hash_together
-from halfwise.inputs.fitting import InputSpec, fit_to
+from halfwise.inputs.array_files import load_labels
+from halfwise.inputs.fitting import InputSpec, fit_to, split_sources
 from halfwise.inputs.functions import UserFunction, load_function
-from halfwise.inputs.heldout import sketch_each, split_heldout, unseen
-from halfwise.inputs.labels import load_labels
 from halfwise.inputs.loading import RANDOM, load_inputs, load_samples
-from halfwise.inputs.pairs import split_sources
 from halfwise.inputs.pipelines import RawSamples, load_made, load_raw
-from halfwise.inputs.recorded import fit_recorded, holds_outputs, load_recorded
-from halfwise.inputs.samples import LoadedSamples, Rows
-from halfwise.inputs.synthetic import judge_inputs, random_samples
+from halfwise.inputs.recorded import (
+    fit_recorded,
+    holds_outputs,
+    judge_inputs,
+    load_recorded,
+    random_samples,
+)
+from halfwise.inputs.samples import LoadedSamples, Rows, sketch_each, split_heldout, unseen
 
 __all__ = [
     "RANDOM",

@@ -40,7 +40,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import reasons
+from halfwise.reporting.remarks import reasons
 
 
 @dataclass(frozen=True)

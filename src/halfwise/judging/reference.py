@@ -29,7 +29,7 @@ from halfwise.graph.sizes import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs
 from halfwise.records import FrozenSize, NodeName, TensorName
-from halfwise.reporting.notes import frozen_advice, frozen_cause
+from halfwise.reporting.steps import frozen_advice, frozen_cause
 
 _ORT_TYPES = {
     f"tensor({name})": dtype

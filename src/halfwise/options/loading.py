@@ -32,7 +32,7 @@ from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Fact, Note, Run
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import read_run
 
 _REPEATING = ("Loop", "Scan", "SequenceMap")
@@ -82,7 +82,9 @@ def load_case(
     elif split:
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
-    searched, judged = (sketch_each(each.told(watcher.step)) for each in (samples, heldout))
+    searched, judged = (
+        sketch_each(each.with_progress(watcher.step)) for each in (samples, heldout)
+    )
     chosen = unseen(samples, searched, heldout, judged)
     if len(chosen) < len(heldout):
         notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
@@ -121,7 +123,7 @@ def nodes_of(network: Network) -> int:
 def tell(watcher: Watcher, notes: Iterable[Note]) -> None:
     """Report the notes on a model and its inputs, one by one."""
     for note in notes:
-        watcher.note(told(note))
+        watcher.note(note_text(note))
 
 
 def load_model(model: Model, watcher: Watcher = _SILENT) -> Network:

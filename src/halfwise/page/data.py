@@ -12,8 +12,7 @@ from markupsafe import Markup
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.records import Observations, Run, RunEvidence
 from halfwise.reporting.parts import Report
-from halfwise.reporting.screen import screen
-from halfwise.reporting.view import report
+from halfwise.reporting.view import report, screen
 from halfwise.store import read_evidence, read_observations
 from halfwise.store import report as stored_run
 

@@ -14,7 +14,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.records.run import runs
-from halfwise.reporting.precision import WORDS
+from halfwise.reporting.engines import WORDS
 from halfwise.reporting.rungs import move_line
 
 LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
@@ -74,10 +74,10 @@ def log_rows(builds: Sequence[BuildOutcome]) -> list[list[Data]]:
             found.setdefault((finding.severity, what), []).append((build.number, finding))
     order = ("error", "warning", "info")
     rows = sorted(found.items(), key=lambda item: order.index(item[0][0]))
-    return [[severity, *_told(told)] for (severity, _), told in rows]
+    return [[severity, *_log_rows(told)] for (severity, _), told in rows]
 
 
-def _told(told: Sequence[tuple[int, LogFinding]]) -> Iterator[Data]:
+def _log_rows(told: Sequence[tuple[int, LogFinding]]) -> Iterator[Data]:
     findings = [finding for _, finding in told]
     first = findings[0]
     differs = len({finding.sentence for finding in findings}) > 1

@@ -27,10 +27,9 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.records.run import places, runs
-from halfwise.reporting.offers import refused
-from halfwise.reporting.reasons import reasons
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.rungs import full_name, move_line, rung_name
-from halfwise.reporting.verdict import allowed
+from halfwise.reporting.verdict import allowed, refused
 from halfwise.wording import ratio, size_of
 
 Group = dict[str, Data]

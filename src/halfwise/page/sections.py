@@ -10,13 +10,12 @@ from halfwise.page.plans import curve
 from halfwise.records import Detail, KeptNode, NodeName, Observation, Run, RunEvidence, TensorName
 from halfwise.reporting.causes import LABELS, Causes
 from halfwise.reporting.causes import causes as groups_of
-from halfwise.reporting.guards import CAUSES
+from halfwise.reporting.engines import WORDS
+from halfwise.reporting.guards import CAUSES, appears
 from halfwise.reporting.nodes import grown_with
-from halfwise.reporting.origins import appears
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.precision import WORDS
 from halfwise.reporting.remarks import in_words
-from halfwise.reporting.steps import told
+from halfwise.reporting.steps import step_text
 from halfwise.wording import capital, clean, dimensions
 
 
@@ -203,7 +202,7 @@ def verdict(stored: Stored) -> Section:
     """Return the section of the first screen, with all commands."""
     facts = {
         "parts": [part for part in stored.screen.parts if not is_commands(part)],
-        "steps": [told(step) for step in stored.run.next_step],
+        "steps": [step_text(step) for step in stored.run.next_step],
     }
     return Section("verdict", "Verdict", template="verdict.html", facts=facts)
 

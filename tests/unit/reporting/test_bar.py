@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from halfwise.progress import Watcher, Weighed
-from halfwise.reporting.bar import MODULES, TerminalWatcher
+from halfwise.reporting.terminal import MODULES, TerminalWatcher
 
 EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
 
@@ -266,7 +266,7 @@ def test_before_the_first_stage_imported_modules_are_counted(attach, after, monk
 
 def test_so_many_modules_are_imported():
     code = (
-        "import sys; from halfwise.cli import main; from halfwise.reporting.bar import *\n"
+        "import sys; from halfwise.cli import main; from halfwise.reporting.terminal import *\n"
         "TerminalWatcher.stage = lambda *_: print(len(sys.modules))\n"
         "sys.argv = 'halfwise fix none.onnx --inputs none.npz -o none'.split(); main()"
     )

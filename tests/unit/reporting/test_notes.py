@@ -5,13 +5,13 @@ import pytest
 from halfwise.graph.intake import Flaw
 from halfwise.records import CutStage, FrozenSize, MadeUp, NodeName, Note, TensorName
 from halfwise.records.record import Fact
-from halfwise.reporting.notes import (
+from halfwise.reporting.steps import (
     clause,
     cut_lines,
     frozen_advice,
     frozen_cause,
     not_real,
-    told,
+    note_text,
 )
 from tests.unit.reporting.runs import run, search
 
@@ -26,7 +26,7 @@ def made_up(found):
 def test_what_an_input_looks_like():
     assert clause(made_up(NOISE)).startswith("input 'x' looks like uniform noise (mean 0.50, ")
     looks = "warning: input 'h' looks made up: all its elements are equal; "
-    assert told(made_up(ZEROS)).startswith(looks)
+    assert note_text(made_up(ZEROS)).startswith(looks)
 
 
 def test_why_inputs_say_nothing_and_what_accepts_them():
@@ -41,14 +41,14 @@ def test_why_inputs_say_nothing_and_what_accepts_them():
 @pytest.mark.parametrize("flaw", Flaw)
 def test_every_repair_has_a_sentence_with_a_few_names(flaw):
     note = Note(kind="repaired", facts={"flaw": flaw.name, "names": tuple("abcdef")})
-    assert told(note).startswith("repaired while reading: ")
+    assert note_text(note).startswith("repaired while reading: ")
     if flaw not in (Flaw.NAMELESS, Flaw.UNSORTED):
-        assert "(a, b, c, d, and 2 more values)" in told(note)
+        assert "(a, b, c, d, and 2 more values)" in note_text(note)
 
 
 def test_notes_say_whose_samples_they_are_about_and_are_read_back():
     note = Note(kind="single", severity="warning", of="held out", facts={"samples": (1, 2)})
-    assert told(note).startswith("warning: held out: there is a single sample")
+    assert note_text(note).startswith("warning: held out: there is a single sample")
     assert Note.model_validate_json(note.model_dump_json()) == note
 
 

@@ -4,7 +4,7 @@ import math
 from typing import get_args
 
 from halfwise.records import Failure, FailureKind
-from halfwise.reporting.reasons import _WORDS, reasons, under, with_failures
+from halfwise.reporting.remarks import _WORDS, reasons, under, with_failures
 from halfwise.store import read_run, write_run
 from tests.unit.reporting.runs import run, verdict
 

@@ -1,6 +1,6 @@
 from halfwise.records import NearPlan, Worth
+from halfwise.reporting.steps import cost_line, nothing_gained
 from halfwise.reporting.view import report
-from halfwise.reporting.worth import cost_line, nothing_gained
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import run, search, verdict
 

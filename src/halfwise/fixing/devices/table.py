@@ -10,7 +10,7 @@ from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table
 from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 
 
 @dataclass(frozen=True)

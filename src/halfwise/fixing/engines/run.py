@@ -42,7 +42,7 @@ from halfwise.records import (
     PrecisionProof,
     Spared,
 )
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.rungs import own_criterion
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS

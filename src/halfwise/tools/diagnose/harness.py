@@ -15,7 +15,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics.relative import RelativeError
 from halfwise.records import FrozenSize, InputComparison, InputTrials, Rung, Sign, said
-from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
+from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import FRACTIONS, UNDONE, code_of, compare_arrays, transformation

@@ -80,7 +80,7 @@ class Subject:
     @cached_property
     def references(self) -> list[Outputs]:
         """The FP32 model's outputs for every sample."""
-        return [self.session.run(s) for s in self.samples.told(self.watcher.step)]
+        return [self.session.run(s) for s in self.samples.with_progress(self.watcher.step)]
 
     @cached_property
     def given(self) -> list[Outputs]:

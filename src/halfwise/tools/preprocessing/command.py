@@ -25,7 +25,7 @@ from halfwise.records import (
     OutputError,
     PreprocessingReport,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
 from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
 
@@ -91,7 +91,7 @@ def compare_inputs(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(map(told, notes))),
+        notes=tuple(dict.fromkeys(map(note_text, notes))),
         outputs=outputs,
         outputs_mapped=mapped,
     )

@@ -38,7 +38,7 @@ from halfwise.records import (
     Run,
     WorkerInfo,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import FP32_FILE, MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.recipes.recipe import is_built_apart, planned_repairs
@@ -104,7 +104,7 @@ def verify_run(
         run=str(folder),
         samples=len(case.calibration),
         rows=tuple(rows),
-        notes=tuple(map(told, case.notes)),
+        notes=tuple(map(note_text, case.notes)),
         remade=remade(case, load_network(mixed), runtime=runtime) if mixed.is_file() else None,
     )
 

@@ -3,7 +3,7 @@ import pytest
 from halfwise.fixing.int8.recording import int8_plan_of
 from halfwise.fixing.recording import plan_of
 from halfwise.records import NodeName
-from halfwise.reporting.remarks import told_left_out
+from halfwise.reporting.remarks import explain_left_out
 from tests.unit.casing import names
 from tests.unit.fixing.int8.test_planner import FOUND, INT8, MADE, hold, residual_planner
 
@@ -27,7 +27,7 @@ def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
     low = plan_of(MADE, FOUND, frozenset(), 2, [])
     plan = int8_plan_of(low, made, found, frozenset(), 0)
     assert set(plan.int8) == made.choices - found.kept
-    told = {kept.node: kept for kept in told_left_out(plan.left_out, None)}[NodeName("sum")]
+    told = {kept.node: kept for kept in explain_left_out(plan.left_out, None)}[NodeName("sum")]
     assert told.because is not None
     assert told.because.beside == beside
     assert ("convolution second is left out" in told.why) is (at == "second")

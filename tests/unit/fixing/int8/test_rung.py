@@ -17,8 +17,7 @@ from halfwise.fixing.int8.rung import _best as best
 from halfwise.graph.model import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Failure
-from halfwise.reporting.reasons import with_failures
-from halfwise.reporting.remarks import remark
+from halfwise.reporting.remarks import remark, with_failures
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.fixing.int8.products import outlier

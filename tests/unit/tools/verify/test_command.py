@@ -10,7 +10,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import TensorName
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import read_observations
 from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
 from halfwise.tools.verify.command import understand_verify
@@ -98,7 +98,7 @@ def test_what_the_candidate_has_more_is_warned_of(case):
     more = shared_outputs(case, {"a_out", "b_out", "c"}, Silent())
     assert more.network is case.network
     assert (
-        told(more.notes[-1])
+        note_text(more.notes[-1])
         == "warning: not judged, since only the candidate has them as outputs: c"
     )
 

@@ -26,10 +26,10 @@ def test_names_of_workers(tmp_path, monkeypatch):
         '[tensorrt.workers.a]\ncommand = "pa"\n[tensorrt.workers.b]\ncommand = "pb"\n'
     )
     trust_nearest()
-    assert [spec.name for spec in _workers((), (), ())] == ["a", "b"]
-    assert [spec.name for spec in _workers((), (), ("b",))] == ["b"]
-    assert [spec.name for spec in _workers(("p",), (), ("b",))] == ["tensorrt", "b"]
-    alike = _workers(("p",), ("ssh orin 'python 3'",), ())
+    assert [spec.name for spec in _workers()] == ["a", "b"]
+    assert [spec.name for spec in _workers((), ("b",))] == ["b"]
+    assert [spec.name for spec in _workers(("p",), ("b",))] == ["tensorrt", "b"]
+    alike = _workers(("p", "ssh orin 'python 3'"))
     assert [spec.name for spec in alike] == ["p", "ssh orin 'python 3'"]
 
 
