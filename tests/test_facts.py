@@ -24,7 +24,7 @@ READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition"
 
 OTHERS = {
     "emulation/": "what ONNX Runtime says",
-    "evidence/structure.py": "stack traces that PyTorch's exporter leaves in a model",
+    "evidence.py": "stack traces that PyTorch's exporter leaves in a model",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "graph/reading.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from halfwise.cli.surroundings import demand_folder, surroundings, usage_error
+from halfwise.cli import demand_folder, surroundings, usage_error
 from halfwise.errors import UsageError
 from halfwise.interruption import interruption
 from halfwise.user_code import guarded

@@ -18,8 +18,7 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import end, show, watched
 from halfwise.declarations import given, spelt
-from halfwise.declarations.engines import Building, OneDevice, Waiting, Worker
-from halfwise.declarations.plans import Reading
+from halfwise.declarations.options import Building, OneDevice, Reading, Waiting, Worker
 from halfwise.errors import UsageError
 
 

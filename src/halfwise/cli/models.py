@@ -16,8 +16,17 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations.engines import Building, Waiting, Worker
-from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
+from halfwise.declarations.options import (
+    Acceptance,
+    Arithmetic,
+    Building,
+    Data,
+    Labels,
+    Low,
+    Running,
+    Waiting,
+    Worker,
+)
 
 _Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
 

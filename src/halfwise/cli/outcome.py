@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from halfwise.cli.options import Display
-from halfwise.declarations.engines import Worker
+from halfwise.declarations.options import Worker
 from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
 from halfwise.wording import argument, command
 

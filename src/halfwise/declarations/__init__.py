@@ -7,23 +7,28 @@ these declarations. Importing them is fast.
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
 from halfwise.declarations.option import check_value, option, shown
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
     Heldout,
     Inputs,
     Labels,
+    Limits,
     Lowest,
     Plan,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
+    Workers,
     Worth,
 )
 

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given
 from halfwise.declarations.option import check_value, shell_type
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Arithmetic,
     Data,
     Heldout,
@@ -19,7 +19,7 @@ from halfwise.declarations.plans import (
     Running,
     Shown,
 )
-from halfwise.declarations.plans import Unjudged as Accepted
+from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.bounded import forgiving
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.fixing.command import concluded

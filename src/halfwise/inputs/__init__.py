@@ -13,7 +13,7 @@
 User data is untrusted: nothing is unpickled. A `file.py:function` does run, as requested.
 """
 
-from halfwise.hashing import hash_together
+from halfwise.case import hash_together
 from halfwise.inputs.array_files import load_labels
 from halfwise.inputs.fitting import InputSpec, fit_to, split_sources
 from halfwise.inputs.functions import UserFunction, load_function

@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import Sample, Samples, hash_sample
 from halfwise.errors import CaseError
-from halfwise.hashing import hash_sample
 from halfwise.inputs.fitting import (
     InputSpec,
     as_one_sample,

@@ -9,7 +9,7 @@ from typing import Any
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
-from halfwise.declarations.engines import Worker
+from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
 from halfwise.records import Profile
 from halfwise.store import refuse_irregular

@@ -12,16 +12,36 @@ from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
 from halfwise.declarations.option import option, shell_type
-from halfwise.declarations.plans import Thresholds
+from halfwise.declarations.options import Thresholds
 from halfwise.emulation.bounded import limited
 from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.repairs import ALL, left_out
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Allowed, Criterion, RightBy
+from halfwise.records import Allowed, Criterion, RepairRule, RightBy
 from halfwise.wording import typed
+
+RULES: tuple[RepairRule, ...] = get_args(RepairRule)
+ALL = "all"
+"""Names every rule."""
+
+
+def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
+    """Return the rules that `no_repair` excludes, given singly or separated by commas.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    names = [name.strip() for word in given.get("no_repair", ()) for name in word.split(",")]
+    if unknown := [name for name in names if name not in (*RULES, ALL)]:
+        raise UsageError(
+            f"--no-repair is {unknown[0]!r}; expected a repair rule: {', '.join(RULES)}.",
+            "Separate several rules with commas. Without a rule it turns off all repairs; then it "
+            "must come last or before another option.",
+        )
+    return RULES if ALL in names else tuple(rule for rule in RULES if rule in names)
+
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from halfwise import choose, fix
+from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.hashing import hash_sample
 from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models

@@ -9,8 +9,7 @@ from onnx import TensorProto, helper
 
 from halfwise.graph.model import network_from_proto
 from halfwise.inputs import InputSpec, load_inputs
-from halfwise.options.first_axis import load_settled
-from halfwise.options.loading import input_specs, load_case
+from halfwise.options.loading import input_specs, load_case, load_settled
 from halfwise.options.options import Data
 from halfwise.records import Criterion
 from halfwise.reporting.steps import note_text

@@ -3,8 +3,7 @@
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.options.options import understand
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES, understand
 
 
 def test_rules_are_left_out_by_name_or_all():

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.declarations.engines import Worker as WorkerNames
+from halfwise.declarations.options import Worker as WorkerNames
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.fixing.stages import Stages

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import Inputs, RepeatOptions
-from halfwise.declarations.engines import Limits, Workers
+from halfwise.declarations.options import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.equivalent import BUILT_FILE
