@@ -33,7 +33,7 @@ from halfwise.inputs import (
     unseen,
 )
 from halfwise.metrics import check_labels
-from halfwise.metrics.relative import is_close
+from halfwise.metrics.difference import is_close
 from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher

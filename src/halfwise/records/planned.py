@@ -150,6 +150,7 @@ CutStage = Literal[
     "notes",
     "worth",
     "curve",
+    "sums",
 ]
 """A stage that the time budget cut short or left out.
 
@@ -157,7 +158,7 @@ CutStage = Literal[
 "emulate": which samples are worst; "repair": untried repairs; "search" and "certify": smaller
 plans; "growth" and "origin": the source of an error that no guard explains; "notes": what the
 margin or another tolerance would change; "worth": cheaper plans; "curve": other plans to choose
-from.
+from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
 """
 
 
@@ -518,7 +519,7 @@ class Followed(Record):
             infinities.
         tried: Nodes that were tried as the origin, largest relative error first.
         origin: The first of them that halves the error in FP32, on all samples (see
-            `halfwise.fixing.propagation`); None if there is none.
+            `halfwise.fixing.following`); None if there is none.
         accumulates: Whether no single node causes most of the relative error at the outputs.
         samples: Number of samples behind these largest errors.
         out_of_time: Whether the time budget ended the trials.

@@ -329,6 +329,7 @@ _LEFT_OUT: dict[CutStage, str] = {
     "notes": "the effect of the margin and of other tolerances was not measured",
     "worth": "not all cheaper plans were measured",
     "curve": "not all plans to choose from were measured",
+    "sums": "sums in FP16 were not tried on all samples",
 }
 
 
@@ -542,7 +543,7 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|This verdict is emulated; judge the engine itself with --target tensorrt.]",
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
-    "export": "To build it without halfwise (python, cpp, polygraphy and json are other forms)",
+    "export": "To build it without halfwise (python, cpp and json are other forms)",
     "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": _near,
