@@ -32,6 +32,7 @@ from bench.gpu.networks import NETWORKS
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.records import Run
+from halfwise.reporting.remarks import reasons
 
 NAME = "gpu_commands"
 GRACE = 20.0
@@ -112,7 +113,7 @@ class Ended:
             return found
         found |= {
             "passed": run.verdict.passed,
-            "reasons": list(run.verdict.reasons),
+            "reasons": list(reasons(run.verdict.failures)),
             "rungs": {r.rung: r.passed for r in run.rungs},
         }
         if run.worth is not None:

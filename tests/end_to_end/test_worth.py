@@ -51,8 +51,8 @@ def test_a_plan_without_a_finite_error_is_not_worth_naming(fix):
 def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
     ended = fix(all_kept, "--rel-max", "1e-7", "--require", "worth=1.5")
     assert ended.code == 10
-    (reason,) = ended.record["verdict"]["reasons"]
-    assert "1.5 × is required" in reason
+    (failure,) = ended.record["verdict"]["failures"]
+    assert failure["kind"] == "worth"
     told = " ".join(ended.out.split())
     assert told.startswith("FAILED (emulated) on")
     assert "on cost alone: the outputs pass, but it is predicted to cost" in told
@@ -69,7 +69,7 @@ def test_what_fails_for_more_than_its_cost_says_so(fix, all_kept):
     arguments = ("--rel-max", "1e-7", "--lower", ".*", "--require", "worth=0.5")
     ended = fix(all_kept, *arguments)
     assert ended.code == 10
-    assert len(ended.record["verdict"]["reasons"]) > 1
+    assert len(ended.record["verdict"]["failures"]) > 1
     assert ended.record["verdict"]["required_worth"] is None
     assert "on cost alone" not in ended.out
 

@@ -112,7 +112,7 @@ def _judged(rung: EngineRung, run: Run, *, chosen: bool) -> Group:
     """Return whether a judged plan fails, and why; nothing for others."""
     verdict = run.verdict if run.engines is None else run.engines.emulated
     if chosen and verdict is not None:
-        return {"fails": not verdict.passed, "why": verdict.reasons}
+        return {"fails": not verdict.passed, "why": reasons(verdict.failures)}
     for one in run.rungs:
         if one.rung == rung and one.latency is None and one.passed is not None:
             return {"fails": not one.passed, "why": reasons(one.failures)}

@@ -137,8 +137,7 @@ class JudgedBatch(Record):
         passed: Whether it meets the verdict's criterion.
         rel_max: Largest error / largest reference value, by output name; inf for new non-finite
             values. Empty if it could not be run.
-        reasons: Why it failed, one clause each.
-        failures: The same as facts.
+        failures: Why it failed.
     """
 
     size: int
@@ -147,7 +146,6 @@ class JudgedBatch(Record):
     whole: bool
     passed: bool
     rel_max: dict[str, float]
-    reasons: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
 
 
@@ -537,8 +535,7 @@ class Verdict(Record):
         intermediate_nonfinite: Non-finite values inside the model, even if the outputs are finite.
         metric: The task metric, if one was given.
         failed_runs: Samples on which the candidate did not run.
-        reasons: Why it failed, one sentence each; empty if it passed.
-        failures: The same as facts.
+        failures: Why it failed; empty if it passed.
         required_worth: The cost relative to everything low that --require worth allows, if that
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.
@@ -566,7 +563,6 @@ class Verdict(Record):
     intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()
-    reasons: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     required_worth: float | None = None
     hints: tuple[str, ...] = ()

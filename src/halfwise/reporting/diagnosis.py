@@ -198,7 +198,7 @@ def diagnosed(run: Run) -> Report:
     if failed is not None:
         parts += _failed(failed)
     elif not run.verdict.passed:
-        why = stated(run.verdict.reasons, run.verdict.failures)
+        why = stated(run.verdict.failures)
         parts.append(Lines("Why it is not judged", why))
         parts.append(Lines("What to do", steps_told(run.next_step), whole=True))
     parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]

@@ -109,11 +109,7 @@ def repeated(found: Repetition) -> Report:
     )
     rows = tuple(_row(row) for row in found.rows)
     said = [line for row in found.rows for line in _why(row)]
-    said += (
-        []
-        if found.remade is None
-        else stated(reasons(found.remade.failures), found.remade.failures)
-    )
+    said += [] if found.remade is None else stated(found.remade.failures)
     shapes = [
         f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
         for row in found.rows
@@ -154,7 +150,7 @@ def _why(row: Repeated) -> Iterator[str]:
     if row.verdict is None:
         yield f"{where}: {row.failure}"
     elif not row.verdict.passed:
-        yield from (f"{where}: {stopped(reason)}" for reason in row.verdict.reasons)
+        yield from (f"{where}: {stopped(reason)}" for reason in reasons(row.verdict.failures))
 
 
 def _file(engine: EngineFile) -> str:

@@ -1,8 +1,7 @@
 """Words for what was decided: why verdicts fail, and remarks on a plan and its search."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 from halfwise.records import (
@@ -78,16 +77,9 @@ def reasons(failures: Iterable[Failure]) -> tuple[str, ...]:
     return tuple(map(_clause, failures))
 
 
-def stated(clauses: Sequence[str], failures: Sequence[Failure] = ()) -> tuple[str, ...]:
-    """Return clauses as sentences; a leading name keeps its case.
-
-    Args:
-        clauses: Clauses from `reasons`.
-        failures: Their failures; none for an old record.
-    """
-    named = (_first(failure) for failure in failures)
-    pairs = zip_longest(clauses, named, fillvalue="")
-    return tuple(sentence(stopped(capital(told, (name,)))) for told, name in pairs if told)
+def stated(failures: Iterable[Failure]) -> tuple[str, ...]:
+    """Return a sentence for each failure; a leading name keeps its case."""
+    return tuple(sentence(stopped(capital(_clause(f), (_first(f),)))) for f in failures)
 
 
 def _first(failure: Failure) -> str:
@@ -107,8 +99,7 @@ def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = 
     """Return what was judged with more failures, `ahead` of or after the existing ones."""
     new: tuple[Failure, ...] = tuple(failures)
     kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
-    words = (*reasons(new), *judged.reasons) if ahead else (*judged.reasons, *reasons(new))
-    return judged.model_copy(update={"passed": False, "failures": kinds, "reasons": words})
+    return judged.model_copy(update={"passed": False, "failures": kinds})
 
 
 def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:

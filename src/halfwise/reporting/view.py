@@ -373,7 +373,7 @@ def _remarks_view(run: Run) -> Lines | None:
 
 
 def _reasons(verdict: Verdict) -> Lines | None:
-    lines = stated(verdict.reasons, verdict.failures)
+    lines = stated(verdict.failures)
     title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
     return Lines(title, lines) if lines else None
 
@@ -513,7 +513,7 @@ def _why(run: Run) -> tuple[str, list[str]]:
     if not verdict.passed:
         pairs = quantisation_lines(run.quantisation)
         blamed = pairs.lines[:1] if pairs is not None else ()
-        told = stated(verdict.reasons, verdict.failures)
+        told = stated(verdict.failures)
         lines = [*told[: _CAUSES - len(blamed)], *blamed]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):

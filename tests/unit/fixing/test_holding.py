@@ -7,6 +7,7 @@ from onnx import TensorProto
 from halfwise.fixing.holding import DEARER, Holding
 from halfwise.fixing.plan.found import Found
 from halfwise.records import NodeName
+from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill
 from tests.models.accumulation import mean_beside_products
@@ -53,8 +54,8 @@ def test_the_last_heldout_sample_fails_with_the_decision():
     calm[calm % 16 == 0] = 9
     fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"][:1]})
     assert not fixed.verdict.passed
-    assert any("hen ONNX Runtime runs the file" in r for r in fixed.verdict.reasons)
-    assert any("bucket (Cast) decides" in r for r in fixed.verdict.reasons)
+    assert any("hen ONNX Runtime runs the file" in r for r in reasons(fixed.verdict.failures))
+    assert any("bucket (Cast) decides" in r for r in reasons(fixed.verdict.failures))
     assert fixed.verdict.as_file is not None
     assert not fixed.verdict.as_file.passed
     assert [f.node for f in fixed.verdict.as_file.flips] == ["bucket"]

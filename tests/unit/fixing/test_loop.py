@@ -26,7 +26,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Criterion, SliceGroup, Unjudged
-from halfwise.reporting.remarks import remark
+from halfwise.reporting.remarks import reasons, remark
 from halfwise.reporting.remarks import remark as in_words
 from tests import models
 from tests.models.depth import one_channel
@@ -383,7 +383,7 @@ def test_what_no_plan_can_mend_fails_wherever_it_is(at):
     ill = models.Ill(s.proto(y), {"x": searched}, set())
     fixed = found(ill, heldout={"x": heldout}, io="fp16")
     assert not fixed.verdict.passed
-    assert "non-finite" in fixed.verdict.reasons[-1]
+    assert "non-finite" in reasons(fixed.verdict.failures)[-1]
 
 
 def test_without_time_what_needs_nothing_keeps_nothing():

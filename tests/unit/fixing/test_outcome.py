@@ -40,6 +40,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import Request, understand
 from halfwise.progress import Silent
 from halfwise.records import SCHEMA_VERSION, Cause, Failure, RungTried
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import steps_told
 from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
@@ -210,7 +211,7 @@ def test_a_verdict_on_random_inputs_fails_unless_allowed():
     assert final_verdict(passed, *prepared(), ()).passed
     random = final_verdict(passed, *prepared("random"), ())
     assert not random.passed
-    (reason,) = random.reasons
+    (reason,) = reasons(random.failures)
     assert "not real data" in reason
     assert final_verdict(passed, *prepared("random", allow_random=True), ()).passed
 
@@ -284,9 +285,9 @@ def test_what_nothing_tests_fails_unless_allowed(allowed, passed, after, judged)
     found = marked(before, 0.0, allow_unjudged=allowed)
     assert (found.passed, found.judged) == (after, judged)
     assert [u.kind for u in found.unjudged] == ["zeros"]
-    told = [reason for reason in found.reasons if reason.startswith("not judged: ")]
+    told = [reason for reason in reasons(found.failures) if reason.startswith("not judged: ")]
     assert len(told) == (not allowed)
-    assert "wrong" in found.reasons
+    assert "wrong" in reasons(found.failures)
 
 
 def test_what_is_tested_stays_as_it_is():

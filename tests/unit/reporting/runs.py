@@ -6,6 +6,7 @@ from halfwise.records import (
     Cost,
     Criterion,
     Detail,
+    Failure,
     Guard,
     GuardKind,
     Histogram,
@@ -65,7 +66,9 @@ def verdict(**changed: Any) -> Verdict:
         "outputs": {"logits": output_error()},
         "worst_sample": HELDOUT[3],
     }
-    return Verdict(**values | changed)
+    told = changed.pop("reasons", ())
+    failures = tuple(Failure(kind="cause", text=reason) for reason in told)
+    return Verdict(**values | ({"failures": failures} if failures else {}) | changed)
 
 
 def baseline(**changed: Any) -> Verdict:

@@ -37,8 +37,8 @@ def test_a_failure_of_something_else_says_of_what() -> None:
 def test_what_fails_too_comes_last_unless_it_is_graver() -> None:
     old = verdict(passed=False, reasons=("it fails",))
     wrong = Failure(kind="fp32-wrong")
-    assert with_failures(old, [wrong]).reasons == ("it fails", told(wrong))
-    assert with_failures(old, [wrong], ahead=True).reasons == (told(wrong), "it fails")
+    assert reasons(with_failures(old, [wrong]).failures) == ("it fails", told(wrong))
+    assert reasons(with_failures(old, [wrong], ahead=True).failures) == (told(wrong), "it fails")
     passed = with_failures(verdict(passed=True), [])
     assert not passed.passed
 

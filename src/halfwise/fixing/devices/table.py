@@ -212,7 +212,7 @@ def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:
         Failure(kind="device-lost", names={"device": name, "why": why})
         for name, why in gone.items()
     ]
-    return with_failures(shown.model_copy(update={"failures": (), "reasons": ()}), failures)
+    return with_failures(shown.model_copy(update={"failures": ()}), failures)
 
 
 def _largest(verdict: Verdict) -> float:

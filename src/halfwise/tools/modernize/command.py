@@ -26,6 +26,7 @@ from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import not_real, note_text
 from halfwise.store import file_named, new_file, refuse_existing_file
 from halfwise.tensorrt.versions import (
@@ -326,5 +327,5 @@ def _fp16(record: Modernized) -> Lines | None:
 
 def _verdict(when: str, verdict: Verdict) -> Iterator[str]:
     yield f"{when}: {'passed' if verdict.passed else 'failed'}" + "".join(
-        f"; {sentence(reason)}" for reason in verdict.reasons
+        f"; {sentence(reason)}" for reason in reasons(verdict.failures)
     )

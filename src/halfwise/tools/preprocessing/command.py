@@ -12,7 +12,7 @@ from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import upcast
-from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
+from halfwise.inputs import InputSpec, LoadedSamples, fit_to
 from halfwise.metrics import OutputMeasure, totals
 from halfwise.options.loading import input_specs, load_model
 from halfwise.options.options import Model, bounded
@@ -28,6 +28,7 @@ from halfwise.records import (
 from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
 from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
+from halfwise.tools.preprocessing.pipelines import RawSamples, load_made, load_raw
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
 

@@ -10,6 +10,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import TensorName
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import note_text
 from halfwise.store import read_observations
 from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
@@ -153,7 +154,7 @@ def test_an_engine_is_judged_by_its_own_outputs(engine, command):
 def test_random_inputs_do_not_pass(engine, command):
     run = verify(SQUARES, engine, "random", trt_command=command).run
     assert not run.verdict.passed
-    assert "random" in run.verdict.reasons[-1]
+    assert "random" in reasons(run.verdict.failures)[-1]
 
 
 def test_engines_of_other_models(engine, command):

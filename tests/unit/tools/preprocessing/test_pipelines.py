@@ -7,8 +7,8 @@ from PIL import Image
 
 from halfwise.case import Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.pipelines import load_made, load_raw
 from halfwise.reporting.steps import note_text
+from halfwise.tools.preprocessing.pipelines import load_made, load_raw
 from tests.unit.inputs.test_array_files import bomb
 
 
