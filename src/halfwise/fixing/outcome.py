@@ -57,7 +57,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import in_words, with_failures
-from halfwise.reporting.steps import clause, not_real, note_text
+from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number, size_of
 
@@ -300,7 +300,6 @@ def provenance(case: Case, request: Request) -> Provenance:
         folder=_working_directory(),
         model_sha256=case.network.sha256,
         data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
-        inputs=tuple(map(note_text, case.notes)),
         notes=case.notes,
         inputs_sha256=case.data_sha256,
         command=request.command,

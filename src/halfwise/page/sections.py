@@ -15,7 +15,7 @@ from halfwise.reporting.guards import CAUSES, appears
 from halfwise.reporting.nodes import grown_with
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.remarks import in_words
-from halfwise.reporting.steps import step_text
+from halfwise.reporting.steps import note_text, step_text
 from halfwise.wording import capital, clean, dimensions
 
 
@@ -230,7 +230,7 @@ def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "folder", (found.folder,)
     yield "inputs", (found.data or "",)
     yield "SHA-256 of the inputs", (found.inputs_sha256,)
-    yield "read as", found.inputs
+    yield "read as", tuple(map(note_text, found.notes))
     yield "options", tuple(f"{name} = {value}" for name, value in found.options.items())
     yield "seed", (str(found.seed),)
     yield "device", (f"{found.device}, {found.platform}",)

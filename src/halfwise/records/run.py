@@ -319,8 +319,7 @@ class Provenance(Record):
             longer existed.
         model_sha256: Hash of the model file and its external data.
         data: Source of the inputs, as given; None if they were in memory.
-        inputs: Remarks on model and inputs, in words.
-        notes: The same as facts.
+        notes: Remarks on model and inputs.
         inputs_sha256: Hash of all samples.
         command: The command, if it is not the kind of its run: `ladder` and `choose` make runs of
             kind "fix".
@@ -337,7 +336,6 @@ class Provenance(Record):
     folder: str = ""
     model_sha256: str
     data: str | None = None
-    inputs: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     inputs_sha256: str
     command: str = ""
