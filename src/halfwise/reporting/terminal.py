@@ -158,13 +158,6 @@ BRIEF = 0.5
 """Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
 """Seconds between two lines about one stage in a file or pipe."""
-OVERDUE = 0.25
-"""What is left of a part that takes longer than expected, relative to the time it has taken.
-Estimates of `WORK` were off by up to 1.6 times; the middle of 1 and 1.6, on a scale of ratios, is
-1.26."""
-MODULES = 930
-"""Modules that are there when `fix` and most commands begin their first stage; others import fewer,
-so their start is expected to take longer than it does."""
 
 
 class TerminalWatcher:
@@ -172,9 +165,8 @@ class TerminalWatcher:
 
     A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
     is named; it vanishes at the end. "At most" says that only a budget bounds it, "perhaps" that
-    nothing is known about it: it is then given as long again. Before the first stage, the modules
-    that are imported are counted. A file or pipe gets one line per stage, and one a minute about a
-    long stage.
+    nothing is known about it: it is then given as long again. A file or pipe gets one line per
+    stage, and one a minute about a long stage.
     """
 
     def __init__(self, name: str = "start") -> None:
@@ -195,7 +187,6 @@ class TerminalWatcher:
         )
         self._paces: dict[tuple[str, str], float] = {}
         self._told = self._begun(name)
-        self._told.imports = len(sys.modules)
         self._task = self._progress.add_task("", told=self._told)
         self._last_line = self._clock()
 
@@ -265,7 +256,7 @@ class _Told:
         name: The stage.
         begun: Value of the clock at its begin.
         silent: Value of the clock since which no time left has been shown.
-        unknown: Value of the clock at its begin, or when what was known about it was last over.
+        unknown: Value of the clock when something was last heard of it.
         narrow: Whether to use as few columns as possible.
         clock: Seconds.
         paces: Seconds of a step of each part of a stage, when it was last counted.
@@ -279,7 +270,6 @@ class _Told:
         part: The part that is expected to take some time; "" for a guess at all of it.
         span: Values of the clock between which it takes place; None if nothing is expected.
         bound: Value of the clock at which a budget ends the stage; None if none is known.
-        imports: Modules that were there at its begin, if it imports the library; else 0.
         shown: Whether a time left has been drawn.
     """
 
@@ -300,12 +290,11 @@ class _Told:
     part: str = ""
     span: tuple[float, float] | None = None
     bound: float | None = None
-    imports: int = 0
     shown: bool = False
 
     def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
         now, known, key = self.clock(), total or self.total, (self.name, of)
-        self.imports = 0
+        self.unknown = now
         if self.done is None or of != self.of or done < self.done:
             self.count = now, done
         self.of, self.done, self.total, self.until, self.most = of, done, known, None, most
@@ -315,19 +304,19 @@ class _Told:
             self.paces[key] = pace
         self.sure = key in self.paces
         if known and done >= known:
-            self.of, self.done, self.unknown = "", None, now
+            self.of, self.done = "", None
         elif known and (pace or self.sure):
             self.until = now + self.paces.get(key, pace) * (known - done)
 
     def expect(self, seconds: float, of: str) -> None:
         now = self.clock()
         self.part, self.span = of, (now, now + seconds) if seconds else None
-        self.imports, self.unknown = 0, now
+        self.unknown = now
 
     def bounded(self, seconds: float) -> None:
         now = self.clock()
         self.bound = None if isinf(seconds) else now + seconds
-        self.imports, self.unknown = 0, now if self.bound is None else self.bound
+        self.unknown = now if self.bound is None else self.bound
 
     @property
     def is_expected(self) -> bool:
@@ -378,7 +367,6 @@ class _Told:
         if now - self.silent < SHORT:
             return ""
         told = (
-            (self._end_of_imports, "about"),
             (self.span[1] if self.span and self.is_expected else None, "about"),
             (self._counted, "at most" if self.most else "about"),
             (self.bound, "at most"),
@@ -387,37 +375,7 @@ class _Told:
             left = 0 if end is None else round(end - now)
             if left >= 1:
                 return f"{how} {_clock(left)} left"
-        late = self._late
-        how, left = ("perhaps", self._unknown) if late is None else ("about", round(late))
-        return f"{how} {_clock(max(1, left))} left"
-
-    @property
-    def _end_of_imports(self) -> float | None:
-        """Value of the clock at which the library will be there; None if it is, or soon."""
-        known = len(sys.modules)
-        if not 0 < self.imports < known < MODULES:
-            return None
-        return self.clock() + self.took * (MODULES - known) / (known - self.imports)
-
-    @property
-    def _late(self) -> float | None:
-        """Seconds left of what takes longer than expected; None if nothing was."""
-        counted = self._counted is not None
-        if self.span is not None and (self.part or not counted):
-            return OVERDUE * (self.clock() - self.span[0])
-        if counted:
-            return OVERDUE * (self.clock() - self.count[0])
-        return OVERDUE * self.took if self.imports else None
-
-    @property
-    def _unknown(self) -> int:
-        """Seconds left of what little is known about: as long again, or as much for each step."""
-        now = self.clock()
-        if self.until is not None:
-            return round(self.until - now)
-        if self.done is None or not self.total or self.of == PERCENT:
-            return round(now - self.unknown)
-        return round((now - self.count[0]) * (self.total - self.done))
+        return f"perhaps {_clock(max(1, now - self.unknown))} left"
 
     @property
     def time(self) -> str:
