@@ -117,7 +117,7 @@ NoteKind = Literal[
     "repairs-unread",
     "settled",
 ]
-"""What a note says; the words are in `reporting.notes`."""
+"""What a note says; the words are in `reporting.steps`."""
 
 
 Fact = str | int | tuple[str, ...] | tuple[int, ...]
@@ -189,7 +189,7 @@ FailureKind = Literal[
     "other-graph",
     "unproven",
 ]
-"""Why a verdict fails; the words are in `reporting.reasons`."""
+"""Why a verdict fails; the words are in `reporting.remarks`."""
 
 
 class Failure(Facts):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfwise.metrics.hints import KINDS, SEEN
+from halfwise.metrics.recognised import KINDS, SEEN
 from halfwise.records import (
     CutStage,
     FrozenSize,
