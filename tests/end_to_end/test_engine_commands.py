@@ -142,7 +142,7 @@ def test_workers_of_the_file(call, tmp_path, fake_worker, eight):
     ended = call(*again)
     assert (ended.code, ended.out) == (2, "")
     assert f"{tmp_path / 'halfwise.toml'} is outside your configuration folder" in ended.err
-    assert "give --trust-config once" in ended.err
+    assert "halfwise doctor --trust-config once" in ended.err
     ended = call(*again, "--trust-config")
     assert f"{tmp_path / 'halfwise.toml'} runs: " in ended.err
     rows = json.loads(ended.out)["rows"]

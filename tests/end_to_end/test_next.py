@@ -38,9 +38,9 @@ def test_engines_get_the_shapes_of_the_samples(call, dynamic):
     assert ended.code == 0, ended.err
     strong, weak = commands(ended)
     shapes = [
-        "--engine=minShapes=x:1x2x6x8",
-        "--engine=optShapes=x:1x2x8x8",
-        "--engine=maxShapes=x:1x2x8x10",
+        "--minShapes=x:1x2x6x8",
+        "--optShapes=x:1x2x8x8",
+        "--maxShapes=x:1x2x8x10",
     ]
     assert strong[0] == "trtexec"
     assert [word for word in strong if "Shapes" in word] == shapes
@@ -59,9 +59,9 @@ def test_engines_get_the_shapes_of_the_samples(call, dynamic):
 def test_export_takes_the_profile_of_the_samples_unless_another_is_given(call):
     assert call("fix", "model.onnx", "--inputs", "data", "-o", "run").code == 0
     plain = call("export", "run", "--as", "trtexec")
-    assert "--engine=optShapes=x:1x2x8x8" in plain.out
+    assert "--optShapes=x:1x2x8x8" in plain.out
     own = call("export", "run", "--as", "trtexec", "--engine", "maxShapes=x:8x2x9x9")
-    assert "--engine=maxShapes=x:8x2x9x9" in own.out
+    assert "--maxShapes=x:8x2x9x9" in own.out
     assert "x:1x2x8x8" not in own.out
     assert "shapes of the run's samples" not in own.err
 
