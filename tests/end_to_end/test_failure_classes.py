@@ -186,14 +186,14 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
 
 def test_without_headroom_the_edge_is_not_kept(fix, call):
     ill = models.near_the_edge()
-    ended = fix(ill, "--headroom", 1)
+    ended = fix(ill, "--require", "headroom=1")
     assert ended.code == 0
     assert ended.kept == set()
     assert_sound(ended, ill, call)
 
 
 def test_headroom_that_no_output_feels_keeps_nothing(fix):
-    ended = fix(models.saturating(), "--headroom", 8)
+    ended = fix(models.saturating(), "--require", "headroom=8")
     assert ended.code == 0
     assert ended.kept == set()
 

@@ -48,8 +48,9 @@ def test_scores_that_are_all_a_half_fail(call):
     boxes, scores = sorted(output["groups"], key=lambda group: -group["scale"])
     assert (scores["axis"], scores["ranges"], scores["passed"]) == (1, [[4, 7]], False)
     assert (boxes["ranges"], boxes["passed"]) == ([[0, 3]], True)
-    assert SLICES in verdict["reasons"][0]
-    assert f"sample {scores['worst_sample']}" in verdict["reasons"][0]
+    (failure,) = verdict["failures"]
+    assert failure["kind"] == "tolerance"
+    assert scores["worst_sample"] in failure["names"].values()
     assert SLICES in ended.out
     assert "too much" in ended.out
 
@@ -61,4 +62,3 @@ def test_what_the_scores_need_is_kept(call):
     assert {"up", "down"} <= ended.kept
     assert not ended.kept & {"scale", "pixels"}
     assert SLICES in ended.out
-    assert SLICES in ended.record["baseline"]["reasons"][0]

@@ -1,4 +1,4 @@
-"""Options for finding and judging a plan: data, acceptance, plan, and where models run."""
+"""The declared options, in the groups that commands take."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,13 +6,15 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ForwardRef, Literal, TypedDict
 
-from halfwise.declarations.option import NOT_NEGATIVE, SECONDS, Domain, Option
+from halfwise.declarations.option import COUNT, NOT_NEGATIVE, SECONDS, Domain, Option
 
 if TYPE_CHECKING:
     from numpy import ndarray
 else:
     # Callers that inspect a function's types have loaded NumPy; `halfwise --help` has not.
     ndarray = ForwardRef("ndarray", module="numpy")
+
+
 Inputs = (
     str | Path | Mapping[str, ndarray] | Mapping[str, str | Path] | Sequence[Mapping[str, ndarray]]
 )
@@ -22,8 +24,11 @@ arrays in memory."""
 _data = partial(Option, panel="Data")
 _acceptance = partial(Option, panel="Acceptance")
 _threshold = partial(_acceptance, metavar="X")
+_demand = partial(_threshold, group="--require")
+_allowed = partial(_acceptance, group="--allow")
 _plan = partial(Option, panel="Plan")
 _running = partial(Option, panel="Running")
+_limit = partial(_running, group="--budget")
 
 
 class Heldout(TypedDict, total=False):
@@ -39,7 +44,9 @@ class Heldout(TypedDict, total=False):
 class Labels(TypedDict, total=False):
     """Labels of the inputs."""
 
-    labels: Annotated[str | Path | None, _data("One label per sample, for the metric.", "FILE")]
+    labels: Annotated[
+        str | Path | None, _data("One label per sample, for the metric.", "FILE", main=True)
+    ]
 
 
 class Reading(TypedDict, total=False):
@@ -47,14 +54,18 @@ class Reading(TypedDict, total=False):
 
     preprocess: Annotated[
         str | None,
-        _data("Python function that turns an image's path into model inputs.", "FILE:FUNCTION"),
+        _data(
+            "Python function that turns an image's path into model inputs.",
+            "FILE:FUNCTION",
+            main=True,
+        ),
     ]
 
 
 class Data(Reading, total=False):
     """How inputs are read, and whether random ones count."""
 
-    allow_random: Annotated[bool, _data("Accept a verdict on random inputs.")]
+    allow_random: Annotated[bool, _allowed("Accept a verdict on random inputs.", flag="random")]
     seed: Annotated[int, _data("Seed for random inputs.", "N", 0, Domain("an integer ≥ 0"))]
 
 
@@ -73,6 +84,7 @@ class TaskMetric(TypedDict, total=False):
             "Judge by a task metric instead of error: a built-in one such as top1 or detection-f1, "
             "file.py:function, or auto to recognise the task from the outputs.",
             "M",
+            main=True,
         ),
     ]
 
@@ -82,7 +94,7 @@ class Thresholds(TypedDict, total=False):
 
     max_abs: Annotated[
         float | None,
-        _threshold("Largest absolute error allowed in an output.", domain=NOT_NEGATIVE),
+        _demand("Largest absolute error allowed in an output.", domain=NOT_NEGATIVE),
     ]
     rel_max: Annotated[
         float | None,
@@ -90,24 +102,25 @@ class Thresholds(TypedDict, total=False):
             "Largest error allowed, relative to the output's largest value. Default {}.",
             default=0.01,
             domain=NOT_NEGATIVE,
+            main=True,
         ),
     ]
     snr_db: Annotated[
         float | None,
-        _threshold(
+        _demand(
             "Smallest signal-to-noise ratio allowed, in dB.",
             domain=Domain("a finite number of dB", low=-inf),
         ),
     ]
     cosine: Annotated[
         float | None,
-        _threshold(
+        _demand(
             "Smallest cosine similarity allowed.", domain=Domain("a number from −1 to 1", -1, 1)
         ),
     ]
     agreement: Annotated[
         float,
-        _threshold(
+        _demand(
             "Smallest fraction of equal elements allowed in integer outputs.",
             default=0.99,
             domain=Domain("a fraction from 0 to 1", 0, 1),
@@ -134,8 +147,9 @@ class Unjudged(TypedDict, total=False):
 
     allow_unjudged: Annotated[
         bool,
-        _acceptance(
-            "Accept a verdict even if no sample tests some output, branch, loop body or metric."
+        _allowed(
+            "Accept a verdict even if no sample tests some output, branch, loop body or metric.",
+            flag="unjudged",
         ),
     ]
 
@@ -145,10 +159,11 @@ class Worth(TypedDict, total=False):
 
     require_worth: Annotated[
         float | None,
-        _threshold(
+        _demand(
             "Fail if the plan costs more than X times the all-low model: predicted, or measured "
             "in engines.",
             domain=NOT_NEGATIVE,
+            flag="worth",
         ),
     ]
 
@@ -158,7 +173,9 @@ class Gate(TypedDict, total=False):
 
     baseline: Annotated[
         str | Path | None,
-        _acceptance("Fail if the result is worse than that of the earlier run RUN.", "RUN"),
+        _acceptance(
+            "Fail if the result is worse than that of the earlier run RUN.", "RUN", main=True
+        ),
     ]
     may_worsen: Annotated[
         Sequence[str],
@@ -202,7 +219,7 @@ class Choice(TypedDict, total=False):
 class Low(TypedDict, total=False):
     """The low format."""
 
-    to: Annotated[Literal["fp16", "bf16"], _plan("The low format.", default="fp16")]
+    to: Annotated[Literal["fp16", "bf16"], _plan("The low format.", default="fp16", main=True)]
 
 
 class Lowest(TypedDict, total=False):
@@ -213,6 +230,7 @@ class Lowest(TypedDict, total=False):
         _plan(
             "The low format; int8: INT8 where that is enough, FP16 elsewhere.",
             default="fp16",
+            main=True,
         ),
     ]
 
@@ -222,7 +240,7 @@ class Rungs(TypedDict, total=False):
 
     to: Annotated[
         Literal["fp16", "bf16", "int8"],
-        _plan("The last rung to try; int8 tries fp16 first.", default="int8"),
+        _plan("The last rung to try; int8 tries fp16 first.", default="int8", main=True),
     ]
 
 
@@ -232,7 +250,9 @@ class Plan(TypedDict, total=False):
     keep: Annotated[
         Sequence[str],
         _plan(
-            "Keep nodes in FP32: name, regular expression, or the word outputs. Repeatable.", "N"
+            "Keep nodes in FP32: name, regular expression, or the word outputs. Repeatable.",
+            "N",
+            main=True,
         ),
     ]
     keep_op: Annotated[
@@ -251,14 +271,6 @@ class Plan(TypedDict, total=False):
         str | Path | None,
         _plan("Start the search from the plan of this mixed ONNX model or run folder.", "PATH"),
     ]
-    ranges: Annotated[
-        Literal["auto", "minmax", "entropy", "percentile"],
-        _plan("How to calibrate INT8 ranges; auto takes the best for the outputs.", default="auto"),
-    ]
-    keep_above: Annotated[
-        float | None,
-        _plan("Do not search: keep nodes whose values exceed LIMIT.", "LIMIT", None, NOT_NEGATIVE),
-    ]
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
@@ -268,13 +280,8 @@ class Plan(TypedDict, total=False):
             alone="all",
         ),
     ]
-    allow: Annotated[
-        Sequence[str],
-        _plan(
-            "bf16, tf32: give kept nodes that type where it is enough. Repeatable.",
-            "WHAT",
-        ),
-    ]
+    allow_bf16: Annotated[bool, _allowed("Give kept nodes BF16 where it is enough.", flag="bf16")]
+    allow_tf32: Annotated[bool, _allowed("Give kept nodes TF32 where it is enough.", flag="tf32")]
     io: Annotated[
         Literal["fp32", "fp16", "bf16"],
         _plan(
@@ -284,33 +291,38 @@ class Plan(TypedDict, total=False):
     ]
     headroom: Annotated[
         float,
-        _plan(
+        _demand(
             "Treat a node as overflowing if X times its range in the data overflows.",
-            "X",
-            2.0,
-            Domain("a finite number ≥ 1", 1),
+            default=2.0,
+            domain=Domain("a finite number ≥ 1", 1),
         ),
     ]
     margin: Annotated[
         float,
-        _plan(
+        _demand(
             "Fraction of the tolerance that the search may use.",
-            "X",
-            0.8,
-            Domain("a number above 0, at most 1", 1e-9, 1),
+            default=0.8,
+            domain=Domain("a number above 0, at most 1", 1e-9, 1),
         ),
     ]
     budget: Annotated[
         float,
-        _plan("Limit of the search, in inferences over all inputs.", "N", 1500.0, NOT_NEGATIVE),
+        _limit(
+            "Inferences over all inputs that the search may make.",
+            "N",
+            1500.0,
+            NOT_NEGATIVE,
+            flag="inferences",
+        ),
     ]
     time_budget: Annotated[
         float,
-        _plan(
-            "Limit of the search, in seconds.",
+        _limit(
+            "Seconds that the search may take.",
             "S",
             1800.0,
             Domain("a finite number of seconds ≥ 0"),
+            flag="time",
         ),
     ]
 
@@ -339,10 +351,148 @@ class RunLimit(TypedDict, total=False):
 
     run_timeout: Annotated[
         float,
-        _running(
+        _limit(
             "Seconds that one inference may take. Default {}; 40 for models with Loops.",
             "S",
             300.0,
             SECONDS,
         ),
     ]
+
+
+_worker = partial(Option, panel="TensorRT")
+_engine = partial(Option, panel="Engines")
+_build = partial(_engine, group="--engine")
+_seconds = partial(Option, panel="Running", metavar="S", domain=SECONDS, group="--budget")
+
+
+class Waiting(RunLimit, total=False):
+    """How long an inference may take, and how long it may wait for the GPU."""
+
+    wait_timeout: Annotated[
+        float, _seconds("Seconds to wait for a GPU that another build uses.", default=3600.0)
+    ]
+
+
+class Limits(Waiting, total=False):
+    """How long each step may take."""
+
+    build_timeout: Annotated[float, _seconds("Seconds that one build may take.", default=1800.0)]
+
+
+class Worker(TypedDict, total=False):
+    """Where TensorRT is."""
+
+    trt_command: Annotated[
+        str | None,
+        _worker(
+            "Command that starts a Python that can import tensorrt: /opt/trt/bin/python, "
+            '"ssh orin python3", "docker run -i --gpus all IMAGE python3". Default: this Python.',
+            "CMD",
+            main=True,
+        ),
+    ]
+    trt_worker: Annotated[str | Sequence[str] | None, _worker("Worker in halfwise.toml.", "NAME")]
+
+
+class Devices(TypedDict, total=False):
+    """Workers that one plan must be right on."""
+
+    trt_worker: Annotated[
+        Sequence[str],
+        _worker("Worker in halfwise.toml. Repeat it to get one plan for several devices.", "NAME"),
+    ]
+
+
+class OneDevice(TypedDict, total=False):
+    """One of the devices of a run."""
+
+    trt_worker: Annotated[
+        str | None, _worker("Worker whose engine to use, if the run has several.", "NAME")
+    ]
+
+
+class Workers(TypedDict, total=False):
+    """Where TensorRT is, in several places; all of halfwise.toml if none is named."""
+
+    trt_command: Annotated[
+        Sequence[str],
+        _worker(
+            'Command that starts a Python that can import tensorrt: "ssh orin python3". '
+            "Repeatable. Default: this Python.",
+            "CMD",
+            main=True,
+        ),
+    ]
+    trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
+
+
+class Target(TypedDict, total=False):
+    """Whether engines are built, and at most how many."""
+
+    target: Annotated[
+        Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.", main=True)
+    ]
+    builds: Annotated[
+        int,
+        _build(
+            "How often to build the delivered plan, with weak typing.",
+            "N",
+            3,
+            COUNT,
+            flag="repeat",
+        ),
+    ]
+    max_builds: Annotated[
+        int,
+        Option(
+            "Builds that the search may use.",
+            "N",
+            6,
+            COUNT,
+            "Running",
+            flag="builds",
+            group="--budget",
+        ),
+    ]
+    prefer: Annotated[
+        Literal["speed", "memory", "exact"],
+        _build("What decides between equally fast engines.", default="speed"),
+    ]
+    resume: Annotated[bool, _engine("Continue a run that ended early; skip what crashed.")]
+
+
+class Building(TypedDict, total=False):
+    """How engines are built. Options named as in trtexec mean the same."""
+
+    typing: Annotated[
+        Literal["weak", "strong"] | None,
+        _engine("TensorRT's typing. Default: strong from TensorRT 10.0 on, else weak."),
+    ]
+    min_shapes: Annotated[
+        Sequence[str],
+        _build(
+            "As in trtexec: name:1x3x224x224,… Once per profile. Default: from the inputs.",
+            "SHAPES",
+            flag="minShapes",
+        ),
+    ]
+    opt_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="optShapes")]
+    max_shapes: Annotated[Sequence[str], _build("As in trtexec.", "SHAPES", flag="maxShapes")]
+    timing_cache: Annotated[Path | str | None, _build("Timing cache to read and update.", "FILE")]
+    workspace: Annotated[
+        str | int | None, _build("Workspace limit: 4G, 512M; a bare number is MiB.", "SIZE")
+    ]
+    optimization_level: Annotated[
+        int | None,
+        _build(
+            "Builder optimization level, 0 to 5.",
+            "N",
+            domain=Domain("a number from 0 to 5", 0, 5),
+        ),
+    ]
+    tactic_sources: Annotated[
+        str | Sequence[str] | None, _build("Tactic sources, separated by commas.", "NAMES")
+    ]
+    plugin: Annotated[Sequence[str], _build("Plugin library, by its path on the worker.", "PATH")]
+    tf32: Annotated[bool, _build("Let kept nodes use TF32, which has 11 significant bits.")]

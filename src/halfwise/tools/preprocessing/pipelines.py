@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from halfwise.case import Sample, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_arrays
-from halfwise.inputs.fitting import InputSpec, as_arrays
+from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
 from halfwise.inputs.functions import load_function
 from halfwise.inputs.loading import IMAGES, data_files, load_samples, paired_files
-from halfwise.inputs.pairs import by_input, demand_sources, split_sources
 from halfwise.inputs.samples import MOST_SAMPLES, LoadedSamples, numbered, repeatable
 from halfwise.records import Note
 

@@ -7,8 +7,8 @@ from PIL import Image
 
 from halfwise.case import Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.pipelines import load_made, load_raw
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
+from halfwise.tools.preprocessing.pipelines import load_made, load_raw
 from tests.unit.inputs.test_array_files import bomb
 
 
@@ -33,7 +33,7 @@ def test_without_pillow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     raw = load_raw(tmp_path)
     assert raw.pixels(0) is None
-    assert "Pillow is missing" in told(raw.notes[0])
+    assert "Pillow is missing" in note_text(raw.notes[0])
 
 
 def test_arrays(tmp_path):
