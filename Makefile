@@ -19,7 +19,7 @@ PYTEST = $(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme picture test test-all test-checked golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme picture test test-all test-checked mutations golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-checked: $(STAMP)
 # Else each process would rewrite the asserts of all tests by itself: a quarter of a minute.
 test-bytecode: $(STAMP)
 	$(BIN)/pytest --collect-only --quiet >/dev/null
+
+mutations: $(STAMP) ## Plant twenty faults in the source, one at a time: are all found?
+	$(BIN)/python -m tests.mutations
 
 golden: $(STAMP) ## Compare what is decided with the golden runs
 	$(BIN)/python -m tests.golden compare

@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
@@ -57,6 +58,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Let tests be interrupted, even where a shell runs them in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

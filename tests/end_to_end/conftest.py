@@ -182,15 +182,7 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing):
 
 
 @pytest.fixture
-def interruptible():
-    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def pressed(monkeypatch, interruptible):  # noqa: ARG001
+def pressed(monkeypatch):
     """Press Ctrl-C where a plan has passed on all samples: once, or at once again."""
 
     def press(times: int) -> None:
