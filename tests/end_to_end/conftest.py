@@ -98,9 +98,9 @@ def saved(tmp_path):
 def fix(call, saved):
     """Fix a model through the command line, results in the folder `run`."""
 
-    def fix(ill: Ill, *options):
+    def fix(ill: Ill, *options, screen=False):
         model, inputs = saved(ill)
-        return call("fix", model, "--inputs", inputs, "-o", "run", *options)
+        return call("fix", model, "--inputs", inputs, "-o", "run", *options, screen=screen)
 
     return fix
 

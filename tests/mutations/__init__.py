@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_GUARDS = ("tests/unit/fixing", "tests/end_to_end", "tests/golden")
-_SEARCH = ("tests/unit/fixing", "tests/golden", "tests/end_to_end")
-_CASTS = ("tests/unit/graph", "tests/unit/emulation", "tests/end_to_end", "tests/golden")
-_JUDGE = ("tests/unit/metrics", "tests/unit/judging", "tests/unit/fixing", "tests/end_to_end")
-_INTAKE = ("tests/unit/graph", "tests/unit/inputs", "tests/unit/options", "tests/end_to_end")
+_CLASSES = "tests/end_to_end/test_failure_classes.py"
+_GUARDS = ("tests/unit/fixing/attribute", _CLASSES)
+_SEARCH = ("tests/unit/fixing/plan", "tests/unit/fixing/test_planner.py", "tests/golden", _CLASSES)
+_CASTS = ("tests/unit/graph", "tests/golden", "tests/end_to_end/test_fix.py", _CLASSES)
+_JUDGE = ("tests/unit/metrics", "tests/unit/judging", "tests/unit/fixing/test_loop.py", _CLASSES)
+_INTAKE = ("tests/unit/inputs", "tests/unit/graph", "tests/end_to_end/test_fp16_exports.py")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Mutation:
         name: What is wrong then.
         old: Text that stands once in all of the package, in whichever file.
         new: What takes its place.
-        tests: Folders of the tests that are run.
+        tests: Files and folders of the tests that are run, up to the first that fails.
     """
 
     name: str
@@ -36,9 +37,9 @@ MUTATIONS = (
         _GUARDS,
     ),
     Mutation(
-        "an eps that becomes zero is not seen to",
+        "an eps that becomes subnormal is taken for zero",
         "vanishes = eps <= fmt.flush_threshold",
-        "vanishes = eps <= fmt.flush_threshold / 2",
+        "vanishes = eps <= fmt.smallest_normal",
         _GUARDS,
     ),
     Mutation(

@@ -36,7 +36,7 @@ def finder(mutation: Mutation) -> str | None:
         shutil.copytree(ROOT / "src", source)
         plant(mutation, source / "halfwise")
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutation.tests],
+            [sys.executable, "-m", "pytest", *"-x -q -p no:cacheprovider".split(), *mutation.tests],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(source)},
             stdout=subprocess.PIPE,
