@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.mutations import MUTATIONS, Mutation, plant
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 _TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -36,7 +37,7 @@ def finder(mutation: Mutation) -> str | None:
         shutil.copytree(ROOT / "src", source)
         plant(mutation, source / "halfwise")
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", *"-x -q -p no:cacheprovider".split(), *mutation.tests],
+            [*PYTEST, *mutation.tests],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(source)},
             stdout=subprocess.PIPE,
