@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.runner import seen_shapes
@@ -52,7 +52,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS, st.data())
 def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
     plain = sketched(steps)

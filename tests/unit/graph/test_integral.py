@@ -2,7 +2,7 @@
 
 import numpy as np
 import onnx_ir as ir
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
@@ -16,7 +16,6 @@ from tests.unit.graph.sketch import Sketch, f32
 OPS = ("Add", "Sub", "Mul", "Max", "Min", "Neg", "Abs", "Mod", "Floor", "Div", "Unsqueeze")
 
 
-@settings(max_examples=30)
 @given(
     ops=st.lists(st.tuples(st.sampled_from(OPS), st.integers(-9, 9)), min_size=1, max_size=4),
     positions=st.lists(st.integers(-300, 300), min_size=4, max_size=4),

@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -70,7 +70,6 @@ def both(network, sample):
     return Session(network.model).run(sample), Session(written.model).run(sample)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     op=st.sampled_from(sorted(GATES)),
     steps=st.integers(1, 5),

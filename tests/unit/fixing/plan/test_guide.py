@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.plan.cut import Terms
@@ -20,7 +20,6 @@ def guide(costs):
     return Guide(SITES, lambda: Terms(dict(zip(NODES, map(float, costs), strict=True))))
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(1, 50), min_size=6, max_size=6),
     st.lists(st.floats(0.01, 5), min_size=6, max_size=6),

@@ -19,3 +19,8 @@ def test_only_groups_that_are_needed_stay(needed, size):
 @given(st.frozensets(st.sampled_from(NODES)))
 def test_a_group_is_taken_apart_where_it_may_be(needed):
     assert lowered(frozenset(NODES), [frozenset(NODES)], needed.issubset, split=NODES) == needed
+
+
+def test_a_group_of_two_is_taken_apart_too():
+    pair = frozenset(NODES[:2])
+    assert lowered(pair, [pair], lambda kept: NODES[0] in kept, split=NODES) == {NODES[0]}

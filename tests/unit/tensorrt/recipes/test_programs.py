@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.records import ShapeRange
@@ -201,7 +201,6 @@ def test_no_low_format():
 
 
 @needs_compiler
-@settings(max_examples=5)
 @given(st.lists(names(), min_size=40, max_size=80))
 def test_literals_hold_the_bytes_of_names(tmp_path_factory, texts):
     texts = [*texts, *NASTY, "", "x" * 1000, "é" * 200]

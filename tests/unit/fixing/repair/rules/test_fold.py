@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -82,7 +82,6 @@ class Chains:
         return self.s.op(self.linear, value, normal(*shape), *bias, group=groups, pads=[pad] * 4)
 
 
-@settings(max_examples=40)
 @given(st.composite(Chains)(), st.integers(-4, 10), st.sampled_from([1e-6, 1.0, 3e4]))
 def test_it_is_the_same_function(drawn: Chains, shift: int, scale: float) -> None:
     network = drawn.network()

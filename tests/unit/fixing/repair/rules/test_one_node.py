@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
@@ -26,7 +26,6 @@ SPELLINGS = {
 }
 
 
-@settings(max_examples=15)
 @given(
     st.sampled_from(list(SPELLINGS)),
     st.integers(0, 2**20),
@@ -74,7 +73,6 @@ def test_rms_norms_need_an_opset_that_not_all_targets_read() -> None:
     assert not list(OneNode().propose(evidence(rms_norm())))
 
 
-@settings(max_examples=15)
 @given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]), st.booleans())
 def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) -> None:
     s = Sketch()

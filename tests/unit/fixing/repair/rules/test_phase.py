@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
@@ -44,7 +44,6 @@ def counted(size: int | str, start: float = 0.0) -> Network:
     return s.network(s.op("Add", x, s.op("Sin", angle, name="sine"), name="add"))
 
 
-@settings(max_examples=15)
 @given(
     positions=st.lists(st.integers(-(2**23), 2**23), min_size=1, max_size=6),
     op=st.sampled_from(("Mul", "MatMul")),

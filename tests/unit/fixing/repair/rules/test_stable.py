@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
@@ -32,7 +32,6 @@ def log_sum(axes: list[int], *, keep: bool, opset: int = 17) -> Ill:
     return Ill(s.proto(y), {"x": f32(np.full((1, 2, 3, 5), 12))})
 
 
-@settings(max_examples=15)
 @given(
     st.sampled_from([[-1], [0], [1, 2]]),
     st.booleans(),
