@@ -67,7 +67,7 @@ _SLOW = {
 }
 """Operations that have a time-out of their own, which the command line sets."""
 _QUICK = 40
-"""`make test` runs one in this many."""
+"""Tests run one in this many."""
 _MEMORY = 512 << 20
 
 
