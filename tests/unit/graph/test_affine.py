@@ -48,6 +48,7 @@ def test_what_is_read_twice_or_grows_ends_a_chain() -> None:
     assert read_chain(list(network.nodes())) is None
 
 
+@pytest.mark.slow
 def test_long_chains_take_as_many_steps_as_they_have_nodes() -> None:
     calls = {}
     for length in (1000, 2000):
