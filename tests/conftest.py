@@ -27,7 +27,7 @@ NEED_JUDGES = "HALFWISE_TESTS_NEED_JUDGES"
 # the examples are the same each time.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", patient, max_examples=12, derandomize=True)
-settings.register_profile("long", patient, max_examples=200, derandomize=True)
+settings.register_profile("long", patient, max_examples=100, derandomize=True)
 settings.register_profile("explore", patient, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
