@@ -97,7 +97,7 @@ MUTATIONS = (
         _CASTS,
     ),
     Mutation(
-        "an output that a kept node gives gets the low type",
+        "an output has the type of the node that gives it, whatever was asked",
         "end = self.low if name in self.low_ends else ir.DataType.FLOAT\n            wanted",
         "end = value.dtype or self.low\n            wanted",
         _CASTS,
