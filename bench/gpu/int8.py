@@ -36,8 +36,7 @@ from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.race import time_ratio
-from halfwise.fixing.int8.placing import quantisable, quantised
-from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto, node_name

@@ -31,8 +31,7 @@ from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import quantised
-from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.int8.placing import quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
 from halfwise.graph.model import Network, network_from_proto, node_name

@@ -36,7 +36,7 @@ from halfwise.graph.model import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import totals
-from halfwise.metrics.excess import Excess
+from halfwise.metrics.measures import Excess
 from halfwise.records import Criterion, NodeName
 from halfwise.tensorrt.constrain import constraints
 

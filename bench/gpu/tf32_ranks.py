@@ -31,7 +31,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.model import Network, load_network, node_name, tensor_name
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import TensorName
 from halfwise.tools.compare.sides import Regions
 from halfwise.tools.diagnose.tf32 import IN_TF32

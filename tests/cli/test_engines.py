@@ -14,7 +14,7 @@ from halfwise.tensorrt import versions
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.test_inspection import inspection
-from tests.unit.tensorrt.recipes.made import recipe
+from tests.unit.tensorrt.recipes import recipe
 
 MADE = EngineBuild(
     model="m.onnx", build=build(1, "e"), inspection=inspection(), findings=(), unmatched=()
@@ -213,11 +213,7 @@ def test_a_command_word_by_word(call, model):
     code, out, _ = call("constraints", "check", "--trt-version", "8.6", *words)
     assert code == 10
     assert "no-effect" in out
-    assert "wildcard-unknown" in out
-    corrected = out.rpartition("Corrected command\n")[2].strip()
-    assert corrected == (
-        f"trtexec --onnx={model} --fp16 --precisionConstraints=obey --layerPrecisions=eps:fp32"
-    )
+    assert "unmatched" in out
 
 
 def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
@@ -228,7 +224,6 @@ def test_a_pasted_command_from_standard_input(call, model, monkeypatch):
     assert code == 10
     report = json.loads(out)
     assert [f["rule"] for f in report["findings"]] == ["unmatched"]
-    assert report["corrected"].endswith("--layerPrecisions=log:fp32")
 
 
 @pytest.mark.parametrize(

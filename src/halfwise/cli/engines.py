@@ -116,7 +116,7 @@ def check_constraints(
     *,
     display: Display,
 ) -> None:
-    """Check precision constraints as trtexec reads them, and print them corrected."""
+    """Check precision constraints as trtexec reads them."""
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
@@ -156,7 +156,7 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "polygraphy", "json", "netron"],
+        Literal["trtexec", "python", "cpp", "json", "netron"],
         typer.Option(
             "--as",
             help="What to write. netron is the model with "

@@ -27,7 +27,9 @@ from halfwise.errors import CaseError
 from halfwise.formats import Format
 from halfwise.graph.model import is_standard
 
-_MIN_OPSET = 13  # ReduceSum and Unsqueeze take axes as input, Softmax sums over one axis.
+MIN_OPSET = 13
+"""ReduceSum and Unsqueeze take axes as input, and Softmax sums over one axis, from here on."""
+
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
 
 
@@ -48,6 +50,11 @@ class Expansion:
 def is_product(node: ir.Node) -> bool:
     """Return whether tensor cores may sum a node in the low format."""
     return is_standard(node, *_PRODUCTS)
+
+
+def has_sum(node: ir.Node) -> bool:
+    """Return whether a node may have a sum that `sums_in_low` computes in the low format."""
+    return is_standard(node, *_EXPANSIONS, *_EACH)
 
 
 def sums_in_low(
@@ -88,9 +95,9 @@ def sums_in_low(
     expand = _EXPANSIONS.get(node.op_type) or (_EACH.get(node.op_type) if each else None)
     if expand is None or not is_standard(node):
         return None
-    if opset < _MIN_OPSET:
+    if opset < MIN_OPSET:
         raise CaseError(
-            f"--accumulate fp16 needs opset {_MIN_OPSET} or later; the model has {opset}.",
+            f"--accumulate fp16 needs opset {MIN_OPSET} or later; the model has {opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
     steps = LowSteps(prefix, fmt, opset, each=each)

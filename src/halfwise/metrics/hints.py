@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from halfwise.metrics.detection import finds_nothing
+from halfwise.metrics.boxes import finds_nothing
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs, Look
 from halfwise.metrics.kinds import METRIC_OF, first_of, looks

@@ -55,7 +55,7 @@ def log_rows(builds: Sequence[BuildOutcome]) -> list[list[Data]]:
     """
     if not any(build.log for build in builds):
         return []
-    from halfwise.tensorrt.log.log import explain  # noqa: PLC0415 (slow, and few runs have logs)
+    from halfwise.tensorrt.log import explain  # noqa: PLC0415 (slow, and few runs have logs)
 
     found: dict[tuple[str, str], list[tuple[int, LogFinding]]] = {}
     for build in builds:

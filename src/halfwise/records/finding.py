@@ -66,18 +66,14 @@ class ConstraintReport(Record):
     Attributes:
         source: The ONNX file.
         tensorrt: Version of the trtexec that will read them.
-        command: Whether a whole command was given.
         keys: Number of keys in all options.
         findings: Errors first, then warnings, then infos.
-        corrected: The corrected command or options; "" if nothing is left of them.
     """
 
     source: str
     tensorrt: str
-    command: bool
     keys: int
     findings: tuple[Finding, ...]
-    corrected: str
 
 
 class LogFinding(Record):

@@ -302,6 +302,7 @@ _LEFT_OUT: dict[CutStage, str] = {
     "notes": "the effect of the margin and of other tolerances was not measured",
     "worth": "not all cheaper plans were measured",
     "curve": "not all plans to choose from were measured",
+    "sums": "sums in FP16 were not tried on all samples",
 }
 
 

@@ -102,7 +102,7 @@ _WORDS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|This verdict is emulated; judge the engine itself with --target tensorrt.]",
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
-    "export": "To build it without halfwise (python, cpp, polygraphy and json are other forms)",
+    "export": "To build it without halfwise (python, cpp and json are other forms)",
     "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": _near,

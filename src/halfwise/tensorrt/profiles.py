@@ -12,7 +12,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import Profile, ShapeRange, TensorName
-from halfwise.tensorrt.trtexec.notation import Shape, parse_shapes
+from halfwise.tensorrt.trtexec import Shape, parse_shapes
 
 _OPTIONS = ("--minShapes", "--optShapes", "--maxShapes")
 

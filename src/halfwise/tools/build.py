@@ -30,7 +30,7 @@ from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Pro
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
 from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker

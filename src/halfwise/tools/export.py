@@ -32,8 +32,7 @@ from halfwise.store import (
 )
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.quantised import readable
-from halfwise.tensorrt.recipes.commands import KINDS
-from halfwise.tensorrt.recipes.recipe import (
+from halfwise.tensorrt.recipe import (
     Source,
     choose,
     is_built_apart,
@@ -42,10 +41,11 @@ from halfwise.tensorrt.recipes.recipe import (
     nothing_low,
     planned_repairs,
 )
+from halfwise.tensorrt.rendering import KINDS
 from halfwise.tensorrt.worker.transfer import model_files
 from halfwise.wording import count
 
-Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
+Kind = Literal["trtexec", "python", "cpp", "json"]
 _ENGINE = "rebuilt.engine"
 """Differs from the judged engine's name: a recipe may be written into the run folder."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}

@@ -10,7 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.model import normalise
 from halfwise.graph.unroll import unrolled
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import NodeName
 from tests.unit.graph.sketch import Sketch
 

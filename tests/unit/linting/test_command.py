@@ -50,16 +50,15 @@ def test_bad_requests(model, tmp_path):
 
 def test_constraints(model):
     report = check_constraints("eps:fp32,lag:fp32", trt_version="8.6", model=model)
-    assert (report.keys, report.command, report.tensorrt) == (2, False, "8.6")
+    assert (report.keys, report.tensorrt) == (2, "8.6")
     assert [f.rule for f in report.findings] == ["unmatched"]
-    assert report.corrected == "--layerPrecisions=eps:fp32"
 
 
 def test_the_model_of_the_command(model):
     spec = ["trtexec", f"--onnx={model}", "--fp16", "--precisionConstraints=obey"]
     spec += ["--layerPrecisions=eps:fp32"]
     report = check_constraints(spec, trt_version="8.6")
-    assert (report.findings, report.source, report.command) == ((), str(model), True)
+    assert (report.findings, report.source) == ((), str(model))
     with pytest.raises(UsageError, match="Without a model"):
         check_constraints("eps:fp32", trt_version="8.6")
 
@@ -177,19 +176,14 @@ def test_names_are_cleaned():
     assert max(map(len, part.lines)) < 160
 
 
-def test_constraints_end_with_the_corrected_ones():
+def test_constraints_are_counted():
     values = {
         "source": "m.onnx",
         "tensorrt": "8.6",
-        "command": True,
         "keys": 2,
         "findings": (finding(rule="unmatched", severity="error"),),
-        "corrected": "trtexec --onnx=m.onnx",
     }
     shown = checked(ConstraintReport.model_validate(values))
     assert shown.about == "m.onnx · 2 constraints · as trtexec 8.6 reads them"
-    assert shown.parts[-1] == Lines("Corrected command", ("trtexec --onnx=m.onnx",), whole=True)
-    shown = checked(ConstraintReport.model_validate(values | {"corrected": "", "command": False}))
-    assert shown.parts[-1].title == "Corrected"
     shown = checked(ConstraintReport.model_validate(values | {"findings": ()}))
     assert (shown.title, shown.parts) == ("Nothing found", ())

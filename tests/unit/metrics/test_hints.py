@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from halfwise.metrics import criterion_hints, fitting_metric, is_tested
 from halfwise.metrics.hints import unvarying_hint
 from halfwise.records import Criterion
-from tests.unit.metrics.test_box_layouts import FALLING, ranked
+from tests.unit.metrics.test_evidence import FALLING, ranked
 
 RNG = np.random.default_rng(7)
 

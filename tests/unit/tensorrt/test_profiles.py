@@ -13,7 +13,7 @@ from halfwise.tensorrt.profiles import (
     profiles_from_data,
     profiles_from_options,
 )
-from halfwise.tensorrt.trtexec.notation import format_shapes
+from halfwise.tensorrt.trtexec import format_shapes
 from tests.unit.graph.sketch import Sketch
 
 X, S = TensorName("x"), TensorName("s")

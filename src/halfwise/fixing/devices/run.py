@@ -35,7 +35,7 @@ from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.engines.terms import USUAL
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared
 from halfwise.reporting.reasons import with_failures

@@ -30,7 +30,7 @@ from halfwise.records import (
     TensorName,
     Typing,
 )
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.regions import Blamed, blamed
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import WORKER_GONE, EngineFailed

@@ -27,8 +27,8 @@ from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.engines.units import Units, cores, units_of
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import HeldOut
 from halfwise.graph.model import node_name
 from halfwise.records import (
     FP32_SNR_DB,

@@ -8,8 +8,6 @@ from halfwise.case import Settings
 from halfwise.emulation.bounded import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.filed import pass_on
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import rules
@@ -18,6 +16,7 @@ from halfwise.fixing.repair.difference import infinite_at
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, is_same
 from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.scoring import HeldOut, pass_on
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher

@@ -22,7 +22,7 @@ from halfwise.tensorrt.worker.answers import Expected, chunk_of
 CHUNK = 8 << 20
 """Bytes per frame."""
 
-Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], memoryview]]
+Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], bytes]]
 """Sends a request; returns header and payload of its result, checked against the expected answer.
 
 The default is the operation's own check."""

@@ -117,7 +117,7 @@ class Unpacker:
 def _header(text):
     try:
         header = json.loads(text.decode())
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return header if isinstance(header, dict) else None
 

@@ -17,7 +17,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.quantisation.pairs import quantising
 from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import RelativeError, relative_rms
+from halfwise.metrics.difference import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.tools.compare.sides import UNITS, Regions, Side
 

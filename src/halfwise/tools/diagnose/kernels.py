@@ -21,7 +21,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.engine_faults import advice, cause, evidence
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker

@@ -15,7 +15,7 @@ from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name, normalise, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import Decided, NodeName, Rung, Sign, Verdict, said
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker

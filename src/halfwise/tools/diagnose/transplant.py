@@ -18,9 +18,9 @@ from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import Network, normalise
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker

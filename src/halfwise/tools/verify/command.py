@@ -9,12 +9,11 @@ from typing import Any, Unpack
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
 from halfwise.errors import UsageError
+from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, verify_run, with_unjudged
-from halfwise.fixing.sizes import judge_sizes
+from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
 from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded

@@ -27,8 +27,8 @@ from halfwise.scratch import scratch
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.quantised import quantised_types, readable
+from halfwise.tensorrt.worker.answers import profiles_of
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import profiles_of
 from halfwise.tensorrt.working import usable
 
 

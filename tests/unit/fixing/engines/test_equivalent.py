@@ -5,7 +5,7 @@ from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.equivalent import equivalent, normalisations
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.modern.candidates import FIRST_OPSET
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import NodeName
 from tests import models
 from tests.unit.casing import names

@@ -20,8 +20,7 @@ from tests import models
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, sluiced
 from tests.unit.fixing.repair.test_choice import found, told
 from tests.unit.fixing.repair.test_making import repair
-from tests.unit.fixing.test_loop import growing
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.running import growing, planner
 
 __all__ = ["found"]
 ALONE = ("scale",)

@@ -9,7 +9,7 @@ from halfwise.fixing.repair.rules import RULES
 from halfwise.records import NodeName, Place, Repair
 from tests.models import layer_norm
 from tests.unit.fixing.repair.rules.functions import evidence
-from tests.unit.fixing.test_loop import found
+from tests.unit.fixing.running import found
 from tests.unit.graph.sketch import Sketch
 
 

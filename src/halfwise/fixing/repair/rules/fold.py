@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.attribute.evidence import Evidence, folding
 from halfwise.fixing.attribute.ranges import MOSTLY
-from halfwise.fixing.attribute.repairs import folding
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.formats import Format
 from halfwise.graph.affine import Chain, chains, folded_weights, read_chain

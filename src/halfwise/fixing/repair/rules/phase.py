@@ -24,7 +24,7 @@ from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.folding import constant_nodes, fold_constants, make_constant, part_of
 from halfwise.errors import RunFailed
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.integers import integer_guards
+from halfwise.fixing.attribute.small import integer_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named, place
 from halfwise.graph.dataflow import consumers, drop_unused_nodes, moves, reached
 from halfwise.graph.integral import FIRST_OPSET, Integers, from_integer, is_whole

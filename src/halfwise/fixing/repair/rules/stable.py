@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.attribute.repairs import subtracting
+from halfwise.fixing.attribute.evidence import Evidence, subtracting
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, node_name
