@@ -50,7 +50,7 @@ test-checked: $(STAMP)
 
 # Else each process would rewrite the asserts of all tests by itself: a quarter of a minute.
 test-bytecode: $(STAMP)
-	$(BIN)/pytest --collect-only --quiet >/dev/null
+	$(BIN)/pytest --collect-only --quiet --ignore=tests/bench >/dev/null
 
 mutations: $(STAMP) ## Plant twenty faults in the source, one at a time: are all found?
 	$(BIN)/python -m tests.mutations

@@ -35,7 +35,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.trial import headroom_limits
 from halfwise.formats import FP16
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs

@@ -30,7 +30,8 @@ from bench.runs import ROOT
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
-from halfwise.graph.model import Network, load_network, node_name, tensor_name
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import TensorName
 from halfwise.tools.compare.sides import Regions

@@ -31,7 +31,8 @@ from bench.gpu.pipe import Pipe, Refused
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import Network, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
 from halfwise.metrics.difference import relative_rms
 
 RESULTS = ROOT / "bench" / "results"

@@ -10,7 +10,7 @@ from halfwise.emulation.switched import emulate_switched
 from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.records import Criterion, NodeName, TensorName

@@ -12,7 +12,7 @@ Facts = dict[str, Any]
 
 code: Exit code.
 passed: Whether the verdict passed; this and all that follows is absent without a `run.json`.
-sums: Lowest format of sums with which it is known to pass; absent where that does not matter.
+sums: Lowest format of sums with which it is known to pass; None where that does not matter.
 cost: Predicted, over everything low, to four digits after the point; None where it is unknown.
 kept: Kept node → the kind of the guard that names the cause; None where there is none.
 types: Kept node → its type, where that is not FP32.
@@ -68,7 +68,7 @@ def facts(code: int, folder: Path) -> Facts:
     return {
         name: value
         for name, value in found.items()
-        if value not in ([], {}) and (value is not None or name == "cost")
+        if value not in ([], {}) and (value is not None or name in ("cost", "sums"))
     }
 
 

@@ -140,8 +140,8 @@ MUTATIONS = (
     ),
     Mutation(
         "declared sizes are believed",
-        "    forget_sizes(graphs_in(proto.graph))\n",
-        "",
+        "    forget_shapes(graphs_in(proto.graph))\n    try:\n",
+        "    try:\n",
         _INTAKE,
     ),
     Mutation(

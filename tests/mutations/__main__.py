@@ -63,9 +63,12 @@ def main() -> int:
 
     def show(mutation: Mutation) -> bool:
         began = time.monotonic()
-        test = finder(mutation)
+        try:
+            test, why = finder(mutation), ""
+        except (RuntimeError, ValueError) as error:
+            test, why = None, f"\n{error}"
         seconds = time.monotonic() - began
-        print(f"{test or 'NOT FOUND':100}  {seconds:4.0f} s  {mutation.name}", flush=True)
+        print(f"{test or 'NOT FOUND':100}  {seconds:4.0f} s  {mutation.name}{why}", flush=True)
         return test is not None
 
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from halfwise.graph.serialisation import STAND_IN
+from halfwise.graph.protobufs import STAND_IN
 from halfwise.scratch import scratch
 
 _REGISTERED = 2

@@ -23,7 +23,7 @@ from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissi
 from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
-from halfwise.graph.serialisation import weightless
+from halfwise.graph.protobufs import weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.wording import size_of
 

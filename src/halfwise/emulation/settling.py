@@ -13,7 +13,8 @@ import onnxruntime as ort
 from halfwise.case import Samples
 from halfwise.emulation.ort import OrtFailure
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.weights import is_large
 from halfwise.scratch import scratch
 

@@ -22,8 +22,8 @@ from halfwise.emulation.rounding import Elements, round_value
 from halfwise.emulation.stretches import LONG, SIZE, stretches
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, add_constant, node_name
-from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Roles, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
@@ -160,7 +160,7 @@ def emulate_switched(
 
 
 def _forget_claims(graph: ir.Graph) -> None:
-    """Drop the shapes of outputs that no node reads, as they may be claims (`graph.declared`).
+    """Drop the shapes of outputs that no node reads, as they may be claims (`graph.intake`).
 
     ONNX Runtime trusts those of an If's outputs.
     """

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.rounding import Elements, Steps, new_node
 from halfwise.graph.model import Network, add_constant, constant_array, is_standard, node_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.roles import is_float
 from halfwise.records import NodeName
 

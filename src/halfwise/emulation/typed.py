@@ -16,8 +16,7 @@ from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
 from halfwise.graph.casts import FORMATS, lower_bodies
 from halfwise.graph.conversion import upcast_attribute, upcast_tensor, upcast_type
-from halfwise.graph.model import is_standard, opset_of
-from halfwise.graph.normal_form import values_of
+from halfwise.graph.model import is_standard, opset_of, values_of
 from halfwise.graph.roles import DATA_MOVEMENT, Roles
 from halfwise.graph.weights import LARGE_MODEL_BYTES, LARGE_TENSOR_BYTES, LowWeights, is_large
 

@@ -32,7 +32,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO, effective
 from halfwise.metrics.recognised import REL_MAX, falling

@@ -22,7 +22,7 @@ from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
     Apart,
     Batches,
@@ -35,7 +35,7 @@ from halfwise.judging.batching import (
 from halfwise.judging.judge import judge_outputs
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
-from halfwise.metrics import Excess, Outputs, totals, verdict_hints
+from halfwise.metrics import Excess, Outputs, criterion_hints, totals
 from halfwise.options.loading import load_asked, load_start, nodes_of, tell
 from halfwise.options.options import INT8, Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -149,7 +149,7 @@ def _stored(
     settings = request.settings
     fixed = with_growth(_at_sizes(fixed, case, settings), folder)
     mixed = fixed.rewritten.model
-    hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
+    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:

@@ -32,15 +32,15 @@ from halfwise.fixing.plan.guide import End, Guide, Terms, sites_of
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
-from halfwise.graph.quantisation.pairs import (
+from halfwise.graph.quantised import (
     QUANTISABLE,
     Pair,
     moves_before,
     pairs_of,
     pairs_read,
     quantised_nodes,
+    residuals,
 )
-from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import NodeRole, Part, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 

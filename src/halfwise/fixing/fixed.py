@@ -16,7 +16,7 @@ from halfwise.fixing.repair.rule import place
 from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.scoring import Given, HeldOut, Scoring
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import (

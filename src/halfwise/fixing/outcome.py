@@ -29,7 +29,7 @@ from halfwise.graph.casts import FORMATS, low_type
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.movement import carried
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
 from halfwise.graph.weights import (
     LOW_TYPES,

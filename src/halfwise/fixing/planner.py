@@ -29,9 +29,9 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.stages import Best, expected
 from halfwise.fixing.trial import Evidence, Trials, gather, kept_above
 from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.fusions import repeated
 from halfwise.graph.model import node_name
 from halfwise.graph.movement import Carrying, may_have_bf16
-from halfwise.graph.repetition import repeated
 from halfwise.graph.roles import Role, Roles, float_io, roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs

@@ -21,9 +21,8 @@ from halfwise.graph.conversion import BF16_OPSET, NORM_OPSET, gaining, raise_ops
 from halfwise.graph.intake import OF_ONNX_RUNTIME, checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import Following, fewest_casts
-from halfwise.graph.reading import said
+from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
-from halfwise.graph.serialisation import skeleton, weightless
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs

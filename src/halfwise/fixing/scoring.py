@@ -18,7 +18,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import has_new_nonfinite
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
-from halfwise.graph.saturating import Fate, original
+from halfwise.graph.sensitivity import Fate, original
 from halfwise.judging.inside import emulate, judge_infinities, lacking_in
 from halfwise.judging.judge import Judged, run_as_file
 from halfwise.metrics import (

@@ -17,14 +17,14 @@ from halfwise.formats import Format
 from halfwise.graph.casts import converted
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Roles, is_float
-from halfwise.graph.saturating import (
+from halfwise.graph.sensitivity import (
     MASK_SHARE,
     End,
     Fate,
-    activations,
     fates,
     masked_by_constants,
     original,
+    saturating_activations,
 )
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
@@ -182,7 +182,9 @@ def judge_infinities(
     """
     own = {node_name(n): n for n in network.nodes()}
     masked = _masked(network, roles, observations, MASK_SHARE * fmt.max)
-    found = fates(candidate.graph, inside, own=own, gates=activations(network), masked=masked)
+    found = fates(
+        candidate.graph, inside, own=own, gates=saturating_activations(network), masked=masked
+    )
     ends = list(dict.fromkeys(e for f in found.values() if f.is_harmless for e in f.ends))
     if not ends:
         return found

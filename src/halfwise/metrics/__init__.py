@@ -10,13 +10,13 @@
 - `evidence`: what is observed of an output, and how boxes are encoded; `kinds`: what it shows.
 - `recognised`: the metrics of recognised outputs, and all of them together, for `--metric auto`.
 - `untested`: outputs and metrics that no sample tests, what a score rests on, and what the samples
-  show about all inputs; `hints`: remarks where the default tolerance does not fit.
+  show about all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
 from halfwise.metrics.difference import finite_relative_rms, relative_error
-from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
+from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -30,9 +30,10 @@ from halfwise.metrics.measures import (
 )
 from halfwise.metrics.recognised import (
     AUTO,
+    criterion_hints,
+    fitting_metric,
     has_to_see,
     is_tested,
-    recognise,
     settle,
     settled_metric,
     support_of,
@@ -88,5 +89,4 @@ __all__ = [
     "untested_outputs",
     "untested_task",
     "usual",
-    "verdict_hints",
 ]

@@ -290,7 +290,7 @@ def mean_ap(
     return float(np.mean(precisions))
 
 
-def finds_nothing(reference: Sequence[Outputs], names: Sequence[str], how: Boxes) -> bool:
+def detects_nothing(reference: Sequence[Outputs], names: Sequence[str], how: Boxes) -> bool:
     """Return whether no image has any box."""
     return not any(len(d) for outputs in reference for d in detect(outputs, names, how))
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import STRIDES, cells
-from halfwise.records import Boxes, Evidence, Kind
+from halfwise.metrics.targets import required, without_trailing_ones
+from halfwise.records import Boxes, Evidence, Kind, Recognised
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
@@ -109,29 +110,39 @@ _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0"
 """Words in the names of outputs that become inputs of the next call."""
 
 
-class Look(NamedTuple):
-    """What outputs look like.
+METRIC_OF: dict[Kind, str] = {
+    "boxes": "detection-f1",
+    "class-scores": "top1",
+    "embedding": "cosine",
+    "flow": "epe",
+    "heat-map": "psnr",
+    "image": "psnr",
+    "mask": "mask-iou",
+    "segmentation": "mean-iou",
+    "spectrum": "snr",
+    "tokens": "token-agreement",
+    "waveform": "snr",
+}
+"""The built-in metric of each kind."""
 
-    Attributes:
-        kind: The kind.
-        outputs: Their names.
-        shape: Shape of the first of them, on the first sample.
-        evidence: What was observed besides the shape.
-        shown: Whether the evidence leaves hardly any other kind.
-        boxes: How boxes are read, if that is shown.
-    """
 
-    kind: Kind
-    outputs: tuple[str, ...]
-    shape: tuple[int, ...]
-    evidence: tuple[Evidence, ...]
-    shown: bool
-    boxes: Boxes | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the kind's metric accepts them as they are."""
-        return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
+def of_kind(
+    kind: Kind,
+    outputs: tuple[str, ...],
+    shape: tuple[int, ...],
+    evidence: tuple[Evidence, ...],
+    boxes: Boxes | None = None,
+) -> Recognised:
+    """Return recognised outputs, with the metric of their kind; see `Recognised`."""
+    return Recognised(
+        kind=kind,
+        metric=METRIC_OF[kind],
+        outputs=outputs,
+        required=required(METRIC_OF[kind]),
+        shape=shape,
+        evidence=evidence,
+        boxes=boxes,
+    )
 
 
 class Seen(NamedTuple):
@@ -172,9 +183,9 @@ class Seen(NamedTuple):
         """
         return self.shape in self.inputs.values() and self.mentions(*_STATES)
 
-    def look(self, kind: Kind, evidence: tuple[Evidence, ...], *, shown: bool) -> Look:
-        """Return what a rule concludes about it."""
-        return Look(kind, (self.name,), self.shape, evidence, shown)
+    def shows(self, kind: Kind, *evidence: Evidence) -> Recognised:
+        """Return it as recognised by a rule."""
+        return of_kind(kind, (self.name,), self.shape, evidence)
 
     def rows(self) -> list[NDArray[np.float64]]:
         """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""
@@ -205,13 +216,6 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
         each = 1 / (1 + np.exp(-logits))
     found = (powers / powers.sum(axis=-1, keepdims=True), each)
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in found)
-
-
-def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array without trailing axes of length 1 beyond two."""
-    while array.ndim > 2 and array.shape[-1] == 1:
-        array = array[..., 0]
-    return array
 
 
 def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
@@ -249,20 +253,22 @@ _VISIBLE = 0.05
 
 def boxes_in(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
-) -> Look | None:
-    """Return the first outputs that look like boxes, preferring those with a shown layout.
+) -> Recognised | None:
+    """Return the first outputs that look like boxes, preferring those of a known layout.
+
+    Those of no known layout have none: they are not recognised, and nothing else either.
 
     Args:
         floats: Float outputs of several samples, f64.
         discrete: Integer outputs.
-        inputs: Shapes of the inputs; without them no layout that needs the image size is shown.
+        inputs: Shapes of the inputs; without them no layout that needs the image size is known.
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
     found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
-    return min(found, key=lambda look: not look.shown, default=None)
+    return min(found, key=lambda one: one.boxes is None, default=None)
 
 
-def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Look]:
+def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
     for name, arrays in floats.items():
         if final := _final(name, arrays, inputs):
             yield _look(
@@ -276,7 +282,7 @@ def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Look]:
 
 def _in_several(
     floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
-) -> Iterator[Look]:
+) -> Iterator[Recognised]:
     for name, boxes in floats.items():
         if is_decision(name):
             continue
@@ -295,9 +301,9 @@ def _in_several(
 
 def _look(
     outputs: tuple[str, ...], first: Arrays, evidence: tuple[Evidence, ...], how: Boxes | None
-) -> Look:
+) -> Recognised:
     """Return outputs that look like boxes: boxes, scores and classes, as `how` reads them."""
-    return Look("boxes", outputs, first[0].shape, evidence, how is not None, how)
+    return of_kind("boxes", outputs, first[0].shape, evidence, how)
 
 
 def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
@@ -394,7 +400,7 @@ def _listed(
     places: "Places",
     floats: Mapping[str, Arrays],
     discrete: Mapping[str, Sequence[NDArray[Any]]],
-) -> Look:
+) -> Recognised:
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])

@@ -1,9 +1,8 @@
-"""What an output looks like: evidence from its shape, its values, its name and the inputs.
+"""What an output is: evidence from its shape, its values, its name and the inputs.
 
-A look is `shown` if the evidence leaves hardly any other kind: a metric that does not fit would
-accept wrong results. If only the shape suggests a kind, the look is no more than a hint. A single
-sample that does not fit rules out a kind, and so does a name that says otherwise (`evidence`).
-The rules, with what rules each out, are in `box_layouts`, `row_kinds` and `map_kinds`.
+An output is of a kind if the evidence leaves hardly any other: a metric that does not fit would
+accept wrong results. A single sample that does not fit rules a kind out, and so does a name that
+says otherwise (`evidence`). docs/metrics.md says what each rule goes by, and what rules it out.
 """
 
 import math
@@ -18,7 +17,6 @@ from halfwise.metrics.evidence import (
     SUM_SLACK,
     Arrays,
     Inputs,
-    Look,
     Seen,
     boxes_in,
     image_sizes,
@@ -29,7 +27,7 @@ from halfwise.metrics.evidence import (
     within_unit,
 )
 from halfwise.metrics.measures import Outputs
-from halfwise.records import Evidence, Kind
+from halfwise.records import Evidence, Recognised
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
 """Words in the names of outputs with one number per class."""
@@ -51,7 +49,7 @@ _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 """Class counts of ImageNet-1k and ImageNet-21k, without and with a background class: of images."""
 
 
-def class_scores(seen: Seen) -> Look | None:
+def class_scores(seen: Seen) -> Recognised | None:
     """Recognise probabilities and logits; those of a sequence are tokens."""
     if seen.discrete:
         return None
@@ -59,30 +57,28 @@ def class_scores(seen: Seen) -> Look | None:
     if all(map(_are_probabilities, rows)):
         if rows[0].ndim > 2:
             taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
-            shown = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
-            return seen.look("tokens", ("rows-sum",), shown=shown)
+            fits = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
+            return seen.shows("tokens", "rows-sum") if fits else None
         # A few one-hot rows may be anything.
         whole = whole_numbers(rows)
         few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
-        shown = not (whole and few) and not _are_shares(seen, rows)
-        return seen.look("class-scores", ("rows-sum",), shown=shown)
+        fits = not (whole and few) and not _are_shares(seen, rows)
+        return seen.shows("class-scores", "rows-sum") if fits else None
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
         evidence = tuple(_of_logits(seen, rows))
         if evidence and not _are_of_anchors(seen):
-            return seen.look("tokens", evidence, shown=True)
-    if not _may_be_logits(seen, rows):
-        return None
-    evidence = tuple(_of_logits(seen, rows))
-    return seen.look("class-scores", evidence, shown=bool(evidence))
+            return seen.shows("tokens", *evidence)
+    evidence = tuple(_of_logits(seen, rows)) if _may_be_logits(seen, rows) else ()
+    return seen.shows("class-scores", *evidence) if evidence else None
 
 
-def token_ids(seen: Seen) -> Look | None:
+def token_ids(seen: Seen) -> Recognised | None:
     """Recognise token ids by their name."""
     fits = seen.discrete and len(seen.shape) in (1, 2, 3) and seen.called(*_TOKENS)
-    return seen.look("tokens", ("by-name",), shown=True) if fits else None
+    return seen.shows("tokens", "by-name") if fits else None
 
 
-def embeddings(seen: Seen) -> Look | None:
+def embeddings(seen: Seen) -> Recognised | None:
     """Recognise vectors [*, dimensions] whose direction matters."""
     rows = seen.rows()
     if seen.discrete or seen.is_state:
@@ -98,7 +94,7 @@ def embeddings(seen: Seen) -> Look | None:
     named: tuple[Evidence, ...] = ("by-name",) if seen.called(*_SURELY_VECTORS) else ()
     if named and seen.shape in seen.inputs.values():
         named = ()
-    return seen.look("embedding", (*unit, *named), shown=True) if unit or named else None
+    return seen.shows("embedding", *unit, *named) if unit or named else None
 
 
 def _are_probabilities(array: NDArray[np.float64]) -> bool:
@@ -198,7 +194,7 @@ BINS = frozenset(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
 
 
-def waveform(seen: Seen) -> Look | None:
+def waveform(seen: Seen) -> Recognised | None:
     """Recognise signals [*, time]."""
     if seen.discrete or seen.is_state:
         return None
@@ -215,7 +211,7 @@ def waveform(seen: Seen) -> Look | None:
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SOUNDS) else []
     if length >= _FEWEST and any(_is_signal(s, length) for s in seen.inputs.values()):
         evidence.append("length-of-input")
-    return seen.look("waveform", ("around-zero", *evidence), shown=True) if evidence else None
+    return seen.shows("waveform", "around-zero", *evidence) if evidence else None
 
 
 def _is_signal(shape: tuple[int, ...], length: int) -> bool:
@@ -223,7 +219,7 @@ def _is_signal(shape: tuple[int, ...], length: int) -> bool:
     return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
 
 
-def spectrum(seen: Seen) -> Look | None:
+def spectrum(seen: Seen) -> Recognised | None:
     """Recognise spectra, in any order of axes."""
     if seen.discrete or seen.is_state or len(seen.shape) < 3:
         return None
@@ -232,7 +228,7 @@ def spectrum(seen: Seen) -> Look | None:
     evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
     if seen.shape in seen.inputs.values() and not BINS.isdisjoint(seen.shape[1:]):
         evidence.append("bins")
-    return seen.look("spectrum", tuple(evidence), shown=True) if evidence else None
+    return seen.shows("spectrum", *evidence) if evidence else None
 
 
 _SHARP = 0.5
@@ -258,34 +254,34 @@ _ALIKE = 0.5
 """Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
 
-def mask(seen: Seen) -> Look | None:
+def mask(seen: Seen) -> Recognised | None:
     """Recognise masks: single channels that tell inside from outside."""
     one = all(a.ndim == 4 and 1 in (a.shape[1], a.shape[-1]) for a in seen.arrays)
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
     # Two-valued outputs with the exact shape of an input may be restored pages.
     own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
-    shown = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
-    return seen.look("mask", ("one-channel", *(("two-valued",) if shown else ())), shown=shown)
+    fits = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
+    return seen.shows("mask", "one-channel", "two-valued") if fits else None
 
 
-def class_map(seen: Seen) -> Look | None:
+def class_map(seen: Seen) -> Recognised | None:
     """Recognise the class of each pixel as a whole number."""
     sizes, shape = image_sizes(seen.inputs), seen.shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
     found = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
-    return seen.look("segmentation", ("size-of-input", "in-regions"), shown=True) if found else None
+    return seen.shows("segmentation", "size-of-input", "in-regions") if found else None
 
 
-def segmentation(seen: Seen) -> Look | None:
+def segmentation(seen: Seen) -> Recognised | None:
     """Recognise class scores per pixel [N, classes, height, width]."""
     if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
         return None
     if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
         return None
     if all(sums_to_one(array, 1) for array in seen.arrays):
-        return seen.look("segmentation", ("channels-sum", "in-regions"), shown=True)
+        return seen.shows("segmentation", "channels-sum", "in-regions")
     named = seen.called("seg", "semantic")
     fits = seen.shape[1] >= _FEWEST_LOGITS and seen.shape[1] % _SPACE
     if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
@@ -293,24 +289,20 @@ def segmentation(seen: Seen) -> Look | None:
     if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
         return None
     why: Evidence = "by-name" if named else "size-of-input"
-    return seen.look("segmentation", (why, "in-regions", "one-ahead"), shown=True)
+    return seen.shows("segmentation", why, "in-regions", "one-ahead")
 
 
-def flow(seen: Seen) -> Look | None:
+def flow(seen: Seen) -> Recognised | None:
     """Recognise two channels of shifts in pixels."""
-    if seen.discrete:
+    if seen.discrete or not all(map(_is_two_maps, seen.arrays)):
         return None
-    if all(map(_is_two_maps, seen.arrays)):
-        two = _are_pair(seen) and all(map(_are_shifts, seen.arrays))
-        pair: tuple[Evidence, ...] = ("pair-of-images",) if two else ()
-        named: tuple[Evidence, ...] = ("by-name",) if seen.called("flow") else ()
-        return seen.look("flow", ("two-channels", *named, *pair), shown=bool(pair or named))
-    if all(map(_is_two_maps, map(_channels_first, seen.arrays))):
-        return seen.look("flow", ("two-channels", "channels-last"), shown=False)
-    return None
+    evidence: list[Evidence] = ["by-name"] if seen.called("flow") else []
+    if _are_pair(seen) and all(map(_are_shifts, seen.arrays)):
+        evidence.append("pair-of-images")
+    return seen.shows("flow", "two-channels", *evidence) if evidence else None
 
 
-def image(seen: Seen) -> Look | None:
+def image(seen: Seen) -> Recognised | None:
     """Recognise an image made from an image."""
     last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
     maps = [_channels_first(array) if last else array for array in seen.arrays]
@@ -325,10 +317,10 @@ def image(seen: Seen) -> Look | None:
         return None
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None
-    return seen.look("image", ("times-input", "range-of-images", "smooth"), shown=True)
+    return seen.shows("image", "times-input", "range-of-images", "smooth")
 
 
-def heat_map(seen: Seen) -> Look | None:
+def heat_map(seen: Seen) -> Recognised | None:
     """Recognise maps of peaks by their name."""
     if (
         seen.discrete
@@ -337,7 +329,7 @@ def heat_map(seen: Seen) -> Look | None:
     ):
         return None
     fits = all(array.min() >= -0.5 and 0.1 <= array.max() <= 1.5 for array in seen.arrays)
-    return seen.look("heat-map", ("by-name",), shown=True) if fits else None
+    return seen.shows("heat-map", "by-name") if fits else None
 
 
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
@@ -428,21 +420,7 @@ def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else 0.0
 
 
-METRIC_OF: dict[Kind, str] = {
-    "boxes": "detection-f1",
-    "class-scores": "top1",
-    "embedding": "cosine",
-    "flow": "epe",
-    "heat-map": "psnr",
-    "image": "psnr",
-    "mask": "mask-iou",
-    "segmentation": "mean-iou",
-    "spectrum": "snr",
-    "tokens": "token-agreement",
-    "waveform": "snr",
-}
-"""The built-in metric of each kind."""
-_RULES: tuple[Callable[[Seen], Look | None], ...] = (
+_RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
     class_scores,
     token_ids,
     embeddings,
@@ -455,38 +433,37 @@ _RULES: tuple[Callable[[Seen], Look | None], ...] = (
     spectrum,
     waveform,
 )
-"""The first rule that shows a kind counts, otherwise the first that suggests one."""
+"""The first rule that shows a kind counts."""
 LOOKED_AT = 8
 """Samples examined: enough to distinguish a mask from a feature map."""
 _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
 
-def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[Look, ...]:
-    """Return what the outputs look like, boxes first, others in order.
+def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
+    """Return the outputs whose kind the evidence shows, boxes first; may be empty.
 
-    Outputs with NaN, constants and attention weights look like nothing.
+    Outputs with NaN, constants and attention weights are of no kind.
 
     Args:
         references: FP32 outputs by sample; the first eight are examined. May be empty.
-        inputs: Shapes of the inputs; if they are unknown, less is shown.
+        inputs: Shape of every input, on the first sample; if it is unknown, less is shown.
     """
     if not len(references):
         return ()
-    known, (floats, discrete) = inputs or {}, _seen(references)
-    boxes = boxes_in(floats, discrete, known)
-    found = [] if boxes is None else [boxes]
-    taken = () if boxes is None else boxes.outputs
+    floats, discrete = _seen(references)
+    boxes = boxes_in(floats, discrete, inputs)
+    found = [boxes] if boxes is not None and boxes.boxes is not None else []
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
+        if boxes is not None and name in boxes.outputs:
+            continue
         arrays: Arrays = floats.get(name) or discrete.get(name) or ()
-        if arrays and name not in taken and _tells(arrays):
+        if arrays and _tells(arrays):
             beside = {other: shape for other, shape in shapes.items() if other != name}
-            seen = Seen(name, arrays, name in discrete, known, beside)
-            told = [rule(seen) for rule in _RULES]
-            fits = (each for each in told if each and not is_against(each.kind, name))
-            if (one := max(fits, key=lambda each: each.shown, default=None)) is not None:
-                found.append(one)
+            seen = Seen(name, arrays, name in discrete, inputs, beside)
+            told = (rule(seen) for rule in _RULES)
+            found += [one for one in told if one and not is_against(one.kind, name)][:1]
     return tuple(found)
 
 

@@ -11,10 +11,11 @@ from math import inf, isfinite, isnan
 from typing import Any
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.metrics.boxes import f1, finds_nothing, mean_ap
+from halfwise.metrics.boxes import detects_nothing, f1, mean_ap
+from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
-from halfwise.metrics.kinds import METRIC_OF, looks
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, totals
+from halfwise.metrics.kinds import recognise
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
 from halfwise.metrics.targets import Metric, cosine_and_length, default_drop, required, shapes_of
 from halfwise.metrics.task import classes_in, resolve
 from halfwise.metrics.untested import (
@@ -24,8 +25,8 @@ from halfwise.metrics.untested import (
     untested_metric,
     untested_outputs,
 )
-from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
-from halfwise.wording import listed
+from halfwise.records import Boxes, Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
+from halfwise.wording import listed, number, verb
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
@@ -34,28 +35,6 @@ _OF_BOXES: dict[
 ] = {"detection-f1": f1, "map": mean_ap}
 BY_LAYOUT = tuple(_OF_BOXES)
 """Built-in metrics that need the layout of outputs."""
-
-
-def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the outputs whose kind the evidence shows, boxes first; may be empty.
-
-    Args:
-        references: FP32 outputs by sample; the first eight are examined. May be empty.
-        inputs: Shape of every input, on the first sample.
-    """
-    return tuple(
-        Recognised(
-            kind=look.kind,
-            metric=METRIC_OF[look.kind],
-            outputs=look.outputs,
-            required=required(METRIC_OF[look.kind]),
-            shape=look.shape,
-            evidence=look.evidence,
-            boxes=look.boxes,
-        )
-        for look in looks(references, inputs)
-        if look.shown
-    )
 
 
 def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
@@ -131,11 +110,16 @@ def untested_part(
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
 
 
+def finds_nothing(one: Recognised, references: Sequence[Outputs]) -> bool:
+    """Return whether FP32 detects no box in recognised outputs; False for other kinds."""
+    return one.boxes is not None and detects_nothing(references, one.outputs, one.boxes)
+
+
 def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
     """Return whether FP32 detects no box, or has one class for all pixels of all samples."""
-    if one.boxes is not None:
-        return finds_nothing(references, one.outputs, one.boxes)
-    return one.kind == "segmentation" and classes_in(_only(one.outputs, references)) < 2
+    if one.kind == "segmentation":
+        return classes_in(_only(one.outputs, references)) < 2
+    return finds_nothing(one, references)
 
 
 def task_scores(
@@ -397,3 +381,111 @@ def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
             f"The metric {found[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
+
+
+KINDS: dict[Kind, str] = {
+    "boxes": "boxes",
+    "class-scores": "class scores",
+    "embedding": "embeddings",
+    "flow": "optical flow",
+    "heat-map": "heat maps",
+    "image": "an image",
+    "mask": "a mask",
+    "segmentation": "a segmentation",
+    "spectrum": "a spectrum",
+    "tokens": "tokens",
+    "waveform": "a waveform",
+}
+"""Words for each kind."""
+_ADVICE: dict[Kind, str] = {
+    "boxes": "if only the detections matter",
+    "class-scores": "if only the predicted class matters",
+    "embedding": "if only the direction matters",
+    "flow": "if so",
+    "mask": "if only inside or outside matters",
+    "segmentation": "if only the class of each pixel matters",
+    "tokens": "if only the chosen tokens matter",
+}
+SEEN: dict[Evidence, str] = {
+    "rows-sum": "rows sum to 1",
+    "log-sum": "exponentials of rows sum to 1",
+    "one-channel": "one channel within [0, 1]",
+    "two-valued": "almost nothing in between",
+    "two-channels": "two channels",
+    "pair-of-images": "from two images",
+    "known-count": "the number of ImageNet's classes",
+    "by-name": "by its name",
+    "joined-with-scores": "joined with scores",
+    "beside-scores": "beside scores",
+    "row-per-cell": "as many rows as YOLO has cells",
+    "corners-in-order": "corners in order",
+    "whole-classes": "classes are whole numbers",
+    "unit-length": "rows of length 1",
+    "channels-sum": "channels sum to 1",
+    "in-regions": "neighbours share a class",
+    "one-ahead": "one class far ahead",
+    "size-of-input": "of the image's size",
+    "times-input": "of the image's size or a multiple",
+    "range-of-images": "values of images",
+    "smooth": "neighbours are alike",
+    "bins": "bins of a spectrum, as the input",
+    "around-zero": "around zero",
+    "length-of-input": "as long as an input",
+    "within-image": "within the image",
+}
+"""Words for each kind of evidence."""
+
+
+def criterion_hints(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
+) -> tuple[str, ...]:
+    """Return one sentence for all outputs alike that the default tolerance may misjudge.
+
+    It compares every number. That is wrong if the outputs are a decision (classes, masks, boxes),
+    or if a few numbers may legitimately differ (integers, which come first).
+
+    Args:
+        criterion: As the user gave it, before `effective`; others than the default need no hint.
+        references: FP32 outputs by sample; the first eight are examined. May be empty.
+        inputs: Shapes of the inputs, on the first sample.
+    """
+    if not len(references) or not is_default(criterion):
+        return ()
+    integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
+    found = [
+        f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
+        "its elements must equal the reference's; change the fraction with --agreement."
+        for name in integers
+    ]
+    groups: dict[Recognised, list[str]] = {}
+    for one in recognise(references, inputs):
+        discrete = is_discrete(references[0][one.outputs[0]].dtype)
+        if not (discrete or finds_nothing(one, references)):
+            alike = one.model_copy(update={"outputs": ()})
+            groups.setdefault(alike, []).extend(map(repr, one.outputs))
+    return (*found, *(_hint(one, names) for one, names in groups.items()))
+
+
+def _hint(one: Recognised, names: Sequence[str]) -> str:
+    """Return the hint for the outputs of these names, which are recognised as `one`."""
+    many = len(names)
+    seen = ", ".join((str(list(one.shape)), *(SEEN[each] for each in one.evidence)))
+    advice = f"{_ADVICE[one.kind]}, judge" if one.kind in _ADVICE else "judge"
+    return (
+        f"{verb(many, 'Output', 'Outputs')} {listed(names)} {verb(many, 'looks', 'look')} like "
+        f"{KINDS[one.kind]} ({seen}): {advice} {verb(many, 'it', 'them')} with --metric "
+        f"{one.metric}."
+    )
+
+
+def fitting_metric(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
+) -> str | None:
+    """Return the built-in metric of the first recognised output.
+
+    None if the user gave a metric, if no output is recognised, or if FP32 finds nothing to judge.
+    """
+    if criterion.metric is not None:
+        return None
+    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
+    return next((one.metric for one in shown), None)

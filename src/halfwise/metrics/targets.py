@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.evidence import without_trailing_ones
 from halfwise.metrics.measures import Outputs
 from halfwise.wording import count
 
@@ -180,6 +179,13 @@ def by_sample(
         )
     known = [None] * len(reference) if labels is None else labels
     return zip(reference, candidate, known, strict=True)
+
+
+def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array without trailing axes of length 1 beyond two."""
+    while array.ndim > 2 and array.shape[-1] == 1:
+        array = array[..., 0]
+    return array
 
 
 def images(array: NDArray[Any]) -> NDArray[Any]:

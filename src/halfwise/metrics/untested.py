@@ -227,13 +227,18 @@ def takes_any_sample(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> bool:
-    """Return whether the metric accepts, for every sample, the outputs of the previous one.
+    """Return whether the outputs of the previous sample pass in place of those of each.
 
-    False without a metric, for a single sample, and if shapes differ.
+    False for a single sample, if shapes differ, and if all outputs are empty.
     """
-    if metric is None or len(references) < 2:
+    if len(references) < 2 or not any(array.size for array in references[0].values()):
         return False
     swapped = [references[-1], *references[:-1]]
+    if metric is None:
+        excess = Excess(criterion, totals(references))
+        for outputs, others in zip(references, swapped, strict=True):
+            excess.update(outputs, others)
+        return excess.final() <= 1
     try:
         value = metric(references, swapped, labels)
     except CaseError:

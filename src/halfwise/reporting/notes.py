@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from halfwise.metrics.hints import KINDS, SEEN
+from halfwise.metrics.recognised import KINDS, SEEN
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
 from halfwise.reporting.remarks import spent
 from halfwise.wording import capital, count, dimensions, fixed, listed, sentence, verb

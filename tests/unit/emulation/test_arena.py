@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation import arena
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.weights import MappedTensor
 
 MIB = 1 << 20

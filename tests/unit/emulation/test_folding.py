@@ -3,7 +3,7 @@ import pytest
 
 from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import normalise
+from halfwise.graph.loading import normalise
 from tests.unit.graph.sketch import Sketch
 
 

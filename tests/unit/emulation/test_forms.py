@@ -11,7 +11,8 @@ from halfwise.emulation import switched_runner
 from halfwise.emulation.switched import Layout, Switched, emulate_switched
 from halfwise.emulation.switched_runner import SwitchedRunner
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests.graphs import Drawn, free_nodes, graphs, plans

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -9,7 +9,7 @@ from halfwise.emulation.late_start import FEWEST, References, cuts_for, cuts_of
 from halfwise.emulation.ort import Session
 from halfwise.emulation.switched import SWITCH_INPUT, Layout, emulate_switched
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import Criterion, NodeName, TensorName
 from tests.graphs import Drawn, graphs, plans

@@ -16,7 +16,8 @@ from halfwise.emulation import ort
 from halfwise.emulation.ort import Session, devices, runtime_version, signature
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
-from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs

@@ -23,7 +23,8 @@ from halfwise.emulation.probe import (
     extremum,
     observable,
 )
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.records import TensorName
 
 OPSETS = [7, 11, 13, 18, 21]

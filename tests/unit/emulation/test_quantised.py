@@ -14,7 +14,8 @@ from halfwise.emulation.switched import Layout
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, add_constant, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, add_constant, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans

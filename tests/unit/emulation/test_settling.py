@@ -9,7 +9,8 @@ from onnx import helper
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.settling import settled
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from halfwise.emulation.stretches import stretches
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 
 

@@ -11,7 +11,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import Network, load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName

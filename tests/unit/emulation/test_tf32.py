@@ -13,7 +13,7 @@ from halfwise.emulation.tf32 import (
     round_tf32,
     tf32_nodes,
 )
-from tests.unit.graph.quantisation.qdq import chain, last
+from tests.unit.graph.qdq import chain, last
 from tests.unit.graph.sketch import Sketch, f32
 
 

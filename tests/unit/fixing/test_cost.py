@@ -20,7 +20,8 @@ from halfwise.fixing.outcome import worth_of
 from halfwise.fixing.planner import Planner
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand

@@ -380,10 +380,11 @@ ENDED = [
     (18, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth"]),
     (40, ["search", "growth", "curve"]),
-    (58, ["certify", "growth", "curve"]),
+    (58, ["certify", "sums", "growth", "curve"]),
+    (64, ["sums", "growth", "curve"]),
     (70, ["growth", "curve"]),
-    (73, ["origin", "curve"]),
-    (76, ["curve", "notes"]),
+    (76, ["origin", "curve"]),
+    (80, ["curve", "notes"]),
 ]
 
 

@@ -21,7 +21,7 @@ from halfwise.fixing.next_steps import (
     runs_of_their_own,
     sample_profiles,
 )
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent

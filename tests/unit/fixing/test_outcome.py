@@ -45,7 +45,7 @@ from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.graphs import Drawn, graphs
 from tests.models import saved_beside, signals
-from tests.unit.graph.quantisation.qdq import SIZE, chain, last
+from tests.unit.graph.qdq import SIZE, chain, last
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.runs import run

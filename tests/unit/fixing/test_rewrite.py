@@ -14,7 +14,8 @@ from halfwise.fixing.rewrite import rewrite, same, save_checked, with_opset_for
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import Network, constant_array, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, constant_array
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.judging.reference import check_types
 from halfwise.options.loading import load_case

@@ -10,8 +10,7 @@ from halfwise.formats import FP16
 from halfwise.graph.anchors import anchor, folded, is_anchor
 from halfwise.graph.casts import rewrite
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, Network
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests.unit.graph.sketch import Sketch, f32

@@ -9,7 +9,8 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
 from halfwise.graph.sizes import frozen_lengths
 from halfwise.judging.reference import (

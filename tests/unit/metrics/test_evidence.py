@@ -16,9 +16,8 @@ from halfwise.metrics.evidence import (
     is_against,
     is_weights,
     sums_to_one,
-    without_trailing_ones,
 )
-from halfwise.metrics.kinds import looks
+from halfwise.metrics.targets import without_trailing_ones
 from halfwise.records import Boxes, Kind
 from tests.unit.metrics import scenes
 from tests.unit.metrics.looked import IMAGE, ROW, normal, softmax
@@ -110,7 +109,7 @@ RNG = np.random.default_rng(2)
 def read(
     outputs: dict[str, NDArray[Any]], inputs: Inputs = scenes.INPUTS
 ) -> tuple[tuple[str, ...], Boxes | None] | None:
-    found = [look for look in looks([outputs, outputs], inputs) if look.kind == "boxes"]
+    found = [one for one in recognise([outputs, outputs], inputs) if one.boxes is not None]
     return (found[0].outputs, found[0].boxes) if found else None
 
 

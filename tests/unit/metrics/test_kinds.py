@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.metrics import BUILT_IN
-from halfwise.metrics.kinds import LOOKED_AT, METRIC_OF, looks
+from halfwise.metrics.evidence import METRIC_OF
+from halfwise.metrics.kinds import LOOKED_AT, recognise
 from halfwise.records import Kind
 from tests.unit.metrics.looked import (
     DIRECTIONS,
@@ -37,21 +38,21 @@ def test_one_sample_is_enough_against() -> None:
 
 def test_the_first_samples_are_looked_at_and_no_more() -> None:
     samples = [{"y": DISC}] * LOOKED_AT
-    assert looks([*samples, {"y": 2 + DISC}])[0].shown
-    assert not looks([{"y": 2 + DISC}, *samples])
-    assert looks([]) == ()
+    assert recognise([*samples, {"y": 2 + DISC}], {})
+    assert not recognise([{"y": 2 + DISC}, *samples], {})
+    assert recognise([], {}) == ()
 
 
 def test_nothing_is_said_of_weights_nan_and_constants() -> None:
     scores = softmax(normal(2, 5))
     for outputs in ({"attention": scores}, {"y": scores * np.nan}, {"y": np.full((2, 5), 0.2)}):
-        assert looks([outputs]) == ()
+        assert recognise([outputs], {}) == ()
 
 
 def test_boxes_come_first_and_take_their_outputs() -> None:
     corners = np.cumsum(RNG.random((9, 4)) + 1, axis=1)
     outputs = {"mask": DISC, "scores": RNG.random(9), "boxes": corners}
-    first, second = looks([outputs], IMAGE)
+    first, second = recognise([outputs], IMAGE)
     assert (first.kind, first.outputs) == ("boxes", ("boxes", "scores"))
     assert (second.kind, second.outputs) == ("mask", ("mask",))
 
@@ -91,10 +92,10 @@ def test_what_shows_a_kind(name: str, array: NDArray[Any], kind: str | None) -> 
 def test_scores_of_anchors_beside_boxes_are_no_tokens() -> None:
     scores = softmax(normal(1, 50, 21))
     alone, anchors = (
-        looks([{"conf": scores, **beside}], IMAGE) for beside in ({}, {"loc": normal(1, 50, 4)})
+        recognise([{"conf": scores, **beside}], IMAGE) for beside in ({}, {"loc": normal(1, 50, 4)})
     )
-    assert [look.shown for look in alone] == [True]
-    assert not any(look.shown for look in anchors)
+    assert [one.kind for one in alone] == ["tokens"]
+    assert not anchors
 
 
 def test_a_thousand_classes_are_of_images() -> None:

@@ -292,3 +292,35 @@ def test_a_metric_of_ones_own_and_outputs_that_do_not_fit_tell_nothing() -> None
 def test_tokens_that_labels_leave_out_do_not_count() -> None:
     samples = [{"tokens": np.arange(4)[None]}]
     assert support("token-agreement", samples, [[0, 1, -1, -1]]) == (2, "tokens")
+
+
+@pytest.mark.parametrize(
+    ("swing", "criterion", "taken"),
+    [
+        (2e-4, Criterion(), True),
+        (0.5, Criterion(), False),
+        (1e-3, Criterion(snr_db=40), True),
+        (1e-3, Criterion(snr_db=80), False),
+        (1e-3, Criterion(max_abs=1e-5), False),
+    ],
+)
+def test_without_a_metric_samples_that_hardly_differ_take_one_another(
+    swing: float, criterion: Criterion, taken: bool
+) -> None:
+    noise = np.random.default_rng(1).normal(size=(8, 5))
+    samples = [{"y": 1 + swing * each} for each in noise]
+    assert takes_any_sample(criterion, None, samples, None) is taken
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.ones(2), np.ones(3)),
+        (np.arange(4), np.arange(4)[::-1]),
+        (np.empty((0, 4)), np.empty((0, 4))),
+        (np.full(3, np.inf), -np.full(3, np.inf)),
+        (np.ones(2),),
+    ],
+)
+def test_what_is_empty_or_differs_takes_no_other_sample(arrays: tuple[np.ndarray, ...]) -> None:
+    assert not takes_any_sample(Criterion(), None, [{"y": array} for array in arrays], None)

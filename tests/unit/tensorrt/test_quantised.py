@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from halfwise.tensorrt.constrain import constraints

@@ -12,10 +12,10 @@ import onnx_ir as ir
 from halfwise.formats import Format
 from halfwise.graph.dataflow import moves
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
-from halfwise.graph.patterns import written_out
-from halfwise.graph.patterns.reading import square_of
+from halfwise.graph.reading import square_of
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
+from halfwise.graph.written_out import written_out
 from halfwise.records import (
     Detail,
     Guard,

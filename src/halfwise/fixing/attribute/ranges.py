@@ -32,11 +32,10 @@ from halfwise.graph.dataflow import (
     upstream,
 )
 from halfwise.graph.model import constant_array, node_name
-from halfwise.graph.patterns.reading import axes_of, split_constant, square_of
-from halfwise.graph.saturating import MASK_SHARE
-from halfwise.graph.sensitivity import selects_constants
+from halfwise.graph.reading import axes_of, split_constant, square_of
+from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
 from halfwise.graph.weights import pieces
-from halfwise.observing.cancelling import CENTRING, is_exponent
+from halfwise.observing.inner import CENTRING, is_exponent
 from halfwise.records import AdjustedConstant, Guard, NodeName, Observation
 
 _SEVERITY_OF_SUM = 0.9

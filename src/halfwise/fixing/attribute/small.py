@@ -22,8 +22,8 @@ from halfwise.graph.dataflow import (
     producers,
     upstream,
 )
-from halfwise.graph.integral import CLOSED, from_integer
 from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.reading import CLOSED, from_integer
 from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
 from halfwise.records import Detail, Guard, NodeName, Observation, TensorName

@@ -29,7 +29,7 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
-from halfwise.metrics import verdict_hints
+from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
 from halfwise.options.repairs import RULES
 from halfwise.page.finish import finish
@@ -426,7 +426,7 @@ def recorded(
         journals: As for `store`.
         watcher: Receives progress.
     """
-    hints = verdict_hints(case.criterion, fixed.references, case.input_shapes)
+    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
     seconds, (first, *others) = time.monotonic() - started, engines
     run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
     return run if partial is None else store(partial, run, case, fixed, request, journals, watcher)

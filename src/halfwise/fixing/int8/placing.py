@@ -24,7 +24,10 @@ from halfwise.case import CPU, Runtime, Samples
 from halfwise.emulation.probe import ElementProbe, View
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import raise_opset, upcast
+from halfwise.graph.excluding import excluding, with_activations
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import (
+    Names,
     Network,
     add_constant,
     constant_array,
@@ -33,19 +36,18 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.quantisation.channels import give_kernel_shapes, output_axis
-from halfwise.graph.quantisation.exclusion import excluding, with_activations
-from halfwise.graph.quantisation.pairs import (
+from halfwise.graph.quantised import (
     QUANTISABLE,
     Pair,
+    give_kernel_shapes,
     moves_before,
+    output_axis,
     pairs_of,
     pairs_read,
     quantised_nodes,
     quantising,
+    residuals,
 )
-from halfwise.graph.quantisation.residuals import residuals
 from halfwise.graph.roles import is_float
 from halfwise.graph.weights import pieces
 from halfwise.progress import Silent, Watcher

@@ -37,8 +37,7 @@ from halfwise.fixing.trial import Evidence
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
-from halfwise.graph.quantisation.pairs import pairs_read, quantised_nodes
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.quantised import pairs_read, quantised_nodes, residuals
 from halfwise.graph.roles import Role, roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Computed, Excess, totals

@@ -12,7 +12,7 @@ from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.sensitivity import chain
-from halfwise.observing.cancelling import CENTRING
+from halfwise.observing.inner import CENTRING
 from halfwise.records import (
     LEAST_DEARER,
     Because,

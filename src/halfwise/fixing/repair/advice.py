@@ -7,8 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from halfwise.graph.model import Network, graphs_of, node_name
-from halfwise.graph.normal_form import values_of
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
 from halfwise.graph.scaling import Constant, Relations, completed, in_place, multiples, relations
 from halfwise.records import Guard, GuardKind, NodeName, Remark, TensorName
 from halfwise.wording import listed

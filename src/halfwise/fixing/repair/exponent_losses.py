@@ -9,8 +9,8 @@ from halfwise.fixing.attribute.evidence import SIGNIFICANT, Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
 from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
-from halfwise.graph.saturating import MASK_SHARE, masked_by_constants
 from halfwise.graph.scaling import Constant, Relations
+from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
 from halfwise.records import Observation, TensorName
 
 BIT = 4.0

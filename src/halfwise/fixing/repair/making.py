@@ -13,7 +13,8 @@ from pydantic import Field, ValidationError
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import REFUSALS, Network, normalise
+from halfwise.graph.loading import REFUSALS, normalise
+from halfwise.graph.model import Network
 from halfwise.records import Record, Repair
 from halfwise.wording import listed
 

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.serialisation import external_files
+from halfwise.graph.protobufs import external_files
 from halfwise.records import BuildConfig
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt.worker.answers import Expected, chunk_of

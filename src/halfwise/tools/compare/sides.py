@@ -24,7 +24,7 @@ from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, region_model
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.records import Criterion, TensorName, TensorStatus

@@ -12,7 +12,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.graph.dataflow import read_by
-from halfwise.graph.model import node_name, normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.difference import relative_rms

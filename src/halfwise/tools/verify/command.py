@@ -15,11 +15,11 @@ from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
-from halfwise.metrics import Outputs, verdict_hints
+from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
@@ -99,7 +99,7 @@ def verify(
     case, judged = _judging(candidate, case, request, watcher, runner)
     stages = Stages(watcher, nodes_of(case.network))
     references, nonfinite = _reference(case, settings, stages)
-    hints = verdict_hints(case.criterion, references, case.input_shapes)
+    hints = criterion_hints(case.criterion, references, case.input_shapes)
     worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)

@@ -16,7 +16,7 @@ from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudge
 from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check

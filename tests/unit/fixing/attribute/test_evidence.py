@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from halfwise.emulation.ort import Session
 from halfwise.fixing.attribute.evidence import Band, Evidence, graded, rescaling, weight_scaling
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import Observations
 from tests.unit.graph.sketch import Sketch, f32

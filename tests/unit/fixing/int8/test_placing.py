@@ -35,8 +35,9 @@ from halfwise.fixing.int8.placing import (
     scale_of,
     unvarying,
 )
-from halfwise.graph.model import Network, constant_array, network_from_proto
-from halfwise.graph.quantisation.pairs import QUANTISABLE, quantised_nodes
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, constant_array
+from halfwise.graph.quantised import QUANTISABLE, quantised_nodes
 from halfwise.graph.weights import weight_bytes
 from halfwise.records import NodeName, TensorName
 from tests.unit.casing import names

@@ -22,7 +22,7 @@ from halfwise.fixing.int8.placing import calibrate, given_start, quantisable, qu
 from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of, int8_planner
 from halfwise.fixing.int8.planner import _best as best
 from halfwise.fixing.plan.found import FP32_ALONE, Types
-from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.metrics import Outputs
 from halfwise.progress import Silent
 from halfwise.records import Failure, Guard, NodeName
@@ -32,7 +32,7 @@ from tests import models
 from tests.unit.casing import names, prepare
 from tests.unit.fixing.int8.products import outlier, residual
 from tests.unit.fixing.running import found, planner, scoring_of
-from tests.unit.graph.quantisation import qdq
+from tests.unit.graph import qdq
 from tests.unit.graph.sketch import Sketch, f32
 
 Array = NDArray[np.float32]

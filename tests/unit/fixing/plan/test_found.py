@@ -12,7 +12,8 @@ from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.trial import Outcome
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName, Remark
 from halfwise.reporting.guards import explained

@@ -26,7 +26,7 @@ from halfwise.fixing.plan.guide import (
     stretches,
     suspicions,
 )
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName
 from tests import models

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from halfwise.fixing.repair.advice import own_names, own_nodes, scaling_advice, unscaled
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.scaling import relations, rescale
 from halfwise.records import Guard, NodeName, TensorName
 from halfwise.reporting.remarks import remark

@@ -12,7 +12,8 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.fixing.repair import rules
 from halfwise.fixing.repair.making import KEY, mark, marked, repaired
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.records import NodeName, Proof, Repair, TensorName
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 from tests.unit.graph.sketch import Sketch

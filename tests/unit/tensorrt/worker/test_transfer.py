@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.tensorrt.worker import transfer
 from halfwise.tensorrt.worker.transfer import keep_aside
 

@@ -6,7 +6,7 @@ from onnx.helper import make_tensor_value_info
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import Criterion, NodeName
 from halfwise.reporting.diagnosis import diagnosed_screen

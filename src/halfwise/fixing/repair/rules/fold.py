@@ -17,9 +17,8 @@ from halfwise.fixing.attribute.ranges import MOSTLY
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.formats import Format
 from halfwise.graph.affine import Chain, chains, folded_weights, read_chain
-from halfwise.graph.model import constant_array, graphs_of, node_name
-from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.writing import Writer
+from halfwise.graph.intake import drop_unused_constants
+from halfwise.graph.model import Names, Writer, constant_array, graphs_of, node_name
 from halfwise.records import Repair, RepairRule
 from halfwise.wording import listed
 

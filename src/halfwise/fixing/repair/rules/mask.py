@@ -27,13 +27,19 @@ from numpy.typing import NDArray
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
 from halfwise.fixing.repair.rule import Identity, misfit, named, place
-from halfwise.graph.model import constant_array, graphs_of, is_standard, node_name, opset_of
-from halfwise.graph.modern.candidates import BY_AXIS
-from halfwise.graph.normal_form import Names
-from halfwise.graph.patterns.reading import scalar
+from halfwise.graph.model import (
+    Names,
+    Writer,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+    opset_of,
+)
+from halfwise.graph.reading import scalar
 from halfwise.graph.roles import is_float
-from halfwise.graph.saturating import masked_by_constants
-from halfwise.graph.writing import Writer
+from halfwise.graph.sensitivity import masked_by_constants
+from halfwise.graph.written_out import BY_AXIS
 from halfwise.records import NodeName, Place, Repair, RepairRule
 
 MASK_BOUND = 15.0 * 2**10

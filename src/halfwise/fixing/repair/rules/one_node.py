@@ -11,8 +11,7 @@ from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Network, opset_of
-from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import replace_all
+from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, replace_all
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]

@@ -12,12 +12,19 @@ from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence, subtracting
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.dataflow import Part
-from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, node_name
-from halfwise.graph.modern.functions import Function, read_functions
-from halfwise.graph.modern.replacing import put_in_place
-from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.patterns.reading import axes_of, scalar, split_constant
-from halfwise.graph.writing import Writer
+from halfwise.graph.functions import Rewritable, read_functions
+from halfwise.graph.intake import drop_unused_constants
+from halfwise.graph.model import (
+    Names,
+    Network,
+    Writer,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+)
+from halfwise.graph.one_node import put_in_place
+from halfwise.graph.reading import axes_of, scalar, split_constant
 from halfwise.records import Repair, RepairRule
 
 _FARTHEST = 15360.0
@@ -111,19 +118,17 @@ class Stable:
 
 
 def _forms(network: Network) -> Iterator[Form]:
-    for function in read_functions(network):
-        yield _function(function)
     order = {node: place for place, node in enumerate(network.nodes())}
-    for node in order:
-        for read in (_log_sum, _mean, _variance, _exponential):
-            form = read(node)
-            if form is not None:
-                yield replace(form, nodes=tuple(sorted(form.nodes, key=order.__getitem__)))
+    readers = (_log_sum, _mean, _variance, _exponential)
+    forms = [_function(function) for function in read_functions(network)]
+    forms += [form for node in order for read in readers if (form := read(node)) is not None]
+    for form in forms:
+        yield replace(form, nodes=tuple(sorted(form.nodes, key=order.__getitem__)))
 
 
-def _function(function: Function) -> Form:
+def _function(function: Rewritable) -> Form:
     return Form(
-        function.nodes,
+        tuple(function.nodes),
         lambda w, _: function.write(w, function.x),
         "Use the activation itself, not its formula, so that no exponential leaves the range.",
     )

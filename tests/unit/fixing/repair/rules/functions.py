@@ -11,7 +11,8 @@ from halfwise.emulation.ort import Session
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Rule
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto, normalise
+from halfwise.graph.loading import network_from_proto, normalise
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.records import Repair
 from tests.models.illness import Ill

@@ -10,7 +10,8 @@ from halfwise.errors import CaseError
 from halfwise.fixing.repair.rules.fold import Fold, changes
 from halfwise.formats import FP16
 from halfwise.graph.affine import chains
-from halfwise.graph.model import Network, constant_array, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, constant_array, node_name
 from halfwise.records import NodeName, Place, Repair
 from tests.models import batch_norm, huge_weights
 from tests.models.constants import batch_norm_of_still_channels

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.rules.one_node import OneNode
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import NodeName, Repair
 from tests.models import layer_norm
 from tests.models.exponentials import softmax

@@ -10,7 +10,8 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.proof import is_same, prove
 from halfwise.fixing.repair.rules.stable import Stable
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.records import InnerObservation, NodeName, Repair
 from tests.models import cancellation
 from tests.models.exponentials import exponential, mish_quotient, softplus
