@@ -8,81 +8,78 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import platform
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench.attacks.attack import DOCUMENTED, INTERRUPTED, Attack, Command
-from bench.attacks.grammar import Fault, Recorded, drawn
 from bench.attacks.models import drawn as numbers
 from bench.attacks.models import small
-from halfwise.tensorrt.worker.transport import GRACE
+from bench.attacks.replay import Fault, Frame
 
+Recorded = Mapping[str, Sequence[Sequence[Frame]]]
+"""The frames of every answer, by operation."""
 RECORDED = Path(__file__).with_suffix(".json")
-FAULTS = RECORDED.with_name("faults.json")
-"""Drawn once, because Hypothesis' draws depend on the loaded modules."""
 _REPLAY = Path(__file__).with_name("replay.py")
 _FOLDER = "/worker"
 """Replaces, in the record, the folder on the machine that made it."""
-_SECONDS = 1.0
-"""`--build-timeout` and `--run-timeout`."""
-_DOCTOR_SECONDS = 15.0
-"""The limit that `doctor` gives a worker."""
-_LIMITED = ("--run-timeout", "1", "--wait-timeout", "1")
-_LIMITS = {
-    "doctor": (),
-    "build": (*_LIMITED, "--build-timeout", "1"),
-    "inspect": _LIMITED,
-    "verify": _LIMITED,
-    "fix": (*_LIMITED, "--build-timeout", "1"),
-}
+_LIMITS = ("--budget", "run-timeout=1", "--budget", "wait-timeout=1")
 _COMMANDS: Mapping[str, Sequence[str]] = {
     "doctor": ("doctor",),
     "build": (
         *("build", "model.onnx", "--inputs", "inputs.npz", "-o", "made.engine"),
-        *("--timing-cache", "timing.cache"),
+        *("--engine", "timing-cache=timing.cache", *_LIMITS, "--budget", "build-timeout=1"),
     ),
-    "inspect": ("inspect", "given.engine"),
-    "verify": ("verify", "model.onnx", "given.engine", "--inputs", "inputs.npz"),
-    "fix": (
-        *("fix", "model.onnx", "--inputs", "inputs.npz", "-o", "run", "--target", "tensorrt"),
-        *("--builds", "1", "--max-builds", "1"),
-    ),
+    "inspect": ("inspect", "given.engine", *_LIMITS),
+    "verify": ("verify", "model.onnx", "given.engine", "--inputs", "inputs.npz", *_LIMITS),
 }
-_COUNTS = {"doctor": 60, "build": 180, "inspect": 120, "verify": 100, "fix": 40}
-"""How many faults are drawn for each: 500."""
-_SLOW = {
-    "doctor": ("hello",),
-    "build": ("build", "describe", "inspect", "time"),
-    "inspect": ("describe", "inspect", "time"),
-    "verify": ("describe", "run", "time"),
-    "fix": (),
-}
-"""Operations that have a time-out of their own, which the command line sets."""
 _QUICK = 40
-"""`make test` runs one in this many."""
+"""Tests run one in this many, and every command without a fault."""
 _MEMORY = 512 << 20
 
 
-def _seconds(command: str, fault: Fault) -> float:
-    """Return the limit: the time-out of the request, and ten seconds.
+def faults(header: Frame) -> Iterator[Fault]:
+    """Yield what can be wrong with the end of an answer: of its fields, each once."""
+    yield {"kind": "exit", "status": 1}
+    yield {"kind": "cut", "status": 0}
+    yield {"kind": "payload"}
+    yield {"kind": "text", "text": '{"kind": "result"'}
+    yield {"kind": "instead", "header": {"kind": "heartbeat"}}
+    yield {"kind": "instead", "header": {"kind": "error", "code": "run", "message": "m" * 9999}}
+    yield {"kind": "instead", "header": {"kind": "died", "reason": "whim"}}
+    yield {
+        "kind": "instead",
+        "header": {"kind": "died", "reason": "exit", "signal": None, "status": 9},
+    }
+    values = cycle((None, -1, "\x1b[2J../../etc/passwd", [{}], {"a": 1}, math.nan))
+    for path, value in zip(_paths(header), values, strict=False):
+        yield {"kind": "set", "path": path, "value": value}
+        yield {"kind": "delete", "path": path}
 
-    After a lost connection a build or a run is tried a second time.
-    """
-    late = fault["kind"] in ("endless", "cut", "lengths") and fault["op"] in _SLOW[command]
-    if not late:
-        return 30.0
-    return 10.0 + (_DOCTOR_SECONDS if command == "doctor" else 2 * (_SECONDS + GRACE))
+
+def _paths(value: object, way: tuple[Any, ...] = ()) -> Iterator[list[Any]]:
+    """Yield the path to every part of a header; of a list, to its first item."""
+    parts: list[tuple[Any, object]] = []
+    if isinstance(value, dict):
+        parts = list(value.items())
+    elif isinstance(value, list):
+        parts = list(enumerate(value[:1]))
+    for step, part in parts:
+        yield [*way, step]
+        yield from _paths(part, (*way, step))
 
 
-def _given(folder: Path, engine: bytes) -> None:
+def _write_given(folder: Path, engine: bytes) -> None:
     """Write the files that the commands read."""
     small(folder)
     np.savez(folder / "inputs.npz", x=numbers(6, 4))
@@ -90,41 +87,39 @@ def _given(folder: Path, engine: bytes) -> None:
 
 
 def _make(command: str, fault: Fault, folder: Path) -> Command:
-    _given(folder, _engine(_RECORDS["build"]))
-    told = folder / "answers.json"
-    told.write_text(json.dumps(_RECORDS[command]))
-    wrong = folder / "fault.json"
+    _write_given(folder, _engine(_RECORDS["build"]))
+    answers, wrong = folder / "answers.json", folder / "fault.json"
+    answers.write_text(json.dumps(_RECORDS[command]))
     wrong.write_text(json.dumps(fault))
-    worker = [sys.executable, "-S", str(_REPLAY), "play", str(told), str(wrong)]
-    return Command([*_COMMANDS[command], *_LIMITS[command], "--trt-command", shlex.join(worker)])
+    worker = [sys.executable, "-S", str(_REPLAY), "play", str(answers), str(wrong)]
+    return Command([*_COMMANDS[command], "--trt-command", shlex.join(worker)])
 
 
 def _engine(recorded: Recorded) -> bytes:
     """Return the engine from a recorded build."""
     sha256 = recorded["build"][0][-1]["header"]["engine"]["sha256"]
-    files = (base64.b64decode(answer[-1]["payload"]) for answer in recorded["get"])
-    return next(data for data in files if hashlib.sha256(data).hexdigest() == sha256)
+    chunks = (base64.b64decode(answer[-1]["payload"]) for answer in recorded["get"])
+    return next(data for data in chunks if hashlib.sha256(data).hexdigest() == sha256)
 
 
-def _attacks() -> list[Attack]:
-    found = []
-    for command, faults in json.loads(FAULTS.read_text()).items():
-        for number, fault in enumerate(faults):
-            place = f"{fault['op']} {fault['nth']}.{fault['frame']}"
-            what = {k: v for k, v in fault.items() if k not in ("op", "nth", "frame", "kind")}
-            shown = ", ".join(f"{k} {str(v)[:40]!a}" for k, v in what.items())
-            late = _seconds(command, fault) > 20 and fault["kind"] == "endless"
-            found.append(
-                Attack(
-                    name=f"{command} {number}, {place}: {fault['kind']} {shown}",
-                    make=partial(_make, command, fault),
+def _attacks() -> Iterator[Attack]:
+    for command, answers in _RECORDS.items():
+        yield Attack(
+            f"{command}, sound", partial(_make, command, {"kind": "none"}), (0,), quick=True
+        )
+        number = 0
+        for op, frames in ((op, first) for op, (first, *_) in answers.items() if op != "warm"):
+            for fault in faults(frames[-1]["header"]):
+                number += 1
+                where = ".".join(map(str, fault.get("path", ())))
+                yield Attack(
+                    name=f"{command} {number}, {op}: {fault['kind']} {where}",
+                    make=partial(_make, command, {"op": op, **fault}),
                     codes=tuple(sorted(DOCUMENTED - {INTERRUPTED})),
-                    quick=number % _QUICK == 0 and command != "fix" and not late,
-                    seconds=_seconds(command, fault),
+                    quick=number % _QUICK == 0,
+                    seconds=60.0,
                     memory=_MEMORY,
                 )
-            )
-    return found
 
 
 def record() -> None:
@@ -134,18 +129,17 @@ def record() -> None:
     records: dict[str, Recorded] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _given(folder, b"")
+        _write_given(folder, b"")
         worker = worker_command(folder, build_cuda_library(folder))
         for command, words in _COMMANDS.items():
-            told = folder / f"{command}.json"
-            recorder = [sys.executable, str(_REPLAY), "record", str(told), *worker]
+            answers = folder / f"{command}.json"
+            recorder = [sys.executable, str(_REPLAY), "record", str(answers), *worker]
             call = [sys.executable, "-m", "halfwise", *words]
             subprocess.run([*call, "--trt-command", shlex.join(recorder)], cwd=folder, check=True)
-            records[command] = json.loads(_anonymous(told.read_text(), name))
+            records[command] = json.loads(_anonymous(answers.read_text(), name))
             if command == "build":
                 (folder / "made.engine").replace(folder / "given.engine")
     RECORDED.write_text(json.dumps(records, indent=1) + "\n")
-    draw(records)
 
 
 def _anonymous(text: str, folder: str) -> str:
@@ -155,17 +149,8 @@ def _anonymous(text: str, folder: str) -> str:
     return text.replace(json.dumps(platform.node()), '"host"')
 
 
-def draw(records: Mapping[str, Recorded]) -> None:
-    """Draw the faults of every command, and write them to a file, one per line."""
-    texts = []
-    for command, count in _COUNTS.items():
-        lines = map(json.dumps, drawn(records[command], count, _SLOW[command]))
-        texts.append(f"{json.dumps(command)}: [\n" + ",\n".join(lines) + "\n]")
-    FAULTS.write_text("{" + ",\n".join(texts) + "}\n")
-
-
 _RECORDS: dict[str, Recorded] = json.loads(RECORDED.read_text())
-ATTACKS = _attacks()
+ATTACKS = list(_attacks())
 
 if __name__ == "__main__":
     record()

@@ -1,4 +1,4 @@
-"""Records a worker's answers, and replays them with one fault in one frame.
+"""Records a worker's answers, and replays them with one fault at the end of one answer.
 
     replay.py record FILE COMMAND …    runs a worker's command and records its frames
     replay.py play FILE FAULT          replays FILE with the fault in the file FAULT
@@ -16,26 +16,15 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-_WORKER = Path(__file__).parents[2] / "src" / "halfwise" / "backends" / "tensorrt" / "worker.py"
-_PAUSE_SECONDS = 0.2
-LARGE = {
-    "@deep@": "[" * 100_000 + "]" * 100_000,
-    "@huge@": "9" * 10_000,
-    "@long@": '"' + "x" * 100_000 + '"',
-    "@longer@": '"' + "m" * 1_000_000 + '"',
-    "@many@": "[" + '"x",' * 10_000 + '"x"]',
-    "@crowded@": "[" + "[]," * 5_000_000 + "[]]",
-}
-"""JSON that faults name, as a string in its place."""
+_WORKER = Path(__file__).parents[2] / "src/halfwise/tensorrt/worker/worker.py"
 
 Frame = dict[str, Any]
+Fault = dict[str, Any]
 
 
 def _frames() -> Any:
@@ -97,7 +86,7 @@ def record(path: Path, command: list[str]) -> None:
 class _Player:
     """Answers requests from a record."""
 
-    def __init__(self, recorded: dict[str, list[list[Frame]]], fault: dict[str, Any]) -> None:
+    def __init__(self, recorded: dict[str, list[list[Frame]]], fault: Fault) -> None:
         self.recorded, self.fault = recorded, fault
         self.worker = _frames()
         self.counts: Counter[str] = Counter()
@@ -115,97 +104,38 @@ class _Player:
     def _answer(self, request: Frame) -> None:
         op = request["op"]
         known = self.recorded.get(op) or [[{"header": {"kind": "result"}, "payload": ""}]]
-        frames = known[min(self.counts[op], len(known) - 1)]
-        for index, frame in enumerate(frames):
+        *before, end = known[min(self.counts[op], len(known) - 1)]
+        for frame in (*before, end):
             header = {**frame["header"], "id": request["id"]}
             if header.get("missing"):  # hashes depend on the version of protobuf
                 header["missing"] = request["hashes"]
             payload = base64.b64decode(frame["payload"])
-            here = (op, min(self.counts[op], len(known) - 1), index)
-            if here == (self.fault["op"], self.fault["nth"], self.fault["frame"]):
-                for piece in self._faulty(header, payload):
-                    _write(piece)
+            if frame is end and not self.counts[op] and op == self.fault.get("op"):
+                self._send_faulty(header, payload)
             else:
                 _write(self.worker.pack(header, payload))
         self.counts[op] += 1
 
-    def _faulty(self, header: Frame, payload: bytes) -> Iterator[bytes]:
-        """Yield what is sent instead of a frame."""
-        fault, whole = self.fault, self.worker.pack(header, payload)
-        kind = fault["kind"]
-        if kind == "endless":
-            yield from self._endless(header, payload, fault["what"])
-        elif kind == "cut":
-            yield whole[: int(len(whole) * fault["share"])]
-        elif kind == "noise":
-            yield bytes.fromhex(fault["hex"]) * fault["times"]
-            yield whole
-        elif kind == "twice":
-            yield whole * 2
+    def _send_faulty(self, header: Frame, payload: bytes) -> None:
+        """Send what comes instead of the end of an answer."""
+        kind, fault, pack = self.fault["kind"], self.fault, self.worker.pack
+        if kind == "cut":
+            _write(pack(header, payload)[:-1])
+        elif kind == "payload":
+            _write(pack(header, payload + b"\0"))
+        elif kind == "text":
+            text = fault["text"].encode()
+            _write(self.worker.MAGIC + self.worker.LENGTHS.pack(len(text), 0) + text)
+        elif kind == "instead":
+            _write(pack({**fault["header"], "id": header["id"]}, payload))
         elif kind != "exit":
-            yield self._other_frame(header, payload)
-        if fault.get("exit") is not None:
-            sys.exit(fault["exit"])
-
-    def _other_frame(self, header: Frame, payload: bytes) -> bytes:
-        fault = self.fault
-        if fault["kind"] == "payload":
-            return bytes(self.worker.pack(header, _other(payload, fault["how"])))
-        if fault["kind"] == "lengths":
-            return self._announced(header, payload, *fault["lengths"])
-        if fault["kind"] == "raw header":
-            text = bytes.fromhex(fault["hex"])
-            text = LARGE[text.decode()].encode() if text[:1] == b"@" else text
-            return bytes(self.worker.MAGIC + self.worker.LENGTHS.pack(len(text), 0) + text)
-        if fault["kind"] == "instead":
-            return self._packed({**fault["header"], "id": header["id"]}, payload)
-        return self._packed(changed(header, fault), payload)
-
-    def _endless(self, header: Frame, payload: bytes, what: str) -> Iterator[bytes]:
-        whole = self.worker.pack(header, payload)
-        for byte in whole if what == "byte by byte" else ():
-            time.sleep(_PAUSE_SECONDS)
-            yield bytes((byte,))
-        beats = {
-            "log": {"kind": "log", "severity": "info", "text": "still here"},
-            "progress": {"kind": "progress", "phase": "p", "done": 1, "total": 2},
-            "started": {"kind": "started"},
-            "waiting": {"kind": "waiting"},
-        }
-        if what == "waiting once":
-            yield self.worker.pack({"kind": "waiting", "id": header["id"]})
-        while what in beats:
-            time.sleep(_PAUSE_SECONDS / 10)
-            yield self.worker.pack({**beats[what], "id": header["id"]})
-        while what == "noise":
-            yield b"y\n" * 5000
-        while what == "payload":
-            head = self._announced(header, b"", None, 1 << 60)
-            yield head + bytes(1 << 20)
-        while what != "byte by byte":
-            time.sleep(_PAUSE_SECONDS)  # silence
-
-    def _packed(self, header: Frame, payload: bytes) -> bytes:
-        text = json.dumps(header)
-        for name, large in LARGE.items():
-            text = text.replace(json.dumps(name), large)
-        data = text.encode()
-        lengths = self.worker.LENGTHS.pack(len(data), len(payload))
-        return bytes(self.worker.MAGIC + lengths + data + payload)
-
-    def _announced(
-        self, header: Frame, payload: bytes, header_bytes: int | None, payload_bytes: int | None
-    ) -> bytes:
-        text = json.dumps(header).encode()
-        lengths = self.worker.LENGTHS.pack(
-            len(text) if header_bytes is None else header_bytes,
-            len(payload) if payload_bytes is None else payload_bytes,
-        )
-        return bytes(self.worker.MAGIC + lengths + text + payload)
+            _write(pack(changed(header, fault), payload))
+        if "status" in fault:
+            sys.exit(fault["status"])
 
 
-def changed(header: Frame, fault: dict[str, Any]) -> Frame:
-    """Return a header with the fault applied at its path: a value replaced, removed or added."""
+def changed(header: Frame, fault: Fault) -> Frame:
+    """Return a header with the value at the fault's path replaced or removed."""
     found: Frame = json.loads(json.dumps(header))
     *way, last = fault["path"]
     place: Any = found
@@ -213,23 +143,9 @@ def changed(header: Frame, fault: dict[str, Any]) -> Frame:
         place = place[step]
     if fault["kind"] == "delete":
         del place[last]
-    elif fault["kind"] == "add":
-        place[last]["unheard"] = 1
     else:
         place[last] = fault["value"]
     return found
-
-
-def _other(payload: bytes, how: str) -> bytes:
-    if how == "shorter":
-        return payload[:-1]
-    if how == "longer":
-        return payload + b"\0"
-    if how == "none":
-        return b""
-    if how == "far longer":
-        return payload + bytes(64 << 20)
-    return bytes(255 - byte for byte in payload)
 
 
 def _write(data: bytes) -> None:

@@ -36,19 +36,19 @@ from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.race import time_ratio
-from halfwise.fixing.int8.placing import quantisable, quantised
-from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantised import quantised_nodes, residuals
 from halfwise.graph.roles import Role, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
 from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
+from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.inspector import engine_layers
 from halfwise.tensorrt.prove import prove
@@ -112,7 +112,7 @@ def _brief(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     off = {name: repr(error.rel_max) for name, error in verdict.outputs.items()}
-    return {"passed": verdict.passed, "rel_max": off, "reasons": list(verdict.reasons)}
+    return {"passed": verdict.passed, "rel_max": off, "reasons": list(reasons(verdict.failures))}
 
 
 class Field:

@@ -31,8 +31,9 @@ from bench.gpu.pipe import Pipe, Refused
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import Network, load_network
-from halfwise.metrics.relative import relative_rms
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
+from halfwise.metrics.difference import relative_rms
 
 RESULTS = ROOT / "bench" / "results"
 SAME_DB = 60.0
@@ -42,7 +43,7 @@ SECONDS = 400.0
 KEEPING = 60.0
 """Seconds for a command to write its findings."""
 PARTS = ("snr", "diagnose", "compare")
-WRONG = {"gtcrn": ("--optimization-level", "2")}
+WRONG = {"gtcrn": ("--engine", "optimization-level=2")}
 """Models whose FP32 engines of TensorRT 8.6.0 were seen to be wrong, and options of `diagnose`: at
 level 3 one engine took four minutes to build, and was wrong by the same 12.1 dB as at level 0."""
 MOST_BUILDS, PLACE = 16, 5

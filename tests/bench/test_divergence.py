@@ -6,7 +6,7 @@ import pytest
 
 from bench.divergence import Divergence, Saboteur, compare_copy
 from bench.runs import ROOT, digits
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.options.loading import load_model
 
 
@@ -36,7 +36,6 @@ def test_the_model_as_it_is_shows_nothing(bench):
     assert bench.controls("optimised") == 0
 
 
-@pytest.mark.slow
 def test_the_node_is_named(bench):
     network, samples = bench.cases["digits"]
     model, fault = faulty(network, "weights", 4)

@@ -58,7 +58,9 @@ def test_out_and_a_watcher_reach_the_library(call, answer):
 
 def test_verify(call, answer):
     calls = answer("verify", verification(verdict=verdict(passed=False)))
-    code, out, _ = call("verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--max-abs", "0.5")
+    code, out, _ = call(
+        "verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--require", "max-abs=0.5"
+    )
     assert code == 10
     assert out.startswith("FAILED")
     (arguments, options) = calls[0]

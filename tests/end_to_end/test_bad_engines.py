@@ -12,7 +12,7 @@ import pytest
 from tests.engines import KEEP, ODD, save_squares, worker
 from tests.fake_tensorrt.faults import Fault
 
-SHAPES = ("--optShapes", "x:2x4")
+SHAPES = ("--engine", "optShapes=x:2x4")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_no_tensorrt(refused, tmp_path):
     bare = worker(["env", f"PYTHONPATH={tmp_path / 'empty'}", sys.executable, "-I"])
     message = refused(4, *building(*bare))
     assert "cannot import tensorrt" in message
-    assert "--trt-python" in message
+    assert "--trt-command" in message
 
 
 @pytest.mark.parametrize("version", ["8.4.1", "12.0.0"])
@@ -55,7 +55,7 @@ def test_a_python_that_is_too_old(refused, tmp_path):
     run = shlex.quote(f"{code}; exec(sys.argv[2])")
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c {run} "$@"\n')
     old.chmod(0o755)
-    message = refused(4, *building("--trt-python", str(old)))
+    message = refused(4, *building("--trt-command", str(old)))
     assert "needs Python 3.8 or later there; this is Python 3.6.9" in message
 
 
@@ -117,9 +117,12 @@ def test_shapes_outside_the_profile(refused, engine, fake_worker):
     ("options", "expected"),
     [
         ((), "Inputs x have dynamic shapes, but no profile gives their range."),
-        (("--minShapes", "x:5x4", "--maxShapes", "x:2x4"), "--minShapes is larger than"),
-        (("--optShapes", "z:5x4"), "The model has no input 'z'."),
-        (("--optShapes", "x:5x3"), "the model fixes it to 4"),
+        (
+            ("--engine", "minShapes=x:5x4", "--engine", "maxShapes=x:2x4"),
+            "minShapes is larger than",
+        ),
+        (("--engine", "optShapes=z:5x4"), "The model has no input 'z'."),
+        (("--engine", "optShapes=x:5x3"), "the model fixes it to 4"),
     ],
 )
 def test_profiles_that_cannot_be(refused, fake_worker, options, expected):
@@ -167,8 +170,8 @@ def test_a_build_that_crashes(refused, fake_worker):
         (("--keep", "square"), 2, "--keep does not apply when everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
-        (("--tactic-sources", "CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
-        (("--optimization-level", "9"), 2, "--optimization-level is 9; expected"),
+        (("--engine", "tactic-sources=CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
+        (("--engine", "optimization-level=9"), 2, "--engine optimization-level is 9; expected"),
     ],
 )
 def test_engines_that_cannot_be_asked_for(refused, fake_worker, options, code, expected):
@@ -191,7 +194,7 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("m.onnx", "m.onnx", "--trt-python", "p"), 2, "the candidate is not an engine"),
+        (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "the candidate is not an engine"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
         (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
     ],

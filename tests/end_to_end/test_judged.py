@@ -13,6 +13,7 @@ import pytest
 
 from tests import models
 from tests.judges import folded
+from tests.models.accumulation import mean_beside_products
 from tests.unit.fixing.int8.products import outlier, residual
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -95,7 +96,7 @@ def test_repaired_models(fix, built, right, make):
         # Its squares are kept in either case, their sum where sums are in FP16, as on WebGPU.
         (models.layer_norm, ("--accumulate", "fp16")),
         *((make, ()) for make in (models.huge_weights, models.tiny_weights, inner_weights)),
-        *((make, ()) for make in (models.rotary, models.logarithm)),
+        *((make, ()) for make in (models.rotary, models.logarithm, mean_beside_products)),
     ],
 )
 def test_models_with_kept_nodes(fix, built, right, make, options):
@@ -115,12 +116,12 @@ def test_bf16(fix, built, make):
 
 @pytest.mark.parametrize("ill", [residual(), outlier(factor=200)], ids=["convolutions", "products"])
 def test_int8(fix, built, right, ill):
-    tolerance = ("--snr-db", 25)
-    ended = fix(alone(ill), "--to", "int8", "--allow-random", *tolerance)
+    tolerance = ("--require", "snr-db=25")
+    ended = fix(alone(ill), "--to", "int8", "--allow", "random", *tolerance)
     assert ended.code == 0, ended.out
     assert ended.record["plan"]["int8"]
     built(ended.model)
-    right(ended.model, "model.onnx", "model.npz", "--allow-random", *tolerance)
+    right(ended.model, "model.onnx", "model.npz", "--allow", "random", *tolerance)
 
 
 def test_the_bundled_example(call, built, right):

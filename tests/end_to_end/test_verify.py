@@ -10,7 +10,7 @@ from onnx import TensorProto, numpy_helper
 from halfwise.fixing.rewrite import save_checked
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import float_io, roles_of
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -157,8 +157,8 @@ def test_a_tolerance_decides(saved, call, all_low):
     for options, code in {
         ("--rel-max", "1e-3"): 0,
         ("--rel-max", "1e-6"): 10,
-        ("--snr-db", "60"): 0,
-        ("--snr-db", "100"): 10,
+        ("--require", "snr-db=60"): 0,
+        ("--require", "snr-db=100"): 10,
         ("--metric", "snr", "--metric-drop", "60"): 0,
     }.items():
         assert call("verify", model, candidate, "--inputs", inputs, *options).code == code

@@ -18,31 +18,29 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import conclude, end, watched
-from halfwise.declarations.engines import (
-    Building,
-    Devices,
-    OneDevice,
-    Target,
-    Waiting,
-    Worker,
-)
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
+    Devices,
     Gate,
     Heldout,
     Labels,
     Low,
     Lowest,
+    OneDevice,
     Plan,
     Rungs,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
     Worth,
 )
 from halfwise.errors import UsageError

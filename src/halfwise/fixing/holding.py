@@ -2,38 +2,49 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate, takewhile
 from math import inf
 
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.accumulate import has_sum
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.plan.found import Found, clearly_cheaper
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.scoring import MOST_TOLD, PlanFile, Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
-from halfwise.judging.file_run import flips, run_as_file
-from halfwise.judging.judge import Judged, judge_outputs
-from halfwise.judging.low_sums import LowSums, lowest_sums
+from halfwise.judging.deciding import FEW
+from halfwise.judging.inside import Emulated, emulate
+from halfwise.judging.judge import (
+    Judged,
+    LowSums,
+    flips,
+    judge_emulated,
+    judge_outputs,
+    lowest_sums,
+    run_as_file,
+)
 from halfwise.metrics import Outputs
-from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.progress import Watcher
+from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, TensorName, Verdict
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import count, verb
 
-FEW = 4
-"""Samples on which decisions are compared and repairs tried: those with the largest errors."""
-MOST_TOLD = 3
-"""Decisions named in a failed verdict."""
+Assignment = frozenset[NodeName]
+
 LOOKED_AT = 4
 """Known plans examined in place of one that is infinite inside."""
 
-Assignment = frozenset[NodeName]
+DEARER = 1.02
+"""Highest cost of a plan that also passes with sums in FP16, over one that does not."""
 
 
 class Decisions:
@@ -84,9 +95,9 @@ class Decisions:
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, trials = self.planner.case, self.planner.trials
-        seen = LowSums(trials.samples, trials.references)
+        seen = (LowSums(trials.samples, trials.references),)
         given = rewritten.model, case, self._settings, samples, references
-        found = told_as_file(judged, *given, ran, (seen,))
+        found = told_as_file(judged, *given, ran, seen, self.planner.budget)
         run = found.verdict.as_file
         if run is None or run.passed is not False:
             return found
@@ -127,16 +138,7 @@ class Decisions:
                 return judged.verdict.passed
             return False
 
-        if not chain or not holds(chain):
-            return frozenset()
-        few = list(chain)
-
-        def narrow() -> None:
-            for fewer in _fewer(chain, holds):
-                few[:] = fewer
-
-        planner.budget.within("search", narrow, None)
-        return frozenset(few)
+        return _narrowed(planner.budget, chain, holds)
 
     def _guards(self, found: Sequence[Flip], nodes: Assignment, excess: float) -> Iterator[Guard]:
         planner = self.planner
@@ -172,6 +174,7 @@ def told_as_file(
     references: Sequence[Outputs],
     ran: Callable[[Sequence[Outputs]], None] = _ignore,
     seen: Sequence[LowSums] = (),
+    budget: Budget | None = None,
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
@@ -187,6 +190,7 @@ def told_as_file(
         references: Reference outputs of each sample.
         ran: Receives the file's outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
+        budget: Pays for the runs with sums in FP16; only Ctrl-C ends them without one.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:
@@ -206,7 +210,7 @@ def told_as_file(
     )
     if own.verdict.passed:
         passes = (LowSums(samples, references, verdict.excesses, results), *seen)
-        sums = lowest_sums(candidate, passes, case, settings)
+        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
         known = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=known))
     few = samples.select(own.failing[:FEW])
@@ -234,6 +238,22 @@ def _flips(
     return ()
 
 
+def _narrowed(
+    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Assignment:
+    """Return few nodes of a chain that hold; empty if all of it does not."""
+    if not chain or not holds(chain):
+        return frozenset()
+    few = list(chain)
+
+    def narrow() -> None:
+        for fewer in _fewer(chain, holds):
+            few[:] = fewer
+
+    budget.within("search", narrow, None)
+    return frozenset(few)
+
+
 def _fewer(
     chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
 ) -> Iterator[list[NodeName]]:
@@ -255,6 +275,19 @@ def _fewer(
 def _told(flip: Flip) -> Failure:
     names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
+
+
+def _of_sum(node: ir.Node, low: str) -> Guard:
+    name = node_name(node)
+    return Guard(
+        kind="sum",
+        node=name,
+        tensor=None,
+        names={"low": low, "inside": name, "op": node.op_type},
+        fix="Accumulate in FP32.",
+        nodes=(name,),
+        severity=float(Band.POSSIBLE),
+    )
 
 
 class Holding:
@@ -280,7 +313,7 @@ class Holding:
         as it is.
         """
         planner = self._planner
-        if not found.passed or planner.settings.keep_above is not None:
+        if not found.passed:
             return True
         infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:
@@ -305,6 +338,39 @@ class Holding:
             f"{count(len(planner.held_nodes), 'node')} held in FP32 in total"
         )
         return False
+
+    def sum_guards(self, kept: Assignment) -> tuple[Guard, ...]:
+        """Return what to keep too so that a plan passes on the calibration with sums in FP16.
+
+        The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
+        than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+        searched.
+        """
+        planner = self._planner
+        cost, fp32 = planner.price(kept), planner.price(planner.choices)
+        if cost is None or fp32 is None or not planner.settings.searches:
+            return ()
+        free = planner.choices - kept - frozenset(planner.forced.lowered)
+        nodes = {node_name(n): n for n in planner.case.network.nodes() if has_sum(n)}
+
+        def cheap(plan: Assignment) -> bool:
+            price = planner.price(plan)
+            return price is not None and price <= DEARER * cost and price < fp32
+
+        cheapest = sorted(free & nodes.keys(), key=lambda n: planner.price(kept | {n}) or inf)
+        plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
+        chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
+        seen = (LowSums(planner.trials.samples, planner.trials.references),)
+
+        def holds(more: Sequence[NodeName]) -> bool:
+            plan = kept.union(more)
+            if not (cheap(plan) and planner.trials.evaluate(plan, confirm=True).passed):
+                return False
+            given = planner.rewrite(plan)[0].model, seen, planner.case, planner.settings
+            return lowest_sums(*given, planner.budget) != "fp32"
+
+        more = _narrowed(planner.budget, chain, holds)
+        return tuple(_of_sum(nodes[n], planner.settings.fmt.name) for n in chain if n in more)
 
     def _cheaper(self, kept: Assignment) -> Assignment | None:
         """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
@@ -346,3 +412,144 @@ class Holding:
         # A plan that keeps nothing and passes is compared with no other.
         ran = partial(self._scoring.take_file, kept) if kept else _ignore
         return self._decisions.told(judged, rewritten, samples, references, ran)
+
+
+BASELINE_INSPECTED = 4
+"""Samples on which the all-low model is searched for non-finite values inside."""
+
+WIDE = 0.5
+"""Everything low passes by a wide margin up to this fraction of the tolerance."""
+
+Written = tuple[Rewritten, Assignment]
+"""A mixed model, and all its FP32 nodes."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A plan, its model, and its outputs of the samples with these identifiers."""
+
+    plan: PlanFile
+    samples: tuple[str, ...]
+    written: Written
+    emulated: Emulated
+
+
+class PlanJudge:
+    """Judges on held-out samples, or without any on the calibration, which cannot pass."""
+
+    def __init__(
+        self,
+        scoring: Scoring,
+        nonfinite: frozenset[TensorName],
+        watcher: Watcher,
+    ) -> None:
+        """Take what runs plans and scores them, and the tensors not finite in FP32 either."""
+        self._planner, self._heldout, self._scoring = scoring.planner, scoring.heldout, scoring
+        self._nonfinite, self._watcher = nonfinite, watcher
+        self._known: _Known | None = None
+
+    def baseline(self, holding: Holding) -> Verdict:
+        """Judge the model with everything low.
+
+        If it passes the search it is probably the plan, so its verdict is computed in full at once,
+        and kept.
+        """
+        planner, scoring, samples = self._planner, self._scoring, self._heldout.samples
+        written = planner.rewrite(planner.islands)
+        excess = planner.trials.exact(planner.islands)
+        passes = excess is not None and excess <= 1
+        emulated = self._emulate(written[0], samples, None if passes else BASELINE_INSPECTED)
+        if passes:
+            self._known = _Known(scoring.plan(planner.islands), samples.ids, written, emulated)
+        else:
+            scoring.take(planner.islands, written[0], emulated.results)
+        judged = self._judge(
+            written[0],
+            emulated.first(BASELINE_INSPECTED),
+            samples,
+            self._heldout.references,
+            unseen=self._heldout.unseen,
+        )
+        return holding.marked(judged, written[0], samples)
+
+    def suffices(self, baseline: Verdict) -> bool:
+        """Return whether everything low passes on all samples and is finite inside."""
+        known = self._known
+        return known is not None and baseline.passed and not known.emulated.nonfinite
+
+    def passes_widely(self, baseline: Verdict) -> bool:
+        """Return whether everything low passes by a wide margin on all samples, and is finite.
+
+        A metric has no such margin.
+        """
+        known, trials = self._known, self._planner.trials
+        if known is None or trials.metric is not None or not self.suffices(baseline):
+            return False
+        heldout = trials.of(self._heldout.samples, self._heldout.references)
+        unseen = heldout.excess_of(known.emulated.results)
+        return max(trials.excess(self._planner.islands), unseen) <= WIDE * trials.tolerance
+
+    def write(self, kept: Assignment) -> Written:
+        """Return the model of a plan."""
+        if self._known is not None and self._known.plan == self._scoring.plan(kept):
+            return self._known.written
+        # The search does not come back to it: release its model and outputs.
+        self._known = None
+        return self._planner.rewrite(kept)
+
+    def judge(self, kept: Assignment, rewritten: Rewritten) -> Judged:
+        """Judge the model of a plan, which `write` made last."""
+        samples, known = self._heldout.samples, self._known
+        if known is not None and known.samples == samples.ids:
+            emulated = known.emulated
+        else:
+            emulated = self._emulate(rewritten, samples)
+        self._scoring.take(kept, rewritten, emulated.results)
+        unseen = self._heldout.unseen
+        return self._judge(rewritten, emulated, samples, self._heldout.references, unseen=unseen)
+
+    def searched_too(self, verdict: Verdict, rewritten: Rewritten) -> Verdict:
+        """Fail a verdict if the model fails on samples that the search saw.
+
+        Otherwise nothing would judge the samples that joined.
+        """
+        trials = self._planner.trials
+        emulated = self._emulate(rewritten, trials.samples, inspected=0)
+        seen = self._judge(rewritten, emulated, trials.samples, trials.references, unseen=True)
+        if seen.verdict.passed:
+            return verdict
+        return with_failures(verdict, under("seen", "", seen.verdict.failures))
+
+    def _emulate(
+        self, rewritten: Rewritten, samples: Samples, inspected: int | None = None
+    ) -> Emulated:
+        settings = self._planner.settings
+        self._planner.budget.spend("judge", len(samples))
+        return emulate(
+            rewritten.model,
+            samples.with_progress(self._watcher.step),
+            accumulate=settings.accumulate,
+            inspected=inspected,
+            runtime=settings.runtime,
+        )
+
+    def _judge(
+        self,
+        rewritten: Rewritten,
+        emulated: Emulated,
+        samples: Samples,
+        references: Sequence[Outputs],
+        *,
+        unseen: bool,
+    ) -> Judged:
+        case = self._planner.case
+        return judge_emulated(
+            rewritten.model,
+            emulated,
+            samples,
+            references,
+            case.criterion,
+            case.metric,
+            reference_nonfinite=self._nonfinite | self._planner.evidence.nonfinite,
+            unseen=unseen,
+        )

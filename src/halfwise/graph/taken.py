@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -81,8 +81,7 @@ class Taken:
 @cache
 def taken() -> Taken:
     """Return the answers that this package ships."""
-    read = json.loads(files("halfwise.graph").joinpath("taken.json").read_text(encoding="utf-8"))
-    return taken_from(read)
+    return taken_from(json.loads(Path(__file__).with_name("taken.json").read_text("utf-8")))
 
 
 def taken_from(read: Mapping[str, Any]) -> Taken:

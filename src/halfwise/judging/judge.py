@@ -3,12 +3,22 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
+from typing import Literal
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.runner import Nonfinite
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
+from halfwise.emulation.accumulate import MIN_OPSET, has_sum
+from halfwise.emulation.budget import Budget
+from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner, inspect_samples
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.model import node_name, opset_of
+from halfwise.graph.sensitivity import decided
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.inside import Emulated, emulate, lacking_in, told_inside
 from halfwise.metrics import (
     AUTO,
@@ -32,6 +42,7 @@ from halfwise.records import (
     FailedRun,
     Failure,
     FailureBound,
+    Flip,
     IntermediateNonfinite,
     Level,
     MetricResult,
@@ -40,7 +51,102 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import reasons
+
+
+def run_as_file(
+    model: ir.Model,
+    samples: Samples,
+    references: Sequence[Outputs],
+    *,
+    runtime: Runtime = CPU,
+) -> list[Outputs]:
+    """Return the outputs of each sample in the references' dtypes.
+
+    Args:
+        model: A typed model, as it is written.
+        samples: FP32 inputs.
+        references: Outputs of the reference.
+        runtime: Where to run.
+
+    Raises:
+        CaseError: ONNX Runtime cannot load it; a `KernelMissing` if it lacks a kernel.
+        RunFailed: it cannot run it.
+    """
+    results = ModelRunner(model, _fed(model, samples), runtime=runtime).get()
+    return [
+        {n: _as(output, reference[n]) for n, output in result.items()}
+        for result, reference in zip(results, references, strict=True)
+    ]
+
+
+def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[np.generic]:
+    with np.errstate(over="ignore"):
+        return output.astype(reference.dtype)
+
+
+def _fed(model: ir.Model, samples: Samples) -> Samples:
+    """Return the samples in the types of the model's inputs."""
+    low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
+
+    def load(index: int) -> Sample:
+        given = samples[index].items()
+        return {n: a.astype(low[n]) if n in low else a for n, a in given}
+
+    return Samples(samples.ids, load)
+
+
+def flips(
+    model: ir.Model,
+    decisions: Sequence[ir.Node],
+    samples: Samples,
+    *,
+    accumulate: str = "fp32",
+    runtime: Runtime = CPU,
+) -> tuple[Flip, ...]:
+    """Return the decisions that differ between the file as run and its emulation.
+
+    Args:
+        model: The mixed model.
+        decisions: Nodes of the original to examine; skipped if the mixed model lacks their outputs.
+        samples: Samples to examine.
+        accumulate: Format of running sums inside low ops.
+        runtime: Where to run.
+    """
+    emulation = emulate_typed(model, accumulate=accumulate)
+    return differing(
+        decisions,
+        ModelRunner(emulation, samples, runtime=runtime),
+        ModelRunner(model, _fed(model, samples), runtime=runtime),
+    )
+
+
+def differing(decisions: Sequence[ir.Node], one: Runner, other: Runner) -> tuple[Flip, ...]:
+    """Return the decisions that differ between two models on the same samples, in their order.
+
+    Args:
+        decisions: Nodes to examine, if both models have their outputs.
+        one: A model.
+        other: Another with the same tensor names.
+    """
+    wanted = [t for node in decisions for t in decided(node)]
+    unlike, total = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
+    for a, b in zip(one.get(wanted), other.get(wanted), strict=True):
+        for name in map(TensorName, a.keys() & b.keys()):
+            unlike[name] += _differing(a[name], b[name])
+            total[name] += max(a[name].size, b[name].size)
+    found = ((node, t) for node in decisions for t in [t for t in decided(node) if total[t]][:1])
+    return tuple(
+        Flip(node=node_name(node), op=node.op_type, elements=unlike[tensor], of=total[tensor])
+        for node, tensor in found
+        if unlike[tensor]
+    )
+
+
+def _differing(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:
+    """Return how many elements differ; all of them if the shapes do."""
+    if one.shape != other.shape:
+        return max(one.size, other.size)
+    return int(np.count_nonzero(one != other))
 
 
 @dataclass(frozen=True)
@@ -179,7 +285,6 @@ def judge_outputs(
         intermediate_nonfinite=intermediate,
         metric=score,
         failed_runs=failed,
-        reasons=reasons(failures),
         failures=failures,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
@@ -340,3 +445,98 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
     if not errors:
         return None
     return max(errors.values(), key=lambda e: (e.nonfinite > 0, e.rel_max)).worst_sample
+
+
+FEW = 2
+"""Samples that are run with low sums, those with the largest errors: each takes many times as long
+as without, as every addition is rounded."""
+MARGIN = 0.5
+"""Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
+as large (magika on ONNX Runtime's WebGPU provider)."""
+
+
+def lowest_sums(
+    candidate: ir.Model,
+    passes: Sequence["LowSums"],
+    case: Case,
+    settings: Settings,
+    budget: Budget,
+) -> Literal["fp32", "fp16"] | None:
+    """Return the lowest format of sums with which a candidate is known to pass.
+
+    "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX
+    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on the few samples with the
+    largest errors, or if it has no such sum. "fp32" if it fails then, cannot be run so, or the
+    budget ends it. None for a model without FP16, and for one with INT8, whose products are summed
+    in INT32.
+
+    Args:
+        candidate: A typed model that passes.
+        passes: Sets of samples on which it is to pass.
+        case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
+        settings: Where to run, and the format of sums that the verdict assumed.
+        budget: Pays for the runs; in a block of its own, `OutOfTime` propagates.
+    """
+    nodes = [*candidate.graph.all_nodes()]
+    low = [n for n in nodes if any(v.dtype == ir.DataType.FLOAT16 for v in n.outputs)]
+    if not low or any(n.op_type == "DequantizeLinear" for n in nodes):
+        return None
+    if settings.accumulate == "fp16" or not any(map(has_sum, low)):
+        return "fp16"
+    try:
+        if opset_of(candidate) < MIN_OPSET:
+            candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
+        emulation = emulate_typed(candidate, accumulate="each")
+        given = candidate, emulation, case, settings, budget
+        holds = budget.within("sums", lambda: all(one.holds(*given) for one in passes), False)
+    except (CaseError, RunFailed):
+        return "fp32"
+    return "fp16" if holds else "fp32"
+
+
+@dataclass(frozen=True)
+class LowSums:
+    """Samples on which a candidate runs with low sums: the `FEW` with the largest errors.
+
+    Attributes:
+        samples: The samples.
+        references: Reference outputs of each.
+        errors: The candidate's error on each with sums in FP32; measured if empty.
+        results: Outputs of each without low sums; computed if empty, where they are needed.
+    """
+
+    samples: Samples
+    references: Sequence[Outputs]
+    errors: Sequence[float] = ()
+    results: Sequence[Computed] = ()
+
+    def holds(
+        self,
+        candidate: ir.Model,
+        emulation: ir.Model,
+        case: Case,
+        settings: Settings,
+        budget: Budget,
+    ) -> bool:
+        """Return whether a candidate, emulated with low sums, passes; see `lowest_sums`."""
+        criterion, scales = case.criterion, totals(self.references)
+        results = self.results
+        if not results:
+            budget.spend("trial", len(self.samples))
+            plain = emulate_typed(candidate)
+            results = inspect_samples(plain, (), self.samples, runtime=settings.runtime)[0]
+        pairs = zip(self.references, results, strict=True)
+        errors = self.errors or [Excess(criterion, scales).update(*pair) for pair in pairs]
+        worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:FEW]
+        chosen = self.samples.select(worst)
+        budget.spend("sums", len(chosen))
+        found = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0]
+        low = dict(zip(worst, found, strict=True))
+        if case.metric is not None:
+            every = [low.get(i, result) for i, result in enumerate(results)]
+            given = every, self.samples, self.references, criterion, case.metric
+            return judge_outputs(*given).verdict.passed
+        excess = Excess(criterion, scales)
+        for i, result in low.items():
+            excess.update(self.references[i], result)
+        return excess.value <= MARGIN

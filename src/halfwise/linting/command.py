@@ -10,17 +10,15 @@ from pathlib import Path
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import is_regular, no_file, read_text
+from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import Network
-from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
-from halfwise.reporting.parts import Lines, Report, Table
-from halfwise.tensorrt.trtexec.check import check
-from halfwise.tensorrt.trtexec.layers import kinds_of, layers_of, producers_of
-from halfwise.tensorrt.trtexec.notation import read
+from halfwise.reporting.parts import Lines, Report
+from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import known_version
 from halfwise.wording import clean, command, count, listed, sentence, shorten
 
@@ -127,8 +125,8 @@ def check_constraints(
     version = known_version(trt_version)
     words = [spec] if isinstance(spec, str) else list(spec)
     script = _script(words)
-    given = read([_text(script)] if script else words)
-    source = model or given.value("--onnx")
+    constraints = read([_text(script)] if script else words)
+    source = model or constraints.value("--onnx")
     if source and script and not model:
         # Scripts run in their own folder, so the path is relative to it.
         source = script.parent / source
@@ -137,17 +135,11 @@ def check_constraints(
             "Without a model, layer names cannot be checked.", "Add --model MODEL.onnx."
         )
     unchecked = read_unchecked(Path(source))
-    layers = layers_of(unchecked)
-    findings, corrected = check(
-        given, layers, producers_of(unchecked), version, kinds_of(unchecked, layers)
-    )
     return ConstraintReport(
         source=str(source),
         tensorrt=trt_version,
-        command=given.whole,
-        keys=len(given.keys),
-        findings=findings,
-        corrected=corrected,
+        keys=len(constraints.items),
+        findings=check(constraints, unchecked, version),
     )
 
 
@@ -190,20 +182,14 @@ def linted(report: LintReport) -> Report:
 
 
 def checked(report: ConstraintReport) -> Report:
-    """Return the report on constraints, the corrected ones last."""
+    """Return the report on constraints."""
     about = [
         shorten(report.source),
         count(report.keys, "constraint"),
         f"as trtexec {clean(report.tensorrt)} reads them",
     ]
-    parts: list[Lines | Table] = list(_parts(report.findings, "; --json lists them"))
-    if report.findings:
-        title = "Corrected command" if report.command else "Corrected"
-        text = clean(report.corrected) or "nothing: no constraint is left"
-        parts.append(Lines(title, (text,), whole=True))
-    return Report(
-        _title(report.findings), _passed(report.findings), " · ".join(about), tuple(parts)
-    )
+    parts = tuple(_parts(report.findings, "; --json lists them"))
+    return Report(_title(report.findings), _passed(report.findings), " · ".join(about), parts)
 
 
 def _title(findings: Sequence[Finding]) -> str:

@@ -16,7 +16,7 @@ from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.records import EngineLayer, NodeName, RefusalKind
 from halfwise.tensorrt.layer_names import foreign_region, names_in
-from halfwise.tensorrt.log.log import at_layer, known, split_line
+from halfwise.tensorrt.log import at_layer, known, split_line
 
 _KINDS: Mapping[str, RefusalKind] = {
     "no-kernel": "no-kernel",

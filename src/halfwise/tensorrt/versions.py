@@ -83,12 +83,6 @@ FIRST_WITH: Mapping[Feature, Version] = {
 }
 """The first version with each feature."""
 FIRST_WITHOUT_WEAK: Version = (11, 0)
-LAYERS_SINCE: Mapping[str, Version] = {
-    "CAST": FIRST_WITH["layers for casts"],
-    "PLUGIN_V3": (10, 0),
-    "DYNAMIC_QUANTIZE": (10, 9),
-}
-"""Kinds of layers newer than 8.5, with a version from which all headers have them."""
 _TACTIC_SOURCES: Mapping[str, tuple[Version, Version]] = {
     **dict.fromkeys(("CUBLAS", "CUBLAS_LT", "CUDNN"), (OLDEST, (11, 0))),
     "EDGE_MASK_CONVOLUTIONS": (OLDEST, FIRST_UNKNOWN),

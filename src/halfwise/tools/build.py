@@ -22,15 +22,14 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
-from halfwise.options.first_axis import load_settled
-from halfwise.options.loading import input_specs, load_model, rank_inputs, tell
+from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
 from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tensorrt.quantised import quantised_types, readable
 from halfwise.tensorrt.worker.client import Worker

@@ -15,7 +15,8 @@ from halfwise.fixing.engines.equivalent import BUILT_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
-from halfwise.graph.model import Network, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
 from halfwise.options.loading import load_model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing
@@ -32,8 +33,7 @@ from halfwise.store import (
 )
 from halfwise.tensorrt.profiles import profiles_from_options
 from halfwise.tensorrt.quantised import readable
-from halfwise.tensorrt.recipes.commands import KINDS
-from halfwise.tensorrt.recipes.recipe import (
+from halfwise.tensorrt.recipe import (
     Source,
     choose,
     is_built_apart,
@@ -42,10 +42,11 @@ from halfwise.tensorrt.recipes.recipe import (
     nothing_low,
     planned_repairs,
 )
+from halfwise.tensorrt.rendering import KINDS
 from halfwise.tensorrt.worker.transfer import model_files
 from halfwise.wording import count
 
-Kind = Literal["trtexec", "python", "cpp", "polygraphy", "json"]
+Kind = Literal["trtexec", "python", "cpp", "json"]
 _ENGINE = "rebuilt.engine"
 """Differs from the judged engine's name: a recipe may be written into the run folder."""
 _SUFFIXES = {"trtexec": ".sh", "python": ".py", "json": ".json"}

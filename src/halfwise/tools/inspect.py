@@ -36,8 +36,8 @@ from halfwise.tensorrt.inspector import demand_engine, engine_layers
 from halfwise.tensorrt.profiles import check_covered, profile_of
 from halfwise.tensorrt.prove import prove
 from halfwise.tensorrt.quantised import quantised_types
+from halfwise.tensorrt.worker.answers import Description, profiles_of
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import Description, profiles_of
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tensorrt.working import usable
 

@@ -25,5 +25,5 @@ def test_what_a_shell_gives():
     declared = Options.__annotations__
     assert shell_type(declared["timing_cache"]) is Path
     assert get_args(shell_type(declared["ort_library"]))[0] == Path | str
-    for name in ("workspace", "tactic_sources", "trt_python", "start_from", "labels", "heldout"):
+    for name in ("workspace", "tactic_sources", "start_from", "labels", "heldout"):
         assert shell_type(declared[name]) is str

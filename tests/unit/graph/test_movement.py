@@ -12,7 +12,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import Following, carried, fewest_casts, smallest_source_side
 from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
@@ -176,6 +177,7 @@ def test_movement_follows_its_consumers_if_that_saves_casts():
     assert placed(network(nodes), names()) == (names("concat"), 2)
 
 
+@pytest.mark.slow
 def test_even_a_thousand_moving_nodes_cost_less_than_a_cast():
     nodes = [
         node("Identity", f"{i}{k}" if k else i, f"{i}{k + 1}", f"{i}_{k}")

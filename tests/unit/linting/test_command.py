@@ -3,13 +3,13 @@ import pytest
 
 from halfwise.api import check_constraints, lint
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.linting import RULES
 from halfwise.linting.command import checked, linted, precision_remarks
 from halfwise.options.loading import load_model
 from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
-from halfwise.reporting.notes import told
 from halfwise.reporting.parts import Lines
+from halfwise.reporting.steps import note_text
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
 
@@ -50,16 +50,15 @@ def test_bad_requests(model, tmp_path):
 
 def test_constraints(model):
     report = check_constraints("eps:fp32,lag:fp32", trt_version="8.6", model=model)
-    assert (report.keys, report.command, report.tensorrt) == (2, False, "8.6")
+    assert (report.keys, report.tensorrt) == (2, "8.6")
     assert [f.rule for f in report.findings] == ["unmatched"]
-    assert report.corrected == "--layerPrecisions=eps:fp32"
 
 
 def test_the_model_of_the_command(model):
     spec = ["trtexec", f"--onnx={model}", "--fp16", "--precisionConstraints=obey"]
     spec += ["--layerPrecisions=eps:fp32"]
     report = check_constraints(spec, trt_version="8.6")
-    assert (report.findings, report.source, report.command) == ((), str(model), True)
+    assert (report.findings, report.source) == ((), str(model))
     with pytest.raises(UsageError, match="Without a model"):
         check_constraints("eps:fp32", trt_version="8.6")
 
@@ -74,7 +73,7 @@ def test_constraints_on_models_that_nobody_else_takes(tmp_path):
 def test_a_remark_on_what_matters_for_precision(tmp_path):
     for ill in (True, False):
         onnx.save(numbers.logarithm(ill), tmp_path / "my m.onnx")
-        remarks = [*map(told, precision_remarks(load_model(tmp_path / "my m.onnx")))]
+        remarks = [*map(note_text, precision_remarks(load_model(tmp_path / "my m.onnx")))]
         assert len(remarks) == ill
         if ill:
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
@@ -88,7 +87,7 @@ def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
     monkeypatch.setattr("halfwise.linting.command.lint_model", fail)
     (remark,) = precision_remarks(load_model(model))
     assert (
-        told(remark)
+        note_text(remark)
         == "warning: the linter failed on this file (ZeroDivisionError); please report it"
     )
 
@@ -177,19 +176,14 @@ def test_names_are_cleaned():
     assert max(map(len, part.lines)) < 160
 
 
-def test_constraints_end_with_the_corrected_ones():
+def test_constraints_are_counted():
     values = {
         "source": "m.onnx",
         "tensorrt": "8.6",
-        "command": True,
         "keys": 2,
         "findings": (finding(rule="unmatched", severity="error"),),
-        "corrected": "trtexec --onnx=m.onnx",
     }
     shown = checked(ConstraintReport.model_validate(values))
     assert shown.about == "m.onnx · 2 constraints · as trtexec 8.6 reads them"
-    assert shown.parts[-1] == Lines("Corrected command", ("trtexec --onnx=m.onnx",), whole=True)
-    shown = checked(ConstraintReport.model_validate(values | {"corrected": "", "command": False}))
-    assert shown.parts[-1].title == "Corrected"
     shown = checked(ConstraintReport.model_validate(values | {"findings": ()}))
     assert (shown.title, shown.parts) == ("Nothing found", ())

@@ -16,7 +16,7 @@ from halfwise.records import (
 )
 from tests.unit.records.journey import any_of, assert_unchanged, drawn
 from tests.unit.reporting.engine_runs import build, failed
-from tests.unit.tensorrt.recipes.made import constraint, recipe
+from tests.unit.tensorrt.recipes import constraint, recipe
 
 
 @pytest.mark.parametrize("kind", [EngineFile, NetworkLayer, ShapeRange, WorkerInfo])

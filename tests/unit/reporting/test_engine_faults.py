@@ -3,7 +3,7 @@ from math import inf
 import pytest
 
 from halfwise.records import EngineDiagnosis, NodeName
-from halfwise.reporting.engine_faults import advice, cause, evidence
+from halfwise.reporting.diagnosis import advice, cause, evidence
 
 PAIR = (NodeName("a"), NodeName("b"))
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import bodies, is_float, roles_of
 from halfwise.records import (
     BuildConfig,

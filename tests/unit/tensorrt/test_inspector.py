@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.model import load_network, node_name
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import node_name
 from halfwise.tensorrt.inspector import demand_engine, engine_layers, is_engine
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.records import NetworkLayer, NodeName
 from halfwise.tensorrt.layer_names import Listed, NodeFinder, foreign_region, names_in
 from tests.unit.graph.sketch import Sketch, f32

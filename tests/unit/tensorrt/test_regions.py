@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import EngineLayer, NodeName
 from halfwise.tensorrt.regions import Blamed, Region, blamed, blocks, neighbours, region_of, rim

@@ -5,13 +5,12 @@ import pytest
 
 from halfwise.api import lint
 from halfwise.errors import UsageError
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.tensorrt import versions
-from halfwise.tensorrt.recipes.recipe import _note_on_opset
+from halfwise.tensorrt.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
     FIRST_WITHOUT_WEAK,
-    LAYERS_SINCE,
     OLDEST_PARSER,
     SINCE,
     has,
@@ -169,8 +168,6 @@ def test_features_are_those_of_the_bindings(api):
     assert ("FP16" not in api.members("BuilderFlag")) == (
         version_of(api.version) >= FIRST_WITHOUT_WEAK
     )
-    for kind, first in LAYERS_SINCE.items():
-        assert (kind in api.members("LayerType")) == (version_of(api.version) >= first)
     assert set(tactic_sources(version_of(api.version))) == api.members("TacticSource")
 
 

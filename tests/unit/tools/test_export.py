@@ -11,11 +11,11 @@ from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.runs import verification
-from tests.unit.tensorrt.recipes.made import words_of
+from tests.unit.tensorrt.recipes import words_of
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
-KINDS = ("trtexec", "python", "cpp", "polygraphy", "json")
+KINDS = ("trtexec", "python", "cpp", "json")
 KEPT = ["conv_b", "relu", "conv_c"]
 
 

@@ -9,23 +9,24 @@ from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case, EngineSettings
-from halfwise.fixing.delivery import (
-    delivered,
-    folder_of,
-    journal_of,
-    proving,
-    refused,
-    searching,
-    unrepaired,
-)
 from halfwise.fixing.devices.builds import DeviceBuilds
 from halfwise.fixing.devices.device import DeviceRun
 from halfwise.fixing.devices.run import DevicesRun
-from halfwise.fixing.engines.concurrent_search import one_at_a_time, with_own_network
+from halfwise.fixing.engines.delivery import (
+    delivered,
+    folder_of,
+    journal_of,
+    one_at_a_time,
+    proving,
+    recorded,
+    refused,
+    searching,
+    unrepaired,
+    with_own_network,
+)
 from halfwise.fixing.engines.early import proven_folder
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.outcome import Result
-from halfwise.fixing.storing import recorded
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
 from halfwise.progress import Silent, Watcher

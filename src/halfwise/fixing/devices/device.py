@@ -17,7 +17,7 @@ from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table
 from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.records import BuildOutcome, Engines
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS

@@ -21,15 +21,15 @@ from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.engines.regime import low_format
 from halfwise.fixing.engines.terms import USUAL, Terms
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.interruption import Interruption, interruption
 from halfwise.judging.judge import Judged
 from halfwise.metrics import Outputs
 from halfwise.records import BuildOutcome, EngineRung, Latency, Prefer, ProvenEngine
 from halfwise.reporting.rungs import proven_line
 from halfwise.store import new_folder
-from halfwise.tensorrt.recipes.programs import python
-from halfwise.tensorrt.recipes.proven import recipe_of
+from halfwise.tensorrt.recipe import recipe_of
+from halfwise.tensorrt.rendering import python
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.tensorrt.worker.transfer import model_files
 

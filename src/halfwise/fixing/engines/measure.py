@@ -10,8 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
-from halfwise.judging.batches import Batches, plan_batches
-from halfwise.judging.batching import find_batching
+from halfwise.judging.batching import Batches, find_batching, plan_batches
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import (
@@ -26,13 +25,13 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.tensorrt.inspector import engine_layers
 from halfwise.tensorrt.profiles import profile_of
 from halfwise.tensorrt.prove import prove
+from halfwise.tensorrt.worker.answers import input_ports
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import input_ports
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
 
 _Found = TypeVar("_Found")

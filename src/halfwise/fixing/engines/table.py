@@ -14,8 +14,8 @@ from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
 from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.engines.regime import FP32, TF32, low_format
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import HeldOut
 from halfwise.records import (
     FULL_RUNGS,
     EngineResult,

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from halfwise.fixing.plan.found import Types
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.types import Types
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName

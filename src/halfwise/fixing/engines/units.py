@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from halfwise.fixing.engines.ddmin import ddmin
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.patterns.activations import attentions
-from halfwise.graph.patterns.reading import behind
+from halfwise.graph.reading import behind
 from halfwise.graph.roles import Role, Roles
+from halfwise.graph.written_out import attentions
 from halfwise.records import AttentionCore, CoreForm, NodeName
 from halfwise.tensorrt.versions import has
 

@@ -1,48 +1,180 @@
-"""The answers that each request accepts: the form of the result, and further conditions.
+"""Check and read what a worker and its engines answer, and pack arrays for an engine.
 
-A worker is a process on another machine, behind commands, shells and containers. Nothing from it is
-used before it passes these checks. Only log lines may belong to an earlier request, since
-TensorRT's threads outlive it; no decision depends on them.
+A worker runs on the user's own machine, but behind commands, shells and containers. Its answers
+have the sizes and types of `FORMS`, and name only what was asked for; nothing else is doubted.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+import numpy as np
+from numpy.typing import NDArray
 
-from halfwise.tensorrt.worker.described import Description
-from halfwise.tensorrt.worker.forms import (
-    KINDS,
-    Built,
-    Chunk,
-    Described,
-    Hello,
-    Inspected,
-    Limits,
-    Missing,
-    Nothing,
-    Ran,
-    Timed,
+from halfwise.errors import UsageError
+from halfwise.records import (
+    EngineTensor,
+    NetworkLayer,
+    Profile,
+    ShapeRange,
+    TensorName,
+    WorkerInfo,
 )
-from halfwise.tensorrt.worker.frames import ENDS, Admit, Header, Unfit, values
-from halfwise.tensorrt.worker.worker import ITEM_BYTES
+from halfwise.tensorrt.fitting import Port, dtype_of, fit_inputs
+from halfwise.tensorrt.versions import (
+    CHECKED_VERSIONS,
+    NEWEST_CHECKED,
+    RUN_VERSIONS,
+    WRITTEN,
+    text_of,
+    version_of,
+)
+from halfwise.tensorrt.worker.transport import ENDS, Header, Unfit
+from halfwise.tensorrt.worker.worker import ITEM_BYTES, PROTOCOL
+from halfwise.wording import stopped
 
-MOST_CACHE_BYTES = 1 << 30
-"""Largest timing cache, in bytes; those of whole model zoos are a few hundred megabytes."""
-MOST_INSPECTION_BYTES = 1 << 26
-"""Largest inspector JSON, in bytes; a layer after fusion takes about 2 kB."""
-MOST_INSPECTION_VALUES = 1 << 21
-"""Largest number of values in that JSON; a layer has about 100."""
-MOST_GROWTH = 1 << 20
-"""Largest number of elements along outputs' dynamic axes per input element. Our choice: a
-vocabulary has 2^18, and its axis is fixed in most models."""
-_SHOWN = 60
+_SIZE = range(1 << 62)
+_SHA256 = re.compile("[0-9a-f]{64}")
+_AXES = [range(-1, 1 << 48)]
+_FILE = {"sha256": _SHA256, "bytes": _SIZE, "path": str}
+_LIMITS = {"min": _AXES, "opt": _AXES, "max": _AXES}
+_ERROR = {"node": str, "op": str, "text": str, "index?": int}
+_REFUSAL = {"code": str, "message": str, "hint?": str, "log?": [str], "errors?": [_ERROR]}
 
-Fits = Callable[[Any, int], str]
-"""Takes a result, validated by its model, and the size of its payload in bytes. Returns a clause on
-what does not fit; "" if everything fits."""
+FORMS: Mapping[str, object] = {
+    "hello": {
+        "protocol": PROTOCOL,
+        "python": str,
+        "executable": str,
+        "machine": str,
+        "host": str,
+        "cache": str,
+        "driver": (str, None),
+        "environment": {str: str},
+        "tensorrt": (WRITTEN, None),
+        "typing": [("weak", "strong")],
+        "tactic_sources": [str],
+        "features": {str: bool},
+        "gpus": [
+            {
+                "index": int,
+                "name": str,
+                "compute_capability": str,
+                "uuid": str,
+                "memory": _SIZE,
+                "free": _SIZE,
+            }
+        ],
+        "import_error?": _REFUSAL,
+        "cuda_error?": _REFUSAL,
+    },
+    **{name: {} for name in ("put", "forget", "warm", "waiting", "started")},
+    "have": {"missing": [_SHA256]},
+    "get": {"total": _SIZE},
+    "build": {
+        "engine": _FILE,
+        "timing_cache": _FILE,
+        "timing_cache_fits": bool,
+        "seconds": float,
+        "layers": [[str, str, [str], bool]],
+        "unconstrained": {str: str},
+    },
+    "describe": {
+        "io": [
+            {
+                "name": str,
+                "mode": ("input", "output"),
+                "dtype": str,
+                "shape": _AXES,
+                "location": ("host", "device"),
+                "shape_tensor": bool,
+                "linear": bool,
+                "profiles": [(_LIMITS, {})],
+            }
+        ],
+        "profiles": _SIZE,
+        "layers": _SIZE,
+        "device_bytes": _SIZE,
+    },
+    "run": {
+        "outputs": [
+            {"name": str, "dtype": tuple(ITEM_BYTES), "shape": [range(1 << 48)], "debug": bool}
+        ],
+        "seen": [str],
+    },
+    "time": {
+        "iterations": range(1, 1 << 31),
+        "median_ms": float,
+        "p99_ms": float,
+        "transfer_median_ms": float,
+        "transfer_p99_ms": float,
+        "per_second": float,
+        "device_bytes": _SIZE,
+    },
+    "inspect": {"milliseconds": {str: float}},
+    "log": {
+        "severity": ("verbose", "info", "warning", "error", "internal_error", "output"),
+        "text": str,
+    },
+    "progress": {"phase": str, "done": _SIZE, "total": _SIZE},
+    "error": _REFUSAL,
+    "died": {
+        "reason": ("signal", "exit", "timeout", "closed"),
+        "signal": (str, None),
+        "status": (range(256), None),
+    },
+}
+"""The fields of a result by its operation, and of other frames by their kind; those with `?` may be
+missing. A form is a type, a range of integers, a pattern, a value, a choice (tuple) of forms, a
+list of one form or of one per item, fields by name, or `{str: form}` for any names. Floats are
+finite and not negative."""
+_BESIDE = ("log", "progress", "waiting", "started")
+
+
+def misfit(value: object, form: object, where: str = "") -> str | None:
+    """Return where a value does not have a form, such as "gpus.0.name"; None if it has."""
+    if isinstance(form, dict) and form and isinstance(value, dict):
+        if str in form:
+            return _first((item, form[str], f"{where}.{name}") for name, item in value.items())
+        fields = {name.rstrip("?"): part for name, part in form.items()}
+        lacking = [n for n in form if n not in value and not n.endswith("?")]
+        if wrong := lacking or [name for name in value if name not in fields]:
+            return f"{where}.{wrong[0]}"
+        return _first((item, fields[name], f"{where}.{name}") for name, item in value.items())
+    if isinstance(form, list) and isinstance(value, list):
+        forms = form * len(value) if len(form) == 1 else form
+        if len(forms) != len(value):
+            return where
+        parts = enumerate(zip(value, forms, strict=True))
+        return _first((item, part, f"{where}.{i}") for i, (item, part) in parts)
+    return None if _has(value, form) else where
+
+
+def _first(parts: Iterable[tuple[object, object, str]]) -> str | None:
+    return next((at for part in parts if (at := misfit(*part)) is not None), None)
+
+
+def _has(value: object, form: object) -> bool:
+    if isinstance(form, tuple):
+        return any(misfit(value, choice) is None for choice in form)
+    if isinstance(form, range):
+        return type(value) is int and value in form
+    if isinstance(form, re.Pattern):
+        return isinstance(value, str) and form.fullmatch(value) is not None
+    if form is float:
+        return isinstance(value, float | int) and type(value) is not bool and 0 <= value < inf
+    return type(value) is form if isinstance(form, type) else value == form
+
+
+Fits = Callable[[Mapping[str, Any], int], str]
+"""Takes a result of the right form, and the size of its payload in bytes. Returns a clause on what
+does not fit; "" if everything fits."""
+
+
+def _alone(_: object, size: int) -> str:
+    return f"{size} bytes follow, but none are expected" if size else ""
 
 
 @dataclass(frozen=True)
@@ -50,36 +182,45 @@ class Expected:
     """The answer that a request accepts.
 
     Attributes:
-        model: Form of the result's header.
-        fits: Further conditions.
+        op: Its operation.
+        fits: Conditions beyond the form.
     """
 
-    model: type[BaseModel]
-    fits: Fits
+    op: str
+    fits: Fits = _alone
 
-    def __call__(self, number: int) -> Admit:
-        """Return the check that admits, in order, the frames answering request `number`."""
-        return Conversation(number, self).admit
+    def admit(self, number: int, header: Header, size: int) -> None:
+        """Check a frame that answers request `number`: its header, and the bytes that follow it.
+
+        Log lines may belong to an earlier request, since TensorRT's threads outlive it. Nobody
+        awaits the end of request 0, sent ahead.
+
+        Raises:
+            Unfit: the frame may not come now.
+        """
+        kind, request = header.get("kind"), header.get("id")
+        if kind not in ENDS and kind not in _BESIDE:
+            raise Unfit("sends a frame of an unknown kind")
+        if kind in ENDS and request == 0:
+            return
+        if kind in ENDS and (request != number or type(request) is not int):
+            raise Unfit(f"sends a {kind} for a request that was not made")
+        content = {key: value for key, value in header.items() if key not in ("id", "kind")}
+        what = misfit(content, FORMS[self.op if kind == "result" else kind])
+        if what is None:
+            what = (self.fits if kind == "result" else _alone)(content, size)
+        if what:
+            raise Unfit(f"sends a {kind} that does not fit: {what.removeprefix('.')}")
 
 
-def _alone(_: object, size: int) -> str:
-    return f"{size} bytes follow, but none are expected" if size else ""
+def missing_of(hashes: Collection[str]) -> Expected:
+    """Return the answer expected when asking which of the files `hashes` are missing."""
 
+    def fits(answer: Mapping[str, Any], size: int) -> str:
+        strange = not set(answer["missing"]) <= set(hashes)
+        return "names files that were not asked for" if strange else _alone(answer, size)
 
-NOTHING = Expected(Nothing, _alone)
-
-
-def missing_of(asked: Collection[str]) -> Expected:
-    """Return the answer expected when asking which of the files `asked` are missing."""
-
-    def fits(found: Missing, size: int) -> str:
-        strange = set(found.missing) - set(asked)
-        twice = len(set(found.missing)) < len(found.missing)
-        return _alone(found, size) or (
-            "names files that were not asked for" if strange or twice else ""
-        )
-
-    return Expected(Missing, fits)
+    return Expected("have", fits)
 
 
 def chunk_of(total: int, offset: int, length: int) -> Expected:
@@ -88,154 +229,242 @@ def chunk_of(total: int, offset: int, length: int) -> Expected:
     It must be complete: as many bytes as requested, up to the end of the file.
     """
 
-    def fits(found: Chunk, size: int) -> str:
-        if found.total != total:
-            return f"the file has {found.total} bytes, but {total} were announced"
+    def fits(answer: Mapping[str, Any], size: int) -> str:
+        if answer["total"] != total:
+            return f"the file has {answer['total']} bytes, but {total} were announced"
         due = max(0, min(length, total - offset))
         return "" if size == due else f"{size} bytes of the file follow instead of {due}"
 
-    return Expected(Chunk, fits)
+    return Expected("get", fits)
 
 
-def built_of(keep: Collection[str], cache: Callable[[], str]) -> Expected:
-    """Return the answer expected to a build that constrains `keep`.
+def built_of(keep: Collection[str]) -> Expected:
+    """Return the answer expected to a build that constrains `keep`."""
 
-    Files lie in the worker's `cache` by their hashes; a worker reports the folder when it starts.
-    """
-
-    def fits(found: Built, size: int) -> str:
-        for file in (found.engine, found.timing_cache):
-            if file.path != f"{cache()}/files/{file.sha256}":
-                return "a path lies outside its file store"
-        if not found.engine.bytes:
+    def fits(answer: Mapping[str, Any], size: int) -> str:
+        if not answer["engine"]["bytes"]:
             return "the engine is empty"
-        if found.timing_cache.bytes > MOST_CACHE_BYTES:
-            return f"the timing cache has {found.timing_cache.bytes} bytes"
-        strange = found.unconstrained.keys() - set(keep)
-        return "it names a node that was not asked for" if strange else _alone(found, size)
+        strange = answer["unconstrained"].keys() - set(keep)
+        return "it names a node that was not asked for" if strange else _alone(answer, size)
 
-    return Expected(Built, fits)
+    return Expected("build", fits)
 
 
-def _describes(found: Described, size: int) -> str:
-    if len({port.name for port in found.io}) < len(found.io):
-        return "two inputs or outputs have the same name"
-    for port in found.io:
-        told = [p for p in port.profiles if isinstance(p, Limits)]
-        if port.profiles and (port.mode == "output" or len(port.profiles) != found.profiles):
-            return "an input or output has the wrong number of profiles"
-        if not port.shape_tensor and any(
-            len(sizes) != len(port.shape) or min(sizes, default=0) < 0
-            for limits in told
-            for sizes in (limits.min, limits.opt, limits.max)
-        ):
+def _describes(answer: Mapping[str, Any], size: int) -> str:
+    for io in answer["io"]:
+        if io["profiles"] and len(io["profiles"]) != answer["profiles"]:
+            return "an input has the wrong number of profiles"
+        ranks = {len(sizes) for limits in io["profiles"] for sizes in limits.values()}
+        if not io["shape_tensor"] and not ranks <= {len(io["shape"])}:
             return "a profile does not fit the shape of its input"
-    return _alone(found, size)
+    return _alone(answer, size)
 
 
-def ran_of(engine: Description, watch: Sequence[str] | None, elements: int) -> Expected:
-    """Return the answer expected to a run of `engine` on inputs with `elements` elements in all.
+DESCRIBED = Expected("describe", _describes)
+INSPECTED = Expected("inspect", lambda _, __: "")
+
+
+def ran_of(engine: "Description", watch: Sequence[str] | None) -> Expected:
+    """Return the answer expected to a run of `engine`.
 
     Outputs have the engine's names, types and sizes, in its order; then come tensors marked for
-    debugging: only those in `watch`, even outputs, if it is not None; else any except inputs and
-    outputs. The payload has exactly the size of the arrays.
+    debugging: only those in `watch`, if it is not None. The payload has exactly the size of the
+    arrays.
     """
     outputs = [t for t in engine.tensors if not t.is_input]
-    ports = {t.name for t in engine.tensors}
 
-    def fits(found: Ran, size: int) -> str:
-        own = [o for o in found.outputs if not o.debug]
-        extra = [o for o in found.outputs if o.debug]
-        if [o.name for o in own] != [t.name for t in outputs]:
+    def fits(answer: Mapping[str, Any], size: int) -> str:
+        regular = [o for o in answer["outputs"] if not o["debug"]]
+        if [o["name"] for o in regular] != [t.name for t in outputs]:
             return "the outputs are not the engine's"
-        free = sum(prod(o.shape) for o in extra)
-        for output, tensor in zip(own, outputs, strict=True):
-            pairs = list(zip(output.shape, tensor.shape, strict=False))
-            same = len(output.shape) == len(tensor.shape) and output.dtype == tensor.dtype
-            if not same or any(asked not in (-1, there) for there, asked in pairs):
-                return f"output {tensor.name[:_SHOWN]!r} does not have the engine's type and shape"
-            free += prod(there for there, asked in pairs if asked == -1)
-        names = {o.name for o in extra}
-        if names & ports if watch is None else names - set(watch):
+        for output, tensor in zip(regular, outputs, strict=True):
+            pairs = zip(output["shape"], tensor.shape, strict=False)
+            same = len(output["shape"]) == len(tensor.shape) and output["dtype"] == tensor.dtype
+            if not same or any(declared not in (-1, axis) for axis, declared in pairs):
+                return f"output {tensor.name!r} does not have the engine's type and shape"
+        names = {o["name"] for o in answer["outputs"] if o["debug"]}
+        if watch is not None and not names <= set(watch):
             return "it contains tensors that were not asked for"
-        if free > (elements + 1) * MOST_GROWTH:
-            return f"{free} elements are too many for inputs of {elements}"
-        due = sum(prod(o.shape) * ITEM_BYTES[o.dtype] for o in found.outputs)
+        due = sum(prod(o["shape"]) * ITEM_BYTES[o["dtype"]] for o in answer["outputs"])
         return "" if size == due else f"{size} bytes follow, but the arrays take {due}"
 
-    return Expected(Ran, fits)
+    return Expected("run", fits)
 
 
-def _inspects(_: Inspected, size: int) -> str:
-    most = MOST_INSPECTION_BYTES
-    return f"{size} bytes of inspection follow; at most {most} are allowed" if size > most else ""
+_LONGEST = 500
+"""Largest number of characters of the reason why a worker cannot build."""
 
 
-def crowded(inspection: memoryview) -> str:
-    """Return a clause if an inspector's text has more values than may be read; else ""."""
-    most = MOST_INSPECTION_VALUES
-    return f"sends an inspection of over {most} values" if values(bytes(inspection)) > most else ""
+@dataclass(frozen=True)
+class Description:
+    """An engine's description of itself.
+
+    Attributes:
+        tensors: Inputs and outputs.
+        profiles: Number of optimization profiles.
+        layers: Number of layers after fusion.
+        device_bytes: Device memory of an execution context.
+    """
+
+    tensors: tuple[EngineTensor, ...]
+    profiles: int
+    layers: int
+    device_bytes: int
 
 
-BY_OP: Mapping[str, Expected] = {
-    "hello": Expected(Hello, _alone),
-    "put": NOTHING,
-    "forget": NOTHING,
-    "describe": Expected(Described, _describes),
-    "time": Expected(Timed, _alone),
-    "inspect": Expected(Inspected, _inspects),
-}
-"""Expected answers to requests that need no further context."""
-
-
-class Conversation:
-    """Checks the frames that answer one request, in order."""
-
-    def __init__(self, number: int, expected: Expected) -> None:
-        """Take the request's number and its expected result."""
-        self._number, self._expected = number, expected
-        self._before: set[str] = set()
-
-    def admit(self, header: Header, size: int) -> None:
-        """Check the header of a frame, and the number of bytes that follow it.
-
-        Raises:
-            Unfit: the frame may not come now.
-        """
-        header = dict(header)
-        kind, number = header.pop("kind", None), header.pop("id", None)
-        if kind != "result" and (not isinstance(kind, str) or kind not in KINDS):
-            raise Unfit("sends a frame of an unknown kind")
-        self._check_number(kind, number)
-        expected = self._expected
-        if number == 0:
-            expected = NOTHING
-        model = expected.model if kind == "result" else KINDS[kind]
-        try:
-            found = model.model_validate(header)
-        except ValidationError as error:
-            raise Unfit(f"sends a {kind} that does not fit: {_first(error)}") from None
-        what = (expected.fits if kind == "result" else _alone)(found, size)
-        if what:
-            raise Unfit(f"sends a {kind} that does not fit: {what}")
-
-    def _check_number(self, kind: str, number: object) -> None:
-        """Check that a frame belongs to this request; nobody awaits the end of 0, sent ahead."""
-        fits = type(number) is int and (
-            number == self._number
-            or (number == 0 and kind in ENDS)
-            or (kind == "log" and 0 <= number <= self._number)
+def described(answer: Mapping[str, Any]) -> Description:
+    """Return the description in a `describe` answer."""
+    tensors = tuple(
+        EngineTensor(
+            name=TensorName(io["name"]),
+            is_input=io["mode"] == "input",
+            dtype=io["dtype"],
+            shape=tuple(io["shape"]),
+            shape_tensor=io["shape_tensor"],
+            limits=tuple(ShapeRange.model_validate(p) for p in io["profiles"] if p),
         )
-        if not fits and not (kind == "log" and number is None):
-            raise Unfit(f"sends a {kind} for a request that was not made")
-        if kind in ("waiting", "started"):
-            if kind in self._before or "started" in self._before:
-                raise Unfit(f"sends {kind!r} out of order")
-            self._before.add(kind)
+        for io in answer["io"]
+    )
+    return Description(tensors, answer["profiles"], answer["layers"], answer["device_bytes"])
 
 
-def _first(error: ValidationError) -> str:
-    faults = error.errors(include_input=False, include_url=False, include_context=False)
-    where = ".".join(str(part)[:_SHOWN] for part in faults[0]["loc"])
-    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-    return f"{where}: {faults[0]['msg']}{more}"
+def network_layers(entries: Sequence[Sequence[Any]]) -> tuple[NetworkLayer, ...]:
+    """Return the layers before fusion from a `build` answer."""
+    return tuple(
+        NetworkLayer(name=name, type=kind, nodes=tuple(nodes), constrained=constrained)
+        for name, kind, nodes, constrained in entries
+    )
+
+
+def profiles_of(engine: Description) -> tuple[Profile, ...]:
+    """Return an engine's optimization profiles; none if no input can vary.
+
+    Values of a shape tensor are left out unless all are reported: of two elements, 8.6.0 reported
+    the first (H200).
+    """
+    inputs = [t for t in engine.tensors if t.is_input and len(t.limits) == engine.profiles]
+    chosen = [t for t in inputs if (_told(t) if t.shape_tensor else -1 in t.shape)]
+    if not chosen:
+        return ()
+    return tuple(
+        Profile(
+            shapes={t.name: t.limits[index] for t in chosen if not t.shape_tensor},
+            values={t.name: t.limits[index] for t in chosen if t.shape_tensor},
+        )
+        for index in range(engine.profiles)
+    )
+
+
+def _told(tensor: EngineTensor) -> bool:
+    return all(len(limits.opt) == prod(tensor.shape) for limits in tensor.limits)
+
+
+def worker_info(name: str, command: Sequence[str], answer: Mapping[str, Any]) -> WorkerInfo:
+    """Return the facts in a `hello` answer of worker `name`, started by `command`."""
+    gpu = answer["gpus"][0] if answer["gpus"] else {}
+    environment = answer["environment"]
+    info = WorkerInfo(
+        name=name,
+        command=tuple(command),
+        tensorrt=answer["tensorrt"],
+        python=answer["python"],
+        gpu=gpu.get("name"),
+        compute_capability=gpu.get("compute_capability"),
+        driver=answer["driver"],
+        memory_bytes=gpu.get("memory"),
+        free_bytes=gpu.get("free"),
+        typing=tuple(answer["typing"]),
+        tactic_sources=tuple(answer["tactic_sources"]),
+        tf32_override=environment.get("NVIDIA_TF32_OVERRIDE"),
+        trouble=_trouble(answer),
+    )
+    return info.model_copy(update={"notes": tuple(_notes(info, answer))})
+
+
+def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
+    """Raise UsageError if the worker's TensorRT lacks one of the tactic sources."""
+    if unknown := [name for name in names if name not in info.tactic_sources]:
+        raise UsageError(
+            f"TensorRT {info.tensorrt} has no tactic source {', '.join(unknown)}.",
+            f"--engine tactic-sources takes {', '.join(info.tactic_sources)}.",
+        )
+
+
+def _trouble(answer: Mapping[str, Any]) -> str:
+    found = [
+        answer[key]["message"][:_LONGEST] for key in ("import_error", "cuda_error") if key in answer
+    ]
+    return " ".join(map(stopped, found))
+
+
+def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if info.tensorrt is not None:
+        notes.append(_standing(info.tensorrt))
+        there = [word for key, word in _FEATURES.items() if answer["features"].get(key)]
+        notes.append(f"has {', '.join(there)}" if there else "has none of the newer features")
+    if info.tf32_remark:
+        notes.append(info.tf32_remark.rstrip("."))
+    notes.append(f"keeps files in {answer['cache']} on {answer['host']}")
+    return notes
+
+
+_FEATURES = {
+    "bf16": "BF16",
+    "progress": "progress",
+    "debug": "debug tensors",
+    "layer_norm": "LayerNorm layers",
+    "optimization_level": "optimization levels",
+}
+
+
+def _standing(version: str) -> str:
+    if version in RUN_VERSIONS:
+        return f"halfwise was run with TensorRT {version}"
+    if version in CHECKED_VERSIONS:
+        return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
+    if version_of(version) > NEWEST_CHECKED:
+        newest = text_of(NEWEST_CHECKED)
+        return f"TensorRT {version} is newer than {newest}, the newest version checked"
+    return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"
+
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+def input_ports(engine: Description) -> list[Port]:
+    """Return the inputs of an engine.
+
+    Raises:
+        CaseError: an input has a type that arrays here do not support.
+    """
+    return [Port(t.name, dtype_of(t.dtype), t.shape) for t in engine.tensors if t.is_input]
+
+
+def packed(feeds: Feeds, engine: Description) -> tuple[list[dict[str, Any]], bytes]:
+    """Return a request's entries for a sample in the engine's types, and the bytes of all arrays.
+
+    Raises:
+        CaseError: the engine's inputs differ, or their types cannot hold these values.
+    """
+    entries, parts = [], []
+    for name, array in fit_inputs(feeds, input_ports(engine), "for the engine").items():
+        entries.append({"name": name, "dtype": array.dtype.name, "shape": list(array.shape)})
+        parts.append(array.tobytes())
+    return entries, b"".join(parts)
+
+
+def unpacked(entries: Sequence[Mapping[str, Any]], data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays in an answer, read-only, by name.
+
+    Raises:
+        CaseError: arrays here do not support a type.
+    """
+    found, offset = {}, 0
+    for entry in entries:
+        dtype, shape = dtype_of(entry["dtype"]), tuple(entry["shape"])
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(data, dtype, count, offset).reshape(shape)
+        found[entry["name"]] = array
+        offset += array.nbytes
+    return found

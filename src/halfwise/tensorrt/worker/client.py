@@ -15,20 +15,24 @@ from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
 from halfwise.tensorrt.worker import failures, transfer
-from halfwise.tensorrt.worker.answers import Expected, built_of, crowded, ran_of
-from halfwise.tensorrt.worker.described import (
+from halfwise.tensorrt.worker.answers import (
+    DESCRIBED,
+    INSPECTED,
     Description,
+    Expected,
     Feeds,
+    built_of,
     check_tactic_sources,
     described,
     network_layers,
     packed,
+    ran_of,
     unpacked,
 )
 from halfwise.tensorrt.worker.failures import named
-from halfwise.tensorrt.worker.frames import Lost
 from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, ProgressListener, Refused
 from halfwise.tensorrt.worker.transfer import keep_aside
+from halfwise.tensorrt.worker.transport import Lost
 
 HELLO_SECONDS = 120.0
 """Limit for a worker to start: a container may start, and TensorRT's libraries are gigabytes."""
@@ -92,8 +96,7 @@ class Worker:
         if self.info.trouble:
             raise BackendMissing(
                 f"Worker {self.info.name} cannot use TensorRT: {self.info.trouble}",
-                "`halfwise doctor` shows every worker; name one with --trt-python or "
-                "--trt-command.",
+                "`halfwise doctor` shows every worker; name one with --trt-command.",
             )
 
     def build(
@@ -154,7 +157,7 @@ class Worker:
         """Build; return the outcome's fields on how it ended."""
         try:
             self._link.need(needed)
-            expected = built_of(request["config"]["keep"], lambda: self._link.cache)
+            expected = built_of(request["config"]["keep"])
             answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
                 if not answer["timing_cache_fits"] and timing_cache not in self._caches:
@@ -234,7 +237,9 @@ class Worker:
         """
         if engine.sha256 not in self._described:
             request = {"op": "describe", "engine": engine.sha256}
-            answer, _ = self._ask(engine, request, "Reading the engine", timeout)
+            answer, _ = self._ask(
+                engine, request, "Reading the engine", timeout, expected=DESCRIBED
+            )
             self._described[engine.sha256] = described(answer)
         return self._described[engine.sha256]
 
@@ -308,9 +313,7 @@ class Worker:
         answer, data = self._ask_bound(
             "inspect", engine, profile, feeds, "Inspecting", timeout, how
         )
-        if too_many := crowded(data):
-            raise self._link.ended(op="inspect", what=too_many)
-        return bytes(data).decode(errors="replace"), answer["milliseconds"]
+        return data.decode(errors="replace"), answer["milliseconds"]
 
     def forget(self, engine: EngineFile) -> None:
         """Remove the worker's copy of an engine."""
@@ -326,13 +329,12 @@ class Worker:
         what: str,
         timeout: float | None,
         how: Mapping[str, Any],
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[dict[str, Any], bytes]:
         there = self.describe(engine, timeout)
         inputs, payload = packed(feeds, there)
-        elements = sum(array.size for array in feeds.values())
-        expected = ran_of(there, how.get("watch"), elements) if op == "run" else None
+        bound = {"run": ran_of(there, how.get("watch")), "inspect": INSPECTED}
         request = {"op": op, "engine": engine.sha256, "profile": profile, "inputs": inputs}
-        return self._ask(engine, request | dict(how), what, timeout, payload, expected)
+        return self._ask(engine, request | dict(how), what, timeout, payload, bound.get(op))
 
     def _ask(
         self,
@@ -342,7 +344,7 @@ class Worker:
         timeout: float | None,
         payload: bytes = b"",
         expected: Expected | None = None,
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[dict[str, Any], bytes]:
         with self._link.translating(what, timeout) as log:
             path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
             if path is not None:

@@ -15,8 +15,8 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.tensorrt.log.log import explain
-from halfwise.tensorrt.worker.frames import Lost
+from halfwise.tensorrt.log import explain
+from halfwise.tensorrt.worker.transport import Lost
 from halfwise.wording import seconds, stopped
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost"]

@@ -10,14 +10,15 @@ from typing import Any
 from halfwise.errors import BackendMissing
 from halfwise.records import WorkerInfo
 from halfwise.tensorrt.worker import failures, transfer
-from halfwise.tensorrt.worker.answers import BY_OP, Expected, missing_of
-from halfwise.tensorrt.worker.described import worker_info
+from halfwise.tensorrt.worker.answers import Expected, missing_of, worker_info
 from halfwise.tensorrt.worker.failures import EngineFailed, NoAnswer
-from halfwise.tensorrt.worker.frames import Lost, Unfit, Waited
 from halfwise.tensorrt.worker.transport import (
     LAST_LINES,
     Connection,
     Heard,
+    Lost,
+    Unfit,
+    Waited,
     taken,
     worker_source,
 )
@@ -148,7 +149,9 @@ class Link:
         try:
             # A worker started ahead answers only after it has loaded the builder.
             limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
-            answer, _ = self._connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=limit)
+            answer, _ = self._connection.ask(
+                {"op": "hello"}, admit=Expected("hello").admit, limit=limit
+            )
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
@@ -185,10 +188,10 @@ class Link:
         timeout: float | None = None,
         limit: float | None = None,
         heard: Heard = lambda _: None,
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[dict[str, Any], bytes]:
         """Return header and payload of the result, from a fresh process if the last is lost.
 
-        It is checked against `expected`, else against `answers.BY_OP`.
+        It is checked against `expected`, else only against the operation's form.
 
         Raises:
             Refused, Died, Lost: there is no result.
@@ -206,7 +209,7 @@ class Link:
             answer, data = self._connection.ask(
                 request,
                 payload,
-                expected=expected or BY_OP[request["op"]],
+                admit=(expected or Expected(request["op"])).admit,
                 timeout=timeout,
                 limit=limit,
                 wait=self._wait,
@@ -220,7 +223,7 @@ class Link:
             raise failures.WorkerEnded(
                 f"Another build has had the GPU of worker {self.name} for "
                 f"{seconds(waited.seconds)}.",
-                "Try again when it is finished, or wait longer: --wait-timeout SECONDS.",
+                "Try again when it is finished, or wait longer: --budget wait-timeout=SECONDS.",
             ) from waited
         if answer["kind"] == "died":
             raise Died(answer)
@@ -272,7 +275,7 @@ class Link:
 
     def exchange(
         self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[dict[str, Any], bytes]:
         """Send a request that takes no work."""
         limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
         return self.ask(request, data, expected, limit=limit)

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.serialisation import external_files
+from halfwise.graph.protobufs import external_files
 from halfwise.records import BuildConfig
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt.worker.answers import Expected, chunk_of
@@ -22,7 +22,7 @@ from halfwise.tensorrt.worker.answers import Expected, chunk_of
 CHUNK = 8 << 20
 """Bytes per frame."""
 
-Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], memoryview]]
+Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], bytes]]
 """Sends a request; returns header and payload of its result, checked against the expected answer.
 
 The default is the operation's own check."""

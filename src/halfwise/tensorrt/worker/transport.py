@@ -21,15 +21,16 @@ from typing import IO, Any, NoReturn
 
 from halfwise.memory import uncap
 from halfwise.tensorrt.worker import worker
-from halfwise.tensorrt.worker.frames import ENDS, Admit, Lines, Lost, Reader, Unfit, Waited
-from halfwise.tensorrt.worker.worker import pack
+from halfwise.tensorrt.worker.worker import Unpacker, pack
 from halfwise.wording import seconds
 
 GRACE = 7.0
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
 as lost: the worker gives a process stuck in the driver five to end."""
-MOST_NOISE = 1 << 24
-"""Largest number of bytes outside of frames during one request."""
+LONGEST_LINE = 2000
+"""Largest number of characters kept of a line of noise."""
+ENDS = ("result", "error", "died")
+"""Kinds of frames that end a request."""
 LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
 _CHUNK = 1 << 20
@@ -51,9 +52,57 @@ _BOOTSTRAP = (
     '"halfwise-worker","exec"))'
 )
 
+Header = dict[str, Any]
+Admit = Callable[[int, Header, int], None]
+"""Takes a request's number, the header of a frame and the number of bytes that follow it; raises
+`Unfit` if the frame may not come now."""
 Heard = Callable[[Mapping[str, Any]], None]
 """Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
 `started`. Output of the command itself comes as `log` with severity "noise"."""
+
+
+class Unfit(Exception):
+    """A worker sends something invalid; the text is a clause that follows its name."""
+
+
+class Lost(Exception):
+    """The connection to a worker is gone.
+
+    Attributes:
+        reason: How, a clause such as "ssh ended with status 255".
+        printed: The last lines that the command printed outside of frames.
+    """
+
+    def __init__(self, reason: str, printed: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.printed = tuple(printed)
+
+
+class Waited(Exception):
+    """Another build has held the GPU for `seconds`, the longest that a request may wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Lines:
+    """Splits noise into lines, and shortens long ones so that noise cannot fill the memory."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take bytes; return the complete lines, without empty ones."""
+        *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:LONGEST_LINE]
+        texts = (line[:LONGEST_LINE].decode(errors="replace").rstrip() for line in lines)
+        return list(filter(None, texts))
+
+    def rest(self) -> list[str]:
+        """Return the unterminated last line, if any."""
+        return self.feed(b"\n")
 
 
 def worker_source() -> bytes:
@@ -106,8 +155,8 @@ class Connection:
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
-        self._reader = Reader()
-        self._noisy = 0
+        self._unpacker = Unpacker()
+        self._frames: deque[tuple[Header | None, bytes, bytes]] = deque()
         self._noise, self._errors = Lines(), Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
@@ -134,18 +183,18 @@ class Connection:
         header: Mapping[str, Any],
         payload: bytes = b"",
         *,
-        expected: Callable[[int], Admit],
+        admit: Admit,
         timeout: float | None = None,
         limit: float | None = None,
         wait: float | None = None,
         heard: Heard = lambda _: None,
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[Header, bytes]:
         """Send a request; return header and payload of the frame that ends it.
 
         Args:
             header: `op` and its arguments.
             payload: Its bytes.
-            expected: Takes the request's number; returns the check that admits its frames.
+            admit: Checks its frames.
             timeout: Seconds for the work, which the worker enforces. It restarts after the
                 worker has waited for the GPU.
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
@@ -166,38 +215,34 @@ class Connection:
             request["timeout"] = timeout
             limit = timeout + GRACE if limit is None else limit
         self._unsent.append(memoryview(pack(request, payload)))
-        self._noisy = 0
         wait = limit if wait is None else wait
         try:
-            return self._answer(expected(self._number), limit, wait, heard)
+            return self._answer(admit, limit, wait, heard)
         except (Unfit, Waited):
             self.close(patience=0.0)
             raise
 
     def _answer(
         self, admit: Admit, limit: float | None, wait: float | None, heard: Heard
-    ) -> tuple[dict[str, Any], memoryview]:
+    ) -> tuple[Header, bytes]:
         deadline, waiting = _after(limit), False
         while True:
-            found = self._reader.next(admit)
-            if isinstance(found, bytes):
-                self._hear(self._noise.feed(found), heard, len(found))
-            elif found is not None:
-                answer, data = found
-                if answer["kind"] in ENDS and answer["id"]:
-                    return answer, data
-                if answer["kind"] in ("waiting", "started"):
-                    waiting = answer["kind"] == "waiting"
+            header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
+            self._hear(self._noise.feed(noise), heard)
+            if header is not None:
+                admit(self._number, header, len(payload))
+                if header["kind"] in ENDS and header["id"]:
+                    return header, payload
+                if header["kind"] in ("waiting", "started"):
+                    waiting = header["kind"] == "waiting"
                     deadline = _after(wait if waiting else limit)
-                heard(answer)
-            if self._noisy > MOST_NOISE:
-                raise Unfit(f"prints more than {MOST_NOISE} bytes outside of frames")
+                heard(header)
             # Endless frames and noise must not keep the connection alive.
             if deadline is not None and not _left(deadline):
                 if waiting and wait is not None:
                     raise Waited(wait)
                 self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
-            if found is None:
+            if not self._frames:
                 self._receive(deadline, heard)
 
     def _receive(self, deadline: float | None, heard: Heard) -> None:
@@ -213,7 +258,7 @@ class Connection:
         if self._stdout in ready:
             data = os.read(self._stdout.fileno(), _CHUNK)
             ended = not data
-            self._reader.take(data)
+            self._frames += self._unpacker.feed(data)
         # Processes that a command left in the background may keep its output open.
         if ended or (not ready and self._ended_within(0.0) is not None):
             self._lose(self._collect_end(heard), heard)
@@ -232,12 +277,11 @@ class Connection:
 
     def _read_errors(self, heard: Heard) -> None:
         data = os.read(self._stderr.fileno(), _CHUNK)
-        self._hear(self._errors.feed(data), heard, len(data))
+        self._hear(self._errors.feed(data), heard)
         if not data:
             self._stderr.close()
 
-    def _hear(self, lines: Iterable[str], heard: Heard, size: int = 0) -> None:
-        self._noisy += size
+    def _hear(self, lines: Iterable[str], heard: Heard) -> None:
         for line in lines:
             self._printed.append(line)
             heard({"kind": "log", "severity": "noise", "text": line})

@@ -20,8 +20,7 @@ from halfwise.emulation.runner import (
     Runner,
     tensor_bytes,
 )
-from halfwise.emulation.tf32 import emulate_tf32
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.rewrite import rewrite
@@ -29,10 +28,10 @@ from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, Ancestry, reached, read_by, region_model
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float, roles_of
 from halfwise.metrics import Excess, Outputs, totals
-from halfwise.metrics.relative import RelativeError, relative_rms
+from halfwise.metrics.difference import RelativeError, relative_rms
 from halfwise.records import Criterion, NodeName, SideName, TensorName, TensorStatus
 
 UNITS: Mapping[Arithmetic, float] = {

@@ -13,7 +13,8 @@ from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
-from halfwise.graph.model import normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import tensor_name
 from halfwise.graph.roles import roles_of
 from halfwise.judging.deciding import Candidate, Deciding, Given, given_to
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
@@ -153,7 +154,7 @@ def _cause(
         candidate,
         given,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
-        subject.samples.told(subject.watcher.step),
+        subject.samples.with_progress(subject.watcher.step),
         settings.runtime,
         **how,
     )

@@ -18,14 +18,13 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.dataflow import reached
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
-from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import pairs_of
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
-from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.records import (
     Comparison,
     Finding,
@@ -38,7 +37,8 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.quantisation import cause_line, summary_lines
+from halfwise.reporting.causes import cause_line, summary_lines
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import reference
@@ -110,7 +110,7 @@ _REQUANTISE = (
 )
 _MEANT = (
     "Give inputs on which the model is defined, or fix the model. If such values are intended, "
-    "continue with --allow-unjudged."
+    "continue with --allow unjudged."
 )
 
 
@@ -330,7 +330,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         passed=False,
         how="measured",
         cause="On these inputs the ONNX file computes something else than the framework gave: "
-        f"{verdict.reasons[0]}.{unknown}",
+        f"{reasons(verdict.failures)[0]}.{unknown}",
         nodes=() if anywhere else found.first,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
         advice=_advice(found, subject),
@@ -372,7 +372,7 @@ def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Ru
         how="measured",
         cause=told.text
         if told
-        else f"The outputs differ from the framework's: {verdict.reasons[0]}.",
+        else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
         nodes=() if worst is None else worst.nodes,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
         advice=said(

@@ -18,8 +18,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.relative import energies
+from halfwise.metrics.difference import energies, is_discrete
 from halfwise.records import InputTrials, Sign, TriedInputs
 from halfwise.tools.diagnose.subject import ROUNDING, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses

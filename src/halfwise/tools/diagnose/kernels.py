@@ -6,7 +6,7 @@ from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import (
@@ -20,8 +20,8 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.engine_faults import advice, cause, evidence
-from halfwise.tensorrt.log.log import explain
+from halfwise.reporting.diagnosis import advice, cause, evidence
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide

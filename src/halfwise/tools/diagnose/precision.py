@@ -11,8 +11,7 @@ import onnx_ir as ir
 from halfwise.case import Case
 from halfwise.emulation.bounded import sized
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import TF32_INPUT, emulate_tf32, emulate_typed, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed
@@ -23,9 +22,9 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Computed
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.options.loading import nodes_of
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES
 from halfwise.records import (
     Decided,
     Guard,
@@ -38,6 +37,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.guards import explained, worded
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
@@ -92,7 +92,7 @@ def tf32(subject: Subject) -> Rung:
         how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}.",
+        else f"{off}: {reasons(verdict.failures)[0]}.",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=() if verdict.passed else said(_OFF),
@@ -144,7 +144,7 @@ class _Emulation:
     def _run(self, index: int, which: np.ndarray) -> Computed:
         sample = dict(self._subject.samples[index])
         if self._nodes:
-            sample[SWITCH_INPUT] = which
+            sample[TF32_INPUT] = which
         try:
             return self._session.run(sample)
         except RunFailed as failure:

@@ -22,19 +22,14 @@ from halfwise.case import Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.dataflow import GIVEN, between, read_by, region_model, varying_tensors
-from halfwise.graph.model import (
-    Network,
-    add_constant,
-    node_name,
-    normalise,
-    tensor_name,
-)
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, add_constant, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKind, TensorName
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions

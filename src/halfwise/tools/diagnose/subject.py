@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import BackendMissing, CaseError, UsageError
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
@@ -36,6 +36,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.compare.engine_maker import EngineMaker
@@ -368,7 +369,7 @@ class Subject:
     @cached_property
     def references(self) -> list[Outputs]:
         """The FP32 model's outputs for every sample."""
-        return [self.session.run(s) for s in self.samples.told(self.watcher.step)]
+        return [self.session.run(s) for s in self.samples.with_progress(self.watcher.step)]
 
     @cached_property
     def given(self) -> list[Outputs]:
@@ -445,7 +446,9 @@ def signs_of(verdict: Verdict, who: str) -> list[Sign]:
     The reason gives the figures of an output that is out of tolerance.
     """
     reasoned = verdict.metric is None and not verdict.failed_runs
-    signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]
+    signs = [
+        Sign(severity="error", text=f"{who}: {reason}.") for reason in reasons(verdict.failures)
+    ]
     signs += [
         Sign(
             severity="info",

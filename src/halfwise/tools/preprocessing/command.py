@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from halfwise.case import Column, Sample, Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs import LoadedSamples, RawSamples, load_made, load_raw
+from halfwise.inputs import LoadedSamples
 from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import InputComparison, Note, PreprocessingReport
-from halfwise.reporting.notes import told
 from halfwise.reporting.parts import Lines, Report
+from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
 from halfwise.tools.preprocessing.changes import code_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
+from halfwise.tools.preprocessing.pipelines import RawSamples, load_made, load_raw
 from halfwise.wording import count, dimensions, number, sentence, shorten
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
@@ -74,7 +75,7 @@ def compare_inputs(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(map(told, notes))),
+        notes=tuple(dict.fromkeys(map(note_text, notes))),
     )
 
 

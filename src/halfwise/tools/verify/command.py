@@ -19,29 +19,28 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
+from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, verify_run, with_unjudged
+from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
-from halfwise.fixing.sizes import judge_sizes
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.worth import candidate_worth
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
 from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import REFUSALS, Network, graphs_of, node_name
-from halfwise.graph.normal_form import values_of
-from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import census, quantised_nodes, quantising
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import REFUSALS
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
+from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
 from halfwise.graph.sameness import first_difference
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
-from halfwise.metrics import Outputs, verdict_hints
+from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, nodes_of, tell
@@ -62,7 +61,7 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.store import free_folder, new_folder, refuse_run
 from halfwise.tensorrt.inspector import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
@@ -316,7 +315,7 @@ def verify(
     case, judged = _judging(candidate, case, request, watcher, runner)
     stages = Stages(watcher, nodes_of(case.network))
     references, nonfinite = _reference(case, settings, stages)
-    hints = verdict_hints(case.criterion, references, case.input_shapes)
+    hints = criterion_hints(case.criterion, references, case.input_shapes)
     worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)
@@ -359,7 +358,7 @@ def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | N
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
-    return replace(case, calibration=case.calibration.told(watcher.step))
+    return replace(case, calibration=case.calibration.with_progress(watcher.step))
 
 
 def _in_engine(

@@ -13,8 +13,7 @@ from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network, graphs_of
-from halfwise.graph.normal_form import values_of
+from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.reference import check
@@ -27,8 +26,8 @@ from halfwise.scratch import scratch
 from halfwise.tensorrt.fitting import check_names
 from halfwise.tensorrt.profiles import check_covered, profiles_from_data
 from halfwise.tensorrt.quantised import quantised_types, readable
+from halfwise.tensorrt.worker.answers import profiles_of
 from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.described import profiles_of
 from halfwise.tensorrt.working import usable
 
 

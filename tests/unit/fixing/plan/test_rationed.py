@@ -1,13 +1,11 @@
 """The search with a ration of evaluations, against oracles whose answer is known."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.plan.rationed import MENDING, RESERVED, Rationed
+from halfwise.fixing.plan.rationed import MENDING, RESERVED, Odds, Rationed
 from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
-
-FEW = settings(max_examples=25, deadline=None)
 
 
 def rationed(costs, excess, ration, **more):
@@ -22,7 +20,6 @@ def quadrature(errors):
     return lambda kept: sum(e * e for n, e in each.items() if n not in kept) ** 0.5
 
 
-@FEW
 @given(st.data())
 def test_no_more_is_evaluated_than_allowed_and_the_plan_passes(data):
     count = data.draw(st.integers(2, 60))
@@ -109,7 +106,6 @@ def test_mending_leaves_something_for_samples_that_join_later():
     assert len(oracle.asked) <= 13
 
 
-@FEW
 @given(st.data())
 def test_nodes_that_fail_whatever_else_is_low_are_found_by_halving(data):
     """A few of 60 nodes fail alone: each takes as many evaluations as halving, and no more."""
@@ -143,3 +139,31 @@ def test_a_plan_below_that_fails_itself_ends_the_search():
     searching, _, _ = rationed([1.0] * 6, lambda _: 2.0, 20)
     searching.safe = True
     assert not searching.run().passed
+
+
+@pytest.mark.parametrize("expected", [None, 1.0])
+def test_smaller_errors_pass_more_likely(expected):
+    odds = Odds(20.0, expected)
+    chances = [odds.chance(error) for error in (0.01, 0.3, 1.0, 5.0, 40.0)]
+    assert chances == sorted(chances, reverse=True)
+    assert 0 <= chances[-1] < 0.05
+    assert 0.95 < chances[0] <= 1
+
+
+def test_trials_move_the_limit():
+    odds = Odds(20.0, 1.0)
+    before = odds.chance(2.0)
+    odds.learn(2.0, passed=False)
+    odds.learn(1.0, passed=False)
+    assert odds.chance(2.0) < before / 4
+    odds.learn(0.5, passed=True)
+    assert odds.chance(0.2) > 0.9
+
+
+def test_what_nothing_explains_leaves_the_belief():
+    odds = Odds(1.0, None)
+    before = odds.chance(0.5)
+    for _ in range(3):
+        odds.learn(1e12, passed=True)
+    assert odds.chance(0.5) == pytest.approx(before, abs=0.5)
+    assert 0 <= odds.chance(0.5) <= 1

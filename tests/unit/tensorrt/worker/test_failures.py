@@ -11,7 +11,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
-from halfwise.tensorrt.log.log import explain
+from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.worker import failures
 from halfwise.tensorrt.worker.failures import named, parser_lines
 from tests.engines import ODD

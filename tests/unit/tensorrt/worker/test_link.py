@@ -5,8 +5,8 @@ import pytest
 from halfwise.errors import BackendMissing
 from halfwise.tensorrt.worker import link
 from halfwise.tensorrt.worker.failures import WorkerEnded
-from halfwise.tensorrt.worker.frames import Lost, Waited
 from halfwise.tensorrt.worker.link import Died, Link, Log
+from halfwise.tensorrt.worker.transport import Lost, Waited
 from tests.fake_tensorrt.start import once_only
 from tests.workers import ANYTHING, told_source
 

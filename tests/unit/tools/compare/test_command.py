@@ -9,11 +9,11 @@ from onnx import helper, numpy_helper
 
 from halfwise import api
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.reporting.comparison import comparison as shown
+from halfwise.reporting.diagnosis import comparison as shown
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
-from tests.unit.graph.quantisation.qdq import SIZE, chain, foreign, last
+from tests.unit.graph.qdq import SIZE, chain, foreign, last
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network, proto, side
 
 

@@ -10,9 +10,9 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import CaseError
-from halfwise.graph.model import network_from_proto, normalise
+from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.interruption import offered
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Silent
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
 from halfwise.tools.diagnose import region

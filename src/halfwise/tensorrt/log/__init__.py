@@ -1,1 +1,0 @@
-"""What the logs of TensorRT say: messages, and errors of its parser."""

@@ -1,1 +1,0 @@
-"""Recipes of engines: shell command, Python script, C++ program and others."""

@@ -1,1 +1,0 @@
-"""Precision constraints in trtexec's notation: read, checked against a model, corrected."""
