@@ -13,7 +13,7 @@ from halfwise.fixing.scoring import LOOKED_AT, HeldOut, Scoring
 from halfwise.graph.model import node_name
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row, RowKind
-from halfwise.records.curve import runs
+from halfwise.records.run import runs
 
 Assignment = frozenset[NodeName]
 

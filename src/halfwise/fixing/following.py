@@ -94,7 +94,7 @@ def _followed(
             lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
             given_to(low, network, runtime=runtime),
             trials.error,
-            trials.samples.told(lambda *_: planner.budget.spend("trial")),
+            trials.samples.with_progress(lambda *_: planner.budget.spend("trial")),
             runtime,
         )
         decided, out_of_time = None, True

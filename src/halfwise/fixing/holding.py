@@ -35,7 +35,7 @@ from halfwise.judging.judge import (
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, TensorName, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import count, verb
 
 Assignment = frozenset[NodeName]
@@ -313,7 +313,7 @@ class Holding:
         as it is.
         """
         planner = self._planner
-        if not found.passed or planner.settings.keep_above is not None:
+        if not found.passed:
             return True
         infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:
@@ -527,7 +527,7 @@ class PlanJudge:
         self._planner.budget.spend("judge", len(samples))
         return emulate(
             rewritten.model,
-            samples.told(self._watcher.step),
+            samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=inspected,
             runtime=settings.runtime,

@@ -115,7 +115,7 @@ class _Fix:
                 starting_plan(network, roles, self.start_from)  # or it names something unusable
             references, self.nonfinite = inspected_reference(
                 prepared.original,
-                self.case.heldout.told(self.watcher.step),
+                self.case.heldout.with_progress(self.watcher.step),
                 runtime=settings.runtime,
             )
             self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)
@@ -495,11 +495,11 @@ def _options(
         needed = max((getattr(o, measure) for o in outputs), default=0.0) / factor
         if limit is not None and needed > limit:
             times = needed / limit if limit > 0 else inf
-            yield f"{spelt(name)} {_rounded_up(needed)}", times
+            yield spelt(name, _rounded_up(needed)), times
     if limits.snr_db is not None:
         reached = min((o.snr_db for o in outputs), default=limits.snr_db) + 20 * log10(factor)
         if reached < limits.snr_db:
-            yield f"--snr-db {floor(reached)}", 10 ** ((limits.snr_db - reached) / 20)
+            yield spelt("snr_db", str(floor(reached))), 10 ** ((limits.snr_db - reached) / 20)
 
 
 def _rounded_up(value: float) -> str:

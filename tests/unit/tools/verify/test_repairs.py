@@ -15,6 +15,7 @@ from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import KEY, marked
 from halfwise.records import Run
 from halfwise.reporting.inspection import repeated
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.view import report
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
@@ -119,7 +120,7 @@ def test_repairs_that_change_the_function_fail(written, monkeypatch):
     monkeypatch.setattr(making, "RULES", (Sluice(off=1.001),))
     run = verified(written)
     assert failures(run) == ["other-graph", "unproven"]
-    assert "of an output's largest value, 1e−5 is allowed" in run.verdict.reasons[-1]
+    assert "of an output's largest value, 1e−5 is allowed" in reasons(run.verdict.failures)[-1]
 
 
 def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):
