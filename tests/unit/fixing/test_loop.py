@@ -584,6 +584,12 @@ def test_no_option_accepts_what_is_far_off_or_judged_otherwise(criterion):
     assert note(criterion, OFF) is None
 
 
+def test_what_is_more_than_ten_times_the_tolerance_is_no_rounding():
+    """0.01 of the largest value is allowed; the search may use 0.8 of it."""
+    assert note(None, output_error(rel_max=0.0799)) is not None
+    assert note(None, output_error(rel_max=0.0801)) is None
+
+
 def test_non_finite_and_integer_outputs_are_no_rounding():
     assert note(None, OFF, output_error(rel_max=math.inf, max_abs=math.inf)) is None
     assert note(None, OFF, output_error(agreement=0.5, passed=False)) is None
