@@ -148,8 +148,10 @@ def engines(call, saved, fake_worker):
     def engines(ill: Ill, *options, version="8.6.1", **knobs):
         model, inputs = saved(ill)
         command = shlex.join(fake_worker(version, **knobs))
-        few = [] if "--max-builds" in options else ["--max-builds", 1]
-        few += [] if "--builds" in options else ["--builds", 1]
+        few = [] if any(str(o).startswith("builds=") for o in options) else ["--budget", "builds=1"]
+        few += (
+            [] if any(str(o).startswith("repeat=") for o in options) else ["--engine", "repeat=1"]
+        )
         where = ("--target", "tensorrt", "--trt-command", command)
         return call(*fixing(model, inputs, *where, *few, *options))
 

@@ -197,7 +197,7 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     np.savez(path, **judged)  # type: ignore[arg-type]
     options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
     options.append(f"--accumulate={ended.record['accumulate']}")
-    options += ["--allow-unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
+    options += ["--allow", "unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
     model = ended.folder.parent / "model.onnx"
     again = call(
         *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),

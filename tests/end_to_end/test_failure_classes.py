@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.loading import load_network
@@ -210,14 +209,14 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
 
 def test_without_headroom_the_edge_is_not_kept(fix, call):
     ill = models.near_the_edge()
-    ended = fix(ill, "--headroom", 1)
+    ended = fix(ill, "--require", "headroom=1")
     assert ended.code == 0
     assert ended.kept == set()
     assert_sound(ended, ill, call)
 
 
 def test_headroom_that_no_output_feels_keeps_nothing(fix):
-    ended = fix(models.saturating(), "--headroom", 8)
+    ended = fix(models.saturating(), "--require", "headroom=8")
     assert ended.code == 0
     assert ended.kept == set()
 

@@ -136,7 +136,7 @@ def test_held_out_samples_that_were_searched_on_are_no_verdict(files, call):
 def test_random_held_out_samples_are_no_verdict(files, call):
     ended = call(*fixing(*files, "--heldout", "random"))
     assert ended.code == 10, ended.err
-    assert any("not real data" in reason for reason in ended.record["verdict"]["reasons"])
+    assert any(f["kind"] == "not-real" for f in ended.record["verdict"]["failures"])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from halfwise.graph.sizes import declared_axes, shape_inputs
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.tensorrt.trtexec import Shape, parse_shapes
 
-_OPTIONS = ("--minShapes", "--optShapes", "--maxShapes")
+_OPTIONS = ("minShapes", "optShapes", "maxShapes")
 
 Seen = dict[TensorName, Shape]
 
@@ -65,19 +65,19 @@ def profiles_from_options(
     optimum: Sequence[str],
     maximum: Sequence[str],
 ) -> tuple[Profile, ...]:
-    """Return one profile per position in the `--minShapes`, `--optShapes` and `--maxShapes` lists.
+    """Return one profile per position in the `minShapes`, `optShapes` and `maxShapes` lists.
 
     A missing list is filled as trtexec does from 8.6 on (`processShapes` in
-    sampleOptions.cpp; up to 8.4 it takes only `--optShapes` alone or all three): opt is max,
+    sampleOptions.cpp; up to 8.4 it takes only `optShapes` alone or all three): opt is max,
     else min; min and max are opt. For shape tensors, sizes are values; those that the user does
     not give come from the samples. Inputs without a dynamic axis may be named, and are left out.
 
     Args:
         network: The model.
         samples: At least one; None if there are none, and then every shape tensor must be named.
-        minimum: Values of `--minShapes`, one per profile.
-        optimum: Values of `--optShapes`.
-        maximum: Values of `--maxShapes`.
+        minimum: Values of `minShapes`, one per profile.
+        optimum: Values of `optShapes`.
+        maximum: Values of `maxShapes`.
 
     Raises:
         UsageError: the lists differ in length or in their inputs, or an item cannot be read.
@@ -120,8 +120,8 @@ def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
             where = "every profile" if len(profiles) > 1 else "the profile"
             raise CaseError(
                 f"Sample {identifier} is outside {where}: {_outside(profiles[0], sample)}.",
-                "Widen --minShapes and --maxShapes, or leave them out: the profile then covers all "
-                "samples.",
+                "Widen --engine minShapes and maxShapes, or leave them out: the profile then "
+                "covers all samples.",
             )
 
 

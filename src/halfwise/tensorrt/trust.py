@@ -53,7 +53,8 @@ def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
         raise UsageError(
             f"{path} is outside your configuration folder and would run: "
             f"{shorten(whole, _WIDEST)}.",
-            f"{cut}If you trust it, give --trust-config once; that lasts until the file changes.",
+            f"{cut}If you trust it, run halfwise doctor --trust-config once; that lasts "
+            "until the file changes.",
         )
 
 

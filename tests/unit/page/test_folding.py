@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.folding import MOST_INSIDE, Folding, fold
-from halfwise.page.structure import Structure
+from halfwise.page.graph import MOST_INSIDE, Folding, Structure, fold
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 

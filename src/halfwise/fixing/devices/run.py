@@ -38,7 +38,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 

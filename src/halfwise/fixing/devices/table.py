@@ -10,7 +10,7 @@ from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table
 from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:
         Failure(kind="device-lost", names={"device": name, "why": why})
         for name, why in gone.items()
     ]
-    return with_failures(shown.model_copy(update={"failures": (), "reasons": ()}), failures)
+    return with_failures(shown.model_copy(update={"failures": ()}), failures)
 
 
 def _largest(verdict: Verdict) -> float:

@@ -24,7 +24,7 @@ from halfwise.records import (
     RungTried,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.reporting.rungs import cause_line
 
 

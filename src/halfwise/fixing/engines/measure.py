@@ -25,7 +25,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
 from halfwise.tensorrt.inspector import engine_layers
 from halfwise.tensorrt.profiles import profile_of

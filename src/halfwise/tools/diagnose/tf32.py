@@ -9,7 +9,7 @@ import numpy as np
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import TF32_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.graph.dataflow import read_by
 from halfwise.graph.loading import normalise
@@ -18,6 +18,7 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import Decided, NodeName, Rung, Sign, Verdict, said
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
@@ -117,7 +118,7 @@ def tf32(subject: Subject) -> Rung:
         how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}.",
+        else f"{off}: {reasons(verdict.failures)[0]}.",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=() if verdict.passed else said(_OFF),
@@ -185,7 +186,7 @@ class _Emulation:
     def _run(self, index: int, which: np.ndarray) -> Computed:
         sample = dict(self._subject.samples[index])
         if self._nodes:
-            sample[SWITCH_INPUT] = which
+            sample[TF32_INPUT] = which
         try:
             return self._session.run(sample)
         except RunFailed as failure:

@@ -455,7 +455,7 @@ def test_products_and_what_they_read():
 def test_a_run_leaves_them_out_and_says_so():
     s, end = two_products()
     inputs = {"x": f32(DATA), "z": f32(np.zeros_like(DATA))}
-    run = fix(s.proto(end), inputs, to="int8", ranges="minmax", rel_max=0.05, allow_random=True).run
+    run = fix(s.proto(end), inputs, to="int8", rel_max=0.05, allow_random=True).run
     assert run.plan is not None
     assert run.plan.int8 == ("of_x",)
     (note,) = [note for note in run.plan.notes if "INT8" in note]
