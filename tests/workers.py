@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from halfwise.tensorrt.worker.answers import Expected
-from halfwise.tensorrt.worker.transport import Header, worker_source
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.transport import Header, worker_source
 
 _SERVICE = b'''
 class _Told(Service):

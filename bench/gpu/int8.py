@@ -49,10 +49,9 @@ from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
 from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
-from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.inspector import engine_layers
+from halfwise.tensorrt.constrain import constraints, quantised_types, readable
+from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.prove import prove
-from halfwise.tensorrt.quantised import quantised_types, readable
 
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1

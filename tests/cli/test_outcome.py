@@ -15,8 +15,8 @@ import typer
 from halfwise.cli.options import Display
 from halfwise.cli.outcome import conclude, worker_ahead
 from halfwise.store import run_json
-from halfwise.tensorrt.worker.answers import BY_OP
-from halfwise.tensorrt.worker.transport import taken
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.transport import taken
 from tests import models
 from tests.unit.reporting.runs import run, verdict
 
@@ -37,7 +37,7 @@ def test_the_worker_that_the_options_name_is_started(fake_worker):
     with worker_ahead({"trt_command": shlex.join(command), "target": "tensorrt"}):
         connection = taken(command)
         assert connection is not None
-        answer, _ = connection.ask({"op": "hello"}, expected=BY_OP["hello"], limit=30)
+        answer, _ = connection.ask({"op": "hello"}, admit=Expected("hello").admit, limit=30)
         connection.close()
     assert answer["tensorrt"] == "8.6.1"
 

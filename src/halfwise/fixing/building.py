@@ -10,8 +10,8 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
 from halfwise.records import KeptNode, Plan, Profile, Step
 from halfwise.store import FP32_FILE, MODEL_FILE
-from halfwise.tensorrt.profiles import profiles_from_data
-from halfwise.tensorrt.quantised import builder_flags
+from halfwise.tensorrt.constrain import builder_flags
+from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import WEAK_ONLY, since, text_of

@@ -39,7 +39,7 @@ from halfwise.store import (
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.journal import Journal
 
 
 class _Provable(Protocol):

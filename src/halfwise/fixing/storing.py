@@ -20,9 +20,9 @@ from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, Engines, Run
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.journal import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
-from halfwise.tensorrt.worker.journal import Journal
 
 
 def recorded(

@@ -29,12 +29,16 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
-from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import (
+    constraints,
+    layer_types,
+    quantised_types,
+    readable,
+    unmatched,
+)
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either
 

@@ -11,7 +11,7 @@ from halfwise.fixing.delivery import TIMING_CACHE_FILE, _unrepaired, journal_of
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.records import WorkerInfo
 from halfwise.store import read_run
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.link import model_files
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.fixing.engines.test_run import wide

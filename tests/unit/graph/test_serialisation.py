@@ -12,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.model import constant_array, load_network, network_from_proto
 from halfwise.graph.serialisation import STAND_IN, external_files, graphs_in, skeleton, weightless
 from halfwise.graph.unchecked import read_unchecked
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.link import model_files
 from tests import models
 
 F32 = TensorProto.FLOAT

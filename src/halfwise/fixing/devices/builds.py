@@ -12,7 +12,7 @@ from pathlib import Path
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.records import BuildConfig, BuildOutcome
-from halfwise.tensorrt.worker.journal import config_key
+from halfwise.tensorrt.journal import config_key
 
 _LOOK_AGAIN = 0.2
 """Seconds after which a worker that restarted while being ended is ended again."""

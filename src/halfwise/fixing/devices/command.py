@@ -32,9 +32,8 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineFile, Run
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.journal import Journal
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.journal import Journal
 
 
 class Shared:

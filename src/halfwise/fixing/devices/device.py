@@ -19,8 +19,8 @@ from halfwise.fixing.engines.terms import WITH_TF32
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.heldout import HeldOut
 from halfwise.records import BuildOutcome, Engines
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
 class DeviceRun(EngineRun):

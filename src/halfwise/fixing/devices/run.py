@@ -39,8 +39,8 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import Engines, Failure, Spared
 from halfwise.reporting.reasons import with_failures
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
 @dataclass

@@ -29,7 +29,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.constrain import alike
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.wording import count, number
 
 Assignment = frozenset[NodeName]

@@ -27,7 +27,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Note, Run
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.client import usable
 
 
 def fix_in_engines(

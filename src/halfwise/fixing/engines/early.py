@@ -28,10 +28,10 @@ from halfwise.metrics import Outputs
 from halfwise.records import BuildOutcome, EngineRung, Latency, Prefer, ProvenEngine
 from halfwise.reporting.rungs import proven_line
 from halfwise.store import new_folder
+from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.recipe import recipe_of
 from halfwise.tensorrt.rendering import python
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
-from halfwise.tensorrt.worker.transfer import model_files
 
 ENGINE_FILE = "model.engine"
 CLEARLY = 0.97

@@ -27,13 +27,12 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.reasons import under, with_failures
-from halfwise.tensorrt.fitting import fit_inputs, fit_outputs, model_ports
-from halfwise.tensorrt.inspector import engine_layers
-from halfwise.tensorrt.profiles import profile_of
+from halfwise.tensorrt.answers import input_ports
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
+from halfwise.tensorrt.layers import engine_layers
+from halfwise.tensorrt.ports import fit_inputs, fit_outputs, model_ports, profile_of
 from halfwise.tensorrt.prove import prove
-from halfwise.tensorrt.worker.answers import input_ports
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed
 
 _Found = TypeVar("_Found")
 

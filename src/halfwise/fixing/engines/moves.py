@@ -28,7 +28,7 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.graph.unroll import UNROLLED_OPS, refusal
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, RefusalKind
 from halfwise.reporting.rungs import move_line
-from halfwise.tensorrt.regions import Region, rim
+from halfwise.tensorrt.layers import Region, rim
 from halfwise.tensorrt.versions import has, has_operator, version_of
 
 LEVELS = (5, 1)

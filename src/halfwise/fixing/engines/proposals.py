@@ -26,8 +26,8 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.metrics import Outputs, finite_relative_rms
 from halfwise.records import EngineFile, NodeName, TensorName
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.versions import has
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import number
 
 MARKED = 6

@@ -11,8 +11,8 @@ from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Refusal, RefusalKind
-from halfwise.tensorrt.regions import Ends, Region, blocks, neighbours, region_of
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.layers import Ends, Region, blocks, neighbours, region_of
 
 INSPECTED = 2
 """Engines that are inspected: the one in FP32, and one more."""

@@ -45,7 +45,7 @@ from halfwise.records import (
 from halfwise.reporting.reasons import with_failures
 from halfwise.reporting.rungs import own_criterion
 from halfwise.tensorrt.constrain import unmatched
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 FURTHER = 3
 """Plans judged on held-out data in addition to the search's choice: a faster engine may have been

@@ -28,7 +28,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 MIXED = "mixed"
 

@@ -8,7 +8,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import NodeName
 from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.regions import rim
+from halfwise.tensorrt.layers import rim
 
 Assignment = frozenset[NodeName]
 

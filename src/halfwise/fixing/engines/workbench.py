@@ -29,10 +29,10 @@ from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, EngineFile, NodeName, Precision, PrecisionProof
 from halfwise.store import FP32_FILE
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.ports import check_covered, profiles_from_data
 
 
 class ModelFiles:

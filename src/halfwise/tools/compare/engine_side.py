@@ -18,7 +18,7 @@ from halfwise.errors import BuildFailed
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, TensorName, TensorStatus
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import count, number
 
 _SAME = 1e-6

@@ -20,8 +20,8 @@ from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.relative import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.sides import UNITS, Regions

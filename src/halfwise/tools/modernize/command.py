@@ -28,6 +28,7 @@ from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdic
 from halfwise.reporting.notes import not_real, told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.store import file_named, new_file, refuse_existing_file
+from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
@@ -38,7 +39,6 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven

@@ -36,7 +36,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.store import free_folder, new_folder, refuse_run
-from halfwise.tensorrt.inspector import demand_engine, is_engine
+from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.candidate import (
     demand_same_inputs,

@@ -24,12 +24,10 @@ from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, GivenEngine, Run, Typing, Verdict
 from halfwise.scratch import scratch
-from halfwise.tensorrt.fitting import check_names
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.answers import profiles_of
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.answers import profiles_of
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
 
 
 def verify_engine(

@@ -40,12 +40,11 @@ from halfwise.records import (
 )
 from halfwise.reporting.notes import told
 from halfwise.store import FP32_FILE, MODEL_FILE, folder_of, read_run
+from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import constraints
+from halfwise.tensorrt.link import file_sha256
 from halfwise.tensorrt.recipe import is_built_apart, planned_repairs
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.transfer import file_sha256
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, resolve
-from halfwise.tensorrt.working import usable
 from halfwise.tools.verify.engine import judged, measured
 from halfwise.tools.verify.repairs import remade
 

@@ -5,8 +5,8 @@ import pytest
 from halfwise.case import EngineSettings
 from halfwise.fixing.devices.builds import DeviceBuilds
 from halfwise.progress import Silent
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.journal import Journal
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.processes import wait_for

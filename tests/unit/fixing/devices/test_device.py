@@ -1,5 +1,5 @@
 from halfwise.fixing.devices.device import DeviceRun
-from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.client import Worker
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 

@@ -4,7 +4,7 @@ from halfwise.errors import HalfwiseError
 from halfwise.fixing.devices.run import DevicesRun, _naming, _nearest
 from halfwise.fixing.devices.table import parts_of_offer
 from halfwise.progress import Silent
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests.unit.fixing.devices.test_table import both, offer
 
 

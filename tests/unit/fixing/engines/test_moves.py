@@ -10,14 +10,14 @@ from halfwise.fixing.engines.terms import Terms
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import Move
-from halfwise.tensorrt.regions import Region
+from halfwise.tensorrt.layers import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.graph.test_unroll import recurrent
 from tests.unit.reporting.engine_runs import build
-from tests.unit.tensorrt.test_regions import chain
+from tests.unit.tensorrt.test_layers import chain_regions as chain
 
 NOTHING = names()
 

@@ -10,7 +10,7 @@ from halfwise.fixing.engines import workbench
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill

@@ -22,7 +22,7 @@ from halfwise.fixing.engines.table import (
 )
 from halfwise.fixing.engines.terms import USUAL, WITH_TF32
 from halfwise.records import EngineResult, EngineRung, Prefer, TimeRatio
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models.overflow import feed_forward

@@ -15,11 +15,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from halfwise.tensorrt.worker.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import worker_command
 from tests.processes import children_of, is_running, wait_for
-from tests.unit.tensorrt.worker.pipe import CONFIG, Answer, Gone, Pipe, arrays, engine_file
+from tests.unit.tensorrt.pipe import CONFIG, Answer, Gone, Pipe, arrays, engine_file
 
 VERSIONS = ("8.6.1", "10.0.1", "11.4.0")
 Command = Callable[..., list[str]]

@@ -11,9 +11,9 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
+from halfwise.tensorrt import failures
+from halfwise.tensorrt.failures import named, parser_lines
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker import failures
-from halfwise.tensorrt.worker.failures import named, parser_lines
 from tests.engines import ODD
 
 

@@ -11,8 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.records import EngineTensor, ShapeRange, TensorName
-from halfwise.tensorrt.versions import WRITTEN
-from halfwise.tensorrt.worker.answers import (
+from halfwise.tensorrt.answers import (
     DESCRIBED,
     FORMS,
     Description,
@@ -29,7 +28,8 @@ from halfwise.tensorrt.worker.answers import (
     unpacked,
     worker_info,
 )
-from halfwise.tensorrt.worker.transport import Unfit
+from halfwise.tensorrt.transport import Unfit
+from halfwise.tensorrt.versions import WRITTEN
 
 A, B = "a" * 64, "b" * 64
 
@@ -190,7 +190,7 @@ def test_what_may_not(header):
         Expected("put").admit(3, {"id": 3, **header}, 0)
 
 
-RECORDED = json.loads((Path(__file__).parents[4] / "bench/attacks/answers.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[3] / "bench/attacks/answers.json").read_text())
 
 
 def frames():

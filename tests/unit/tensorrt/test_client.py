@@ -1,4 +1,5 @@
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -7,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfwise.errors import BackendMissing, CaseError, RecordMismatch
+from halfwise.errors import BackendMissing, CaseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.measure import is_lost
+from halfwise.progress import Silent
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, NodeName
-from halfwise.tensorrt.worker import transfer
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt import link
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.link import model_files
+from halfwise.tensorrt.workers import WorkerSpec
 from tests.processes import children_of, is_running
 
 FEEDS = {"x": np.arange(4, dtype=np.float32).reshape(2, 2), "n": np.array([3], np.int64)}
@@ -310,7 +313,7 @@ def test_a_file_that_arrives_damaged_comes_once_more(
     there = cache / "files" / engine.sha256
     whole, asked = there.read_bytes(), []
     there.write_bytes(whole[::-1])
-    get = transfer.get
+    get = link.get
 
     def getting(*arguments):
         asked.append(arguments)
@@ -318,7 +321,7 @@ def test_a_file_that_arrives_damaged_comes_once_more(
             there.write_bytes(whole)
         get(*arguments)
 
-    monkeypatch.setattr(transfer, "get", getting)
+    monkeypatch.setattr(link, "get", getting)
     if times == 1:
         assert worker.fetch(engine, tmp_path / "e.engine").bytes == len(whole)
         assert (tmp_path / "e.engine").read_bytes() == whole
@@ -339,3 +342,50 @@ def test_a_file_of_another_size_than_promised_is_refused(worker, model, tmp_path
     with pytest.raises(WorkerEnded, match="were announced"):
         worker.fetch(engine, tmp_path / "e.engine")
     assert not (tmp_path / "e.engine").exists()
+
+
+class Notes(Silent):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, line):
+        self.lines.append(line)
+
+
+def test_a_worker_is_up_and_ends_with_the_block(fake_worker):
+    notes = Notes()
+    with usable(WorkerSpec("fake", tuple(fake_worker()), "test"), notes, 60) as worker:
+        assert worker.info.tensorrt == "8.6.1"
+        assert worker.process_id
+    assert not worker.process_id
+    assert notes.lines[0].startswith("TensorRT 8.6.1 on Fake GPU (env ")
+
+
+def test_one_that_cannot_build_is_refused():
+    bare = usable(WorkerSpec("bare", (sys.executable, "-I"), "test"), Silent(), 60)
+    with pytest.raises(BackendMissing, match="cannot import tensorrt"):
+        bare.__enter__()
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_what_the_environment_does_to_tf32_is_told(fake_worker, value):
+    notes = Notes()
+    command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": value})
+    spec = WorkerSpec("fake", tuple(command), "test")
+    with usable(spec, notes, 60) as worker:
+        assert notes.lines[1] == worker.info.tf32_remark
+    if value == "0":
+        with usable(spec, notes, 60, exact=True) as worker:
+            assert worker.info.tf32_override == "0"
+
+
+def test_where_tf32_cannot_be_kept_out_nothing_is_built(fake_worker):
+    command = fake_worker(environment={"NVIDIA_TF32_OVERRIDE": "1"})
+    refused = usable(WorkerSpec("fake", tuple(command), "test"), Silent(), 60, exact=True)
+    with pytest.raises(UsageError, match="results shown as FP32 may be TF32") as caught:
+        refused.__enter__()
+    words = shlex.split(caught.value.hint.rstrip("."))[-1]
+    with usable(
+        WorkerSpec("fake", tuple(shlex.split(words)), "hint"), Silent(), 60, exact=True
+    ) as it:
+        assert it.info.tf32_override is None

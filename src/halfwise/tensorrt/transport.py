@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from halfwise.memory import uncap
-from halfwise.tensorrt.worker import worker
-from halfwise.tensorrt.worker.worker import Unpacker, pack
+from halfwise.tensorrt import worker
+from halfwise.tensorrt.worker import Unpacker, pack
 from halfwise.wording import seconds
 
 GRACE = 7.0

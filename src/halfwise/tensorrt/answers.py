@@ -22,7 +22,8 @@ from halfwise.records import (
     TensorName,
     WorkerInfo,
 )
-from halfwise.tensorrt.fitting import Port, dtype_of, fit_inputs
+from halfwise.tensorrt.ports import Port, dtype_of, fit_inputs
+from halfwise.tensorrt.transport import ENDS, Header, Unfit
 from halfwise.tensorrt.versions import (
     CHECKED_VERSIONS,
     NEWEST_CHECKED,
@@ -31,8 +32,7 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
-from halfwise.tensorrt.worker.transport import ENDS, Header, Unfit
-from halfwise.tensorrt.worker.worker import ITEM_BYTES, PROTOCOL
+from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL
 from halfwise.wording import stopped
 
 _SIZE = range(1 << 62)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from halfwise.tensorrt.worker import worker
-from halfwise.tensorrt.worker.worker import Unpacker, pack
+from halfwise.tensorrt import worker
+from halfwise.tensorrt.worker import Unpacker, pack
 from tests.processes import end
 
 CONFIG: dict[str, Any] = {

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from halfwise.errors import BackendMissing
 from halfwise.records import BuildConfig, Profile, ShapeRange, TensorName
-from halfwise.tensorrt.worker import transport
-from halfwise.tensorrt.worker.answers import Expected
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.transfer import model_files
-from halfwise.tensorrt.worker.transport import (
+from halfwise.tensorrt import transport
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.link import model_files
+from halfwise.tensorrt.transport import (
     Connection,
     Lost,
     Unfit,
@@ -26,7 +26,7 @@ from halfwise.tensorrt.worker.transport import (
     taken,
     worker_source,
 )
-from halfwise.tensorrt.worker.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
 from tests.engines import save_squares
 from tests.processes import children_of, is_running, kill, wait_for
 from tests.workers import ANYTHING, told_source
@@ -34,7 +34,7 @@ from tests.workers import ANYTHING, told_source
 # Relays frames one by one, and prints between them: text, control characters, parts of a marker.
 _CHATTY = r"""
 import os, subprocess, sys
-from halfwise.tensorrt.worker.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
 noise = b"Welcome to orin\r\n\x1b[1mLast login\x1b[0m " + MAGIC[:-1] + b"\n" + MAGIC[:3]
 os.write(1, noise)
 os.write(2, b"motd on stderr\n")
@@ -257,7 +257,7 @@ def test_a_stubborn_wrapper_ends_too(connect, tmp_path):
 def test_it_ends_with_halfwise():
     code = (
         "import os, sys\n"
-        "from halfwise.tensorrt.worker.transport import Connection\n"
+        "from halfwise.tensorrt.transport import Connection\n"
         "from tests.workers import ANYTHING, told_source\n"
         "connection = Connection([sys.executable], told_source())\n"
         "print(*connection.ask({'op': 'spawn'}, admit=ANYTHING.admit)[0]['pids'], flush=True)\n"
@@ -276,7 +276,7 @@ def saying(script, connect):
     def saying(before, again):
         text = (
             f"#!{sys.executable}\nimport sys, time\n"
-            "from halfwise.tensorrt.worker.worker import MAGIC, LENGTHS, pack\n"
+            "from halfwise.tensorrt.worker import MAGIC, LENGTHS, pack\n"
             "say = sys.stdout.buffer.write\n"
             f"say({before})\nwhile True:\n    say({again}); sys.stdout.flush(); time.sleep(0.01)\n"
         )

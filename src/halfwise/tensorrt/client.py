@@ -4,7 +4,9 @@ A crash, a hang or a lost connection is an outcome of a build, and elsewhere an 
 the next request gets a fresh process. No process is left behind.
 """
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,10 +14,11 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from halfwise.case import EngineSettings
-from halfwise.errors import BackendMissing
+from halfwise.errors import BackendMissing, UsageError
+from halfwise.progress import Watcher
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
-from halfwise.tensorrt.worker import failures, transfer
-from halfwise.tensorrt.worker.answers import (
+from halfwise.tensorrt import failures, link
+from halfwise.tensorrt.answers import (
     DESCRIBED,
     INSPECTED,
     Description,
@@ -29,10 +32,18 @@ from halfwise.tensorrt.worker.answers import (
     ran_of,
     unpacked,
 )
-from halfwise.tensorrt.worker.failures import named
-from halfwise.tensorrt.worker.link import Died, Link, Log, LogListener, ProgressListener, Refused
-from halfwise.tensorrt.worker.transfer import keep_aside
-from halfwise.tensorrt.worker.transport import Lost
+from halfwise.tensorrt.failures import named
+from halfwise.tensorrt.link import (
+    Died,
+    Link,
+    Log,
+    LogListener,
+    ProgressListener,
+    Refused,
+    keep_aside,
+)
+from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.workers import WorkerSpec
 
 HELLO_SECONDS = 120.0
 """Limit for a worker to start: a container may start, and TensorRT's libraries are gigabytes."""
@@ -137,7 +148,7 @@ class Worker:
         """
         check_tactic_sources(self.info, config.tactic_sources or ())
         heard = Log(log, progress)
-        request, needed = transfer.build_request(model, config, timing_cache)
+        request, needed = link.build_request(model, config, timing_cache)
         request |= {"shared_timing_cache": shared_timing_cache}
         request |= {"severity": "verbose" if verbose else "info"}
         ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
@@ -222,7 +233,7 @@ class Worker:
         Raises:
             EngineFailed: the connection is lost.
         """
-        sha256 = transfer.file_sha256(path)
+        sha256 = link.file_sha256(path)
         self._here[sha256] = path
         with self._link.translating("Sending the engine"):
             self._link.need({sha256: path})
@@ -351,3 +362,38 @@ class Worker:
             if path is not None:
                 self._link.need({engine.sha256: path})
             return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)
+
+
+@contextmanager
+def usable(
+    spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
+) -> Iterator[Worker]:
+    """Yield the worker, started and able to build; a note says how its environment affects TF32.
+
+    Args:
+        spec: The worker.
+        watcher: Receives the TensorRT version and the GPU.
+        wait: Seconds to wait for the GPU while another build uses it.
+        exact: Whether its engines must be free of TF32.
+
+    Raises:
+        BackendMissing: it does not start, or lacks TensorRT or a GPU.
+        UsageError: its environment may put TF32 into every engine, and `exact` is set.
+    """
+    watcher.stage("worker")
+    watcher.left(HELLO_SECONDS)
+    spec.announce()
+    with Worker(spec.name, spec.command, wait=wait) as worker:
+        worker.demand_usable()
+        info = worker.info
+        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
+        if info.tf32_remark:
+            if exact and info.tf32_override != "0":
+                *begin, interpreter = info.command
+                without = shlex.join([*begin, "env", "-u", "NVIDIA_TF32_OVERRIDE", interpreter])
+                raise UsageError(
+                    info.tf32_remark,
+                    f"Unset it there, or use --trt-command {shlex.quote(without)}.",
+                )
+            watcher.note(info.tf32_remark)
+        yield worker

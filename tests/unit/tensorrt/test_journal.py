@@ -6,7 +6,7 @@ import pytest
 
 from halfwise.errors import RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
-from halfwise.tensorrt.worker.journal import Journal, config_key
+from halfwise.tensorrt.journal import Journal, config_key
 
 CONFIG = BuildConfig(model_sha256="a", typing="weak", keep=(NodeName("n"),))
 
@@ -58,7 +58,7 @@ def test_a_crash_is_not_repeated(tmp_path):
 def ends_halfwise(path):
     code = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from tests.unit.tensorrt.worker.test_journal import *\n"
+        "from tests.unit.tensorrt.test_journal import *\n"
         "record(Journal(Path(sys.argv[1])), lambda: os.kill(os.getpid(), 9))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)

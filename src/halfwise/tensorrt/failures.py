@@ -16,7 +16,7 @@ from halfwise.errors import (
     UsageError,
 )
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker.transport import Lost
+from halfwise.tensorrt.transport import Lost
 from halfwise.wording import seconds, stopped
 
 FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
