@@ -250,16 +250,23 @@ def built_of(keep: Collection[str]) -> Expected:
     return Expected("build", fits)
 
 
+def _greets(answer: Mapping[str, Any], size: int) -> str:
+    lacking = answer["tensorrt"] and not answer["typing"]
+    return "it names a TensorRT without typing" if lacking else _alone(answer, size)
+
+
 def _describes(answer: Mapping[str, Any], size: int) -> str:
     for io in answer["io"]:
-        if io["profiles"] and len(io["profiles"]) != answer["profiles"]:
-            return "an input has the wrong number of profiles"
-        ranks = {len(sizes) for limits in io["profiles"] for sizes in limits.values()}
-        if not io["shape_tensor"] and not ranks <= {len(io["shape"])}:
-            return "a profile does not fit the shape of its input"
+        if len(io["profiles"]) != (answer["profiles"] if io["mode"] == "input" else 0):
+            return "an input or output has the wrong number of profiles"
+        for sizes in (end for limits in io["profiles"] for end in limits.values()):
+            fits = len(sizes) == len(io["shape"]) and min(sizes, default=0) >= 0
+            if not fits and not io["shape_tensor"]:
+                return "a profile does not fit the shape of its input"
     return _alone(answer, size)
 
 
+HELLO = Expected("hello", _greets)
 DESCRIBED = Expected("describe", _describes)
 INSPECTED = Expected("inspect", lambda _, __: "")
 

@@ -21,7 +21,7 @@ from halfwise.graph.serialisation import external_files
 from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
-from halfwise.tensorrt.answers import Expected, chunk_of, missing_of, worker_info
+from halfwise.tensorrt.answers import HELLO, Expected, chunk_of, missing_of, worker_info
 from halfwise.tensorrt.failures import EngineFailed, NoAnswer
 from halfwise.tensorrt.transport import (
     LAST_LINES,
@@ -325,9 +325,7 @@ class Link:
         try:
             # A worker started ahead answers only after it has loaded the builder.
             limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
-            answer, _ = self._connection.ask(
-                {"op": "hello"}, admit=Expected("hello").admit, limit=limit
-            )
+            answer, _ = self._connection.ask({"op": "hello"}, admit=HELLO.admit, limit=limit)
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost

@@ -21,7 +21,7 @@ from typing import IO, Any, NoReturn
 
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
-from halfwise.tensorrt.worker import Unpacker, pack
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
 from halfwise.wording import seconds
 
 GRACE = 7.0
@@ -228,6 +228,8 @@ class Connection:
         deadline, waiting = _after(limit), False
         while True:
             header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
+            if noise == MAGIC:
+                raise Unfit("sends a header that cannot be read")
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
                 admit(self._number, header, len(payload))

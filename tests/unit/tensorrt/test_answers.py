@@ -143,7 +143,10 @@ def port(**changed):
     [
         ([port()], None),
         ([port(profiles=[{}])], None),
+        ([port(mode="output")], "wrong number of profiles"),
+        ([port(profiles=[])], "wrong number of profiles"),
         ([port(profiles=[{}, {}])], "wrong number of profiles"),
+        ([port(profiles=[{"min": [-1, 4], "opt": [1, 4], "max": [1, 4]}])], "does not fit"),
         ([port(shape=[4])], "does not fit the shape"),
         ([port(profiles=[{"min": [1, 4], "opt": [1, 4], "max": [1]}])], "does not fit"),
     ],

@@ -315,6 +315,12 @@ def test_waiting_for_the_gpu_has_an_end(saying):
     assert not is_running(connection.process_id)
 
 
+def test_a_header_that_cannot_be_read_ends_it_at_once(saying):
+    connection = saying("b''", "MAGIC + LENGTHS.pack(2, 0) + b'{!'")
+    with pytest.raises(Unfit, match="cannot be read"):
+        hello(connection, limit=300.0)
+
+
 def test_an_answer_to_another_request_ends_it_at_once(saying):
     connection = saying("b''", 'pack({"kind": "result", "id": 7})')
     with pytest.raises(Unfit, match="a request that was not made"):
