@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from halfwise.fixing.engines import beside
+from halfwise.fixing.engines import run as beside
 from halfwise.fixing.repair import rules
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 

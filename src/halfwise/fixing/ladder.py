@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.scoring import Given

@@ -8,8 +8,7 @@ from shutil import move
 
 from halfwise.case import Case
 from halfwise.fixing.delivery import JOURNAL_FILE, TIMING_CACHE_FILE
-from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import BUILT_FILE, equivalent, save
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.outcome import fix_run

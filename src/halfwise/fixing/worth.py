@@ -10,7 +10,7 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.tf32 import TF32_MARK
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
-from halfwise.fixing.engines.regime import FP32, low_format
+from halfwise.fixing.engines.workbench import FP32, low_format
 from halfwise.fixing.kernels import QUANTISING
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner

@@ -12,8 +12,7 @@ from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds, build_failed
-from halfwise.fixing.engines.regime import regime
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type

@@ -11,7 +11,7 @@ from typing import Literal
 import onnx
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.engines.equivalent import BUILT_FILE
+from halfwise.fixing.engines.workbench import BUILT_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast

@@ -11,7 +11,7 @@ from halfwise.declarations import Inputs, RepeatOptions
 from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.equivalent import BUILT_FILE
+from halfwise.fixing.engines.workbench import BUILT_FILE
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
 from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS

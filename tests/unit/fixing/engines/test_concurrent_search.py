@@ -9,7 +9,7 @@ import pytest
 from halfwise.case import Case, Samples
 from halfwise.emulation import bounded
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.concurrent_search import concurrently, one_at_a_time
+from halfwise.fixing.delivery import concurrently, one_at_a_time
 from halfwise.records import Criterion
 
 

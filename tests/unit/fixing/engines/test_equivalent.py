@@ -2,7 +2,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.equivalent import equivalent, normalisations
+from halfwise.fixing.engines.workbench import equivalent, normalisations
 from halfwise.graph.model import network_from_proto
 from halfwise.graph.modern.candidates import FIRST_OPSET
 from halfwise.metrics.relative import relative_rms

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import Candidate, Terms
 from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
-from halfwise.fixing.engines.terms import Terms
 from halfwise.graph.model import Network, network_from_proto, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import Move

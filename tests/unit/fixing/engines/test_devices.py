@@ -1,11 +1,10 @@
 import pytest
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.devices.run import DevicesRun, _naming, _nearest
-from halfwise.fixing.devices.table import parts_of_offer
+from halfwise.fixing.engines.devices import DevicesRun, _naming, _nearest, parts_of_offer
 from halfwise.progress import Silent
 from halfwise.tensorrt.failures import EngineFailed
-from tests.unit.fixing.devices.test_table import both, offer
+from tests.unit.fixing.engines.test_joint_table import both, offer
 
 
 def lost(number):

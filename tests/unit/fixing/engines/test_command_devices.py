@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 from halfwise.case import EngineSettings
-from halfwise.fixing.devices.command import Named, Shared, _kinds
+from halfwise.fixing.engines.command import Named, Shared, _kinds
 from tests.unit.reporting.engine_runs import engines
 
 

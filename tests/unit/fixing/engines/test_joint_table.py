@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.devices.joint import joint
-from halfwise.fixing.devices.table import (
+from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.device import joint
+from halfwise.fixing.engines.devices import (
     Together,
     all_of,
     joint_offer,
@@ -11,11 +12,10 @@ from halfwise.fixing.devices.table import (
     own_offer,
     parts_of_offer,
 )
-from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.table import Offer, choose
 from halfwise.records import EngineFile, Failure
 from tests.unit.casing import names
-from tests.unit.fixing.devices.test_joint import search
+from tests.unit.fixing.engines.test_joint import search
 from tests.unit.reporting.engine_runs import engines, result
 from tests.unit.reporting.runs import output_error, verdict
 

@@ -1,4 +1,4 @@
-from halfwise.fixing.devices.device import DeviceRun
+from halfwise.fixing.engines.device import DeviceRun
 from halfwise.tensorrt.client import Worker
 from tests import models
 from tests.fake_tensorrt.faults import Fault

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.devices.joint import (
+from halfwise.fixing.engines.attempts import USUAL, Candidate, Chosen
+from halfwise.fixing.engines.device import (
     JointAttempts,
     chosen_on,
     joint,
@@ -16,11 +17,9 @@ from halfwise.fixing.devices.joint import (
     parts_of,
     search_on,
 )
-from halfwise.fixing.engines.attempts import Candidate, Chosen
-from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL
 from halfwise.fixing.types import FP32_ALONE
 from halfwise.records import Band
 from tests.unit.casing import names

@@ -3,7 +3,7 @@ from contextlib import ExitStack
 import pytest
 
 from halfwise.case import EngineSettings
-from halfwise.fixing.devices.builds import DeviceBuilds
+from halfwise.fixing.engines.device import DeviceBuilds
 from halfwise.progress import Silent
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.journal import Journal
