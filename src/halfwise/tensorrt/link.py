@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any, BinaryIO
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -38,15 +37,6 @@ from halfwise.wording import seconds
 
 CHUNK = 8 << 20
 """Bytes per frame."""
-
-Ask = Callable[[Mapping[str, Any], bytes, Expected | None], tuple[dict[str, Any], bytes]]
-"""Sends a request; returns header and payload of its result, checked against the expected answer.
-
-The default is the operation's own check."""
-
-
-class Damaged(Exception):
-    """A file arrived with a hash other than its own."""
 
 
 @dataclass(frozen=True)
@@ -124,54 +114,6 @@ def build_request(
     return request, needed
 
 
-def put(ask: Ask, sha256: str, path: Path) -> None:
-    """Send a file in chunks; the worker checks its hash."""
-    total, offset = path.stat().st_size, 0
-    for chunk in _chunks(path):
-        last = offset + len(chunk) >= total
-        ask({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk, None)
-        offset += len(chunk)
-
-
-def get(ask: Ask, sha256: str, size: int, path: Path) -> None:
-    """Fetch a file of `size` bytes to `path`, by renaming a temporary file in the same folder.
-
-    Raises:
-        Damaged: it arrives with another hash; nothing is left of it.
-        RunFailed: there is no room for it.
-        OSError: it cannot be written.
-    """
-    free = disk_usage(path.parent).free
-    if size > free:
-        raise RunFailed(
-            f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
-            "Free some space, or give another folder.",
-        )
-    descriptor, name = tempfile.mkstemp(prefix=".halfwise.", dir=path.parent)
-    partial = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            _receive(ask, sha256, size, file)
-        # `mkstemp` makes the file unreadable for others.
-        os.umask(mask := os.umask(0))
-        partial.chmod(0o666 & ~mask)
-        refuse_irregular(path, "The file")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _receive(ask: Ask, sha256: str, size: int, file: BinaryIO) -> None:
-    digest = hashlib.sha256()
-    for offset in range(0, max(1, size), CHUNK):
-        request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
-        _, chunk = ask(request, b"", chunk_of(size, offset, CHUNK))
-        digest.update(chunk)
-        file.write(chunk)
-    if digest.hexdigest() != sha256:
-        raise Damaged
-
-
 def _chunks(path: Path) -> Iterator[bytes]:
     """Yield a file in chunks; one empty chunk if it is empty."""
     with path.open("rb") as file:
@@ -216,20 +158,20 @@ ProgressListener = Callable[[str, int, int], None]
 """Takes a phase of the build, its finished steps and its total steps."""
 
 
-class Died(Exception):
-    """The worker's child ended during a request; `answer` says how."""
+class NoResult(Exception):
+    """A request has no result; `answer` says why."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__()
         self.answer = answer
 
 
-class Refused(Exception):
-    """The worker cannot do a request; `answer` says why."""
+class Died(NoResult):
+    """The worker's child ended during the request."""
 
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.answer = answer
+
+class Refused(NoResult):
+    """The worker cannot do the request."""
 
 
 class Log:
@@ -390,7 +332,8 @@ class Link:
                 heard=heard,
             )
         except Unfit as unfit:
-            raise self.ended(request["op"], str(unfit)) from unfit
+            message, hint = failures.unfit(self.name, request["op"], str(unfit))
+            raise failures.WorkerEnded(message, hint) from unfit
         except Waited as waited:
             # A caller that continues must not wait this long for each request.
             self._wait = min(self._wait, _WAIT_AGAIN)
@@ -399,16 +342,9 @@ class Link:
                 f"{seconds(waited.seconds)}.",
                 "Try again when it is finished, or wait longer: --wait-timeout SECONDS.",
             ) from waited
-        if answer["kind"] == "died":
-            raise Died(answer)
-        if answer["kind"] == "error":
-            raise Refused(answer)
+        if answer["kind"] != "result":
+            raise Died(answer) if answer["kind"] == "died" else Refused(answer)
         return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
-
-    def ended(self, op: str, what: str) -> failures.WorkerEnded:
-        """End the process; return the error for its invalid answer to `op`; `what` is a clause."""
-        self.close(patience=0.0)
-        return failures.WorkerEnded(*failures.unfit(self.name, op, what))
 
     def need(self, files: Mapping[str, Path]) -> None:
         """Send the missing ones of `files`, keyed by SHA-256; each is sent once."""
@@ -420,27 +356,51 @@ class Link:
             return
         request = {"op": "have", "hashes": unknown}
         for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
-            put(self.exchange, sha256, files[sha256])
+            self._put(sha256, files[sha256])
         self._there.update(unknown)
 
+    def _put(self, sha256: str, path: Path) -> None:
+        """Send a file in chunks; the worker checks its hash."""
+        total, offset = path.stat().st_size, 0
+        for chunk in _chunks(path):
+            last = offset + len(chunk) >= total
+            self.exchange({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
+            offset += len(chunk)
+
     def fetch(self, sha256: str, size: int, path: Path) -> None:
-        """Fetch the worker's file of `size` bytes to `path`; if it arrives damaged, fetch it again.
+        """Fetch the worker's file of `size` bytes to `path`; nothing is left of a damaged one.
 
         Raises:
             Refused, Died, Lost: there is no result.
-            WorkerEnded: it is damaged again.
+            RunFailed: there is no room for it.
+            OSError: it cannot be written.
+            WorkerEnded: it arrives with another hash.
         """
+        free = disk_usage(path.parent).free
+        if size > free:
+            raise RunFailed(
+                f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
+                "Free some space, or give another folder.",
+            )
+        digest = hashlib.sha256()
+        partial = path.with_name(f".halfwise.{os.getpid()}.{path.name}")
         try:
-            get(self.exchange, sha256, size, path)
-        except Damaged:
-            try:
-                get(self.exchange, sha256, size, path)
-            except Damaged as damaged:
+            with partial.open("wb") as file:
+                for offset in range(0, max(1, size), CHUNK):
+                    request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
+                    _, chunk = self.exchange(request, b"", chunk_of(size, offset, CHUNK))
+                    digest.update(chunk)
+                    file.write(chunk)
+            if digest.hexdigest() != sha256:
                 self.close(patience=0.0)
                 raise failures.WorkerEnded(
-                    f"Worker {self.name} sent a damaged file twice: its SHA-256 is not {sha256}.",
+                    f"Worker {self.name} sent a damaged file: its SHA-256 is not {sha256}.",
                     "Check the connection and the worker's disk.",
-                ) from damaged
+                )
+            refuse_irregular(path, "The file")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def forget(self, sha256: str) -> None:
         """Remove one of the worker's files."""

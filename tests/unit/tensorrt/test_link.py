@@ -1,6 +1,7 @@
 import hashlib
 import os
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -136,59 +137,34 @@ def test_a_model_in_one_file_has_the_hash_of_the_file(model, tmp_path):
     assert files.sha256 == files.hashes["one.onnx"]
 
 
-class Side:
-    """The other side, as the worker does it."""
-
-    def __init__(self, data=b""):
-        self.data, self.requests, self.damage = data, [], False
-
-    def ask(self, request, payload, expected):
-        self.requests.append(request)
-        if request["op"] == "put":
-            assert request["offset"] == len(self.data)
-            self.data += payload
-            return {}, b""
-        chunk = self.data[request["offset"] :][: request["length"]]
-        answer = {"total": len(self.data)}
-        assert not expected.fits(answer, len(chunk))
-        return answer, memoryview(chunk[::-1] if self.damage else chunk)
-
-
 @pytest.mark.parametrize("size", [0, 1, link.CHUNK, link.CHUNK + 1, 2 * link.CHUNK])
-def test_there_and_back(tmp_path, size):
-    data, side = os.urandom(size), Side()
+def test_there_and_back(linked, tmp_path, size):
+    data = os.urandom(size)
     (tmp_path / "a").write_bytes(data)
     sha256 = hashlib.sha256(data).hexdigest()
-    link.put(side.ask, sha256, tmp_path / "a")
-    assert side.data == data
-    assert [request["last"] for request in side.requests][:-1].count(True) == 0
-    assert side.requests[-1]["last"]
-    link.get(side.ask, sha256, size, tmp_path / "b")
+    linked.need({sha256: tmp_path / "a"})
+    linked.fetch(sha256, size, tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == data
+    assert (tmp_path / "b").stat().st_mode == (tmp_path / "a").stat().st_mode
 
 
-def test_what_arrives_damaged_leaves_nothing(tmp_path):
-    side = Side(b"abc")
-    side.damage = True
+def test_what_arrives_damaged_leaves_nothing(linked, tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    sha256 = hashlib.sha256(b"abc").hexdigest()
+    linked.need({sha256: tmp_path / "a"})
+    (Path(linked.cache) / "files" / sha256).write_bytes(b"cba")
     (tmp_path / "b").write_bytes(b"older")
-    with pytest.raises(link.Damaged):
-        link.get(side.ask, hashlib.sha256(b"abc").hexdigest(), 3, tmp_path / "b")
-    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    with pytest.raises(WorkerEnded, match="sent a damaged file"):
+        linked.fetch(sha256, 3, tmp_path / "b")
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"a", "b"}
     assert (tmp_path / "b").read_bytes() == b"older"
 
 
-def test_the_mode_is_that_of_any_new_file(tmp_path):
-    (tmp_path / "new").write_bytes(b"")
-    link.get(Side(b"abc").ask, hashlib.sha256(b"abc").hexdigest(), 3, tmp_path / "b")
-    assert (tmp_path / "b").stat().st_mode == (tmp_path / "new").stat().st_mode
-
-
-def test_a_file_without_room_is_not_asked_for(tmp_path):
-    side = Side(b"abc")
+def test_a_file_without_room_is_not_asked_for(linked, tmp_path):
     with pytest.raises(RunFailed, match="has room for"):
-        link.get(side.ask, hashlib.sha256(b"abc").hexdigest(), 1 << 60, tmp_path / "b")
-    assert not side.requests
-    assert not list(tmp_path.iterdir())
+        linked.fetch("0" * 64, 1 << 60, tmp_path / "b")
+    assert linked.process_id is None
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_cache_that_is_not_taken_is_kept(tmp_path):
