@@ -17,7 +17,7 @@ from halfwise.emulation.switched import SWITCH_INPUT, Switched, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.metrics import Outputs

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.observe_memory import peak_rss
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.tools.compare import Walk, compared
 
 SHAPE = (1, 1 << 18)

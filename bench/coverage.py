@@ -23,7 +23,7 @@ from bench.runs import Workbench
 from halfwise import api
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.metrics import OutputMeasure, totals
 from halfwise.records import Criterion
 

@@ -32,7 +32,7 @@ from bench.runs import Workbench
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
-from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs

@@ -18,8 +18,8 @@ from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.graph.anchors import anchor
 from halfwise.graph.anchors import folded as predicted
-from halfwise.graph.model import load_network
-from halfwise.graph.normal_form import Names
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Names
 from tests.judges import RtxBuilder, folded
 from tests.unit.graph.sketch import Sketch
 

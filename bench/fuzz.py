@@ -36,7 +36,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import DATA_MOVEMENT, FIRST_BF16_OPSET, roles_of
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs

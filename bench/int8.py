@@ -33,9 +33,8 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
-from halfwise.fixing.int8.placing import quantisable, quantised
+from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.int8.ranges import ranges
 from halfwise.fixing.loop import fix
 from halfwise.graph.model import node_name
 from halfwise.metrics import Computed, metric_loss

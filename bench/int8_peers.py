@@ -24,7 +24,7 @@ from onnxruntime.quantization.calibrate import CalibrationDataReader
 from halfwise.case import Sample, Samples
 from halfwise.fixing.trial import Trials
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.metrics import Excess, totals
 from halfwise.records import Criterion, NodeName
 

@@ -17,7 +17,7 @@ import halfwise
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.graph.roles import roles_of
 from tests.judges import Build, RtxBuilder, WebGpu, folded
 

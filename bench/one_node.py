@@ -15,7 +15,7 @@ from bench.onnx_cases import cases, first_inputs, inputs_of
 from halfwise.errors import HalfwiseError
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.graph.taken import Feature, features
 

@@ -25,7 +25,8 @@ from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import PASSED, VERDICT_FAILED, CaseError, HalfwiseError
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX, roles_of
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")

@@ -20,17 +20,17 @@ from bench.figures import Figure, at_most, reported
 from bench.inference import Times, loaded, timed
 from bench.runs import ROOT, Workbench
 from halfwise.case import Case, Sample, Samples, Settings
+from halfwise.emulation.accumulate import MIN_OPSET
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
-from halfwise.emulation.switched import (
-    SWITCH_INPUT,
-    Switched,
-    emulate_switched,
-)
-from halfwise.emulation.switched_runner import SwitchedRunner
-from halfwise.fixing.evidence import headroom_limits
+from halfwise.emulation.switched import SWITCH_INPUT, Switched, SwitchedRunner, emulate_switched
+from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.loop import fix
-from halfwise.graph.model import network_from_proto
+from halfwise.fixing.rewrite import rewrite
+from halfwise.fixing.trial import headroom_limits
+from halfwise.formats import FP16
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs
@@ -63,7 +63,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     for subject in bench.subjects():
         case = loaded(subject)
         figures += [*assignments(subject.name, case), *searching(subject.name, case)]
-        figures += observation(subject.name, case)
+        figures += [*observation(subject.name, case), low_sums(subject.name, case)]
     return [
         *figures,
         *memory(),
@@ -103,6 +103,26 @@ def assignments(name: str, case: Case) -> list[Figure]:
         _ratio(f"{what}, ONNX Runtime's optimiser on", times, (slowest, "optimised"), ASSIGNMENT),
         _ratio(f"{what}, optimiser off", times, (slowest, "plain"), ASSIGNMENT),
     ]
+
+
+def low_sums(name: str, case: Case) -> Figure:
+    """Time the plain FP16 file with each product and each sum rounded, and plain inference."""
+    network = (
+        case.network if case.network.opset >= MIN_OPSET else raise_opset(case.network, MIN_OPSET)
+    )
+    few = [dict(s) for s in case.calibration.select(range(1))]
+    none: frozenset[Any] = frozenset()
+    made, _ = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
+    sessions = {
+        "rounded": Session(emulate_typed(made.model, accumulate="each")),
+        "emulated": Session(emulate_typed(made.model)),
+        "plain": Session(network.model),
+    }
+    times = timed({what: _plain(session, few) for what, session in sessions.items()}, SECONDS)
+    seconds = {what: t.median for what, t in times.items()}
+    note = f"{seconds['rounded'] / seconds['emulated']:.3g} times a run with sums in FP32"
+    what = f"{name}: each product and sum rounded / inference"
+    return reported(what, seconds["rounded"] / seconds["plain"], note)
 
 
 def _ratio(what: str, times: dict[str, Times], names: tuple[str, str], limit: float) -> Figure:

@@ -30,9 +30,9 @@ from bench.runs import ROOT, Workbench, models_folder
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.loop import fix
+from halfwise.fixing.outcome import worth_of
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
-from halfwise.fixing.worth import worth_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent

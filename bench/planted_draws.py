@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from bench.planted_trials import DB20, DB30, Trial
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import FP32_SNR_DB
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.model import read_model

@@ -38,9 +38,10 @@ from bench.plans import CASES, CASES_VARIABLE
 from bench.runs import Workbench
 from halfwise import api
 from halfwise.errors import HalfwiseError
-from halfwise.graph.model import QUANTISED, load_network
-from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import census, pairs_read
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import QUANTISED
+from halfwise.graph.quantised import census, pairs_read
 
 OPSET, IR_VERSION = 25, 13
 """Opsets that this ONNX Runtime supports; newer tests are converted to them if ONNX allows it."""

@@ -31,7 +31,7 @@ from bench.plans import FOREVER, Task
 from bench.runs import ROOT, Workbench, models_folder
 from halfwise.fixing.loop import fix
 from halfwise.fixing.repair.choice import cost_within
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case

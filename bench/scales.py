@@ -25,7 +25,7 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import OutputMeasure, Outputs, totals
 from halfwise.metrics.slices import FLOOR, Slices

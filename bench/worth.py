@@ -24,7 +24,8 @@ from halfwise.emulation.runner import seen_shapes
 from halfwise.fixing.cost import CostModel
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName

@@ -11,7 +11,8 @@ from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Rule
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto, normalise
+from halfwise.graph.loading import network_from_proto, normalise
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.observing.reference import Observer

@@ -26,7 +26,7 @@ OTHERS = {
     "emulation/": "what ONNX Runtime says",
     "evidence/structure.py": "stack traces that PyTorch's exporter leaves in a model",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
-    "graph/reading.py": "what ONNX says of a graph that it refuses",
+    "graph/protobufs.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
     "linting/exporters.py": "what ONNX says of an operator that it does not know",
     "page/document.py": "backticks, which mark what is drawn as code",

@@ -39,7 +39,7 @@ from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import HalfwiseError
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.taken import Feature, Refused, Test, features
 from tests.judges import RtxBuilder
 

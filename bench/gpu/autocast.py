@@ -22,7 +22,8 @@ import onnx_ir as ir
 
 from bench.gpu.engines import samples_of
 from bench.peers.environments import HERE, Environment, environment
-from halfwise.graph.model import Network, load_network, node_name
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, roles_of
 
 FILE = "autocast.json"

@@ -36,13 +36,12 @@ from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.measure import time_ratio
-from halfwise.fixing.int8.placing import quantisable, quantised
-from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantised import quantised_nodes, residuals
 from halfwise.graph.roles import Role, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.judging.judge import judge, judge_outputs

@@ -31,12 +31,12 @@ from bench.gpu.int8_plans import FILE, REL_MAX, SMALL, Planned, read
 from bench.gpu.jobs import Host, add_host, host_of
 from bench.gpu.pipe import Pipe, Refused, shape_profile
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import quantised
-from halfwise.fixing.int8.ranges import ranges
+from halfwise.fixing.int8.placing import quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.records import Criterion, NodeName

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from halfwise.fixing.int8.placing import LIMIT, scale_of
 from halfwise.graph.dataflow import drop_unused_nodes
-from halfwise.graph.model import Network, add_constant
-from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.intake import drop_unused_constants
+from halfwise.graph.model import Names, Network, add_constant
+from halfwise.graph.quantised import pairs_of
 
 
 def single(network: Network) -> Network:

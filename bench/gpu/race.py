@@ -29,11 +29,10 @@ from halfwise.emulation.ort import Session
 from halfwise.fixing.engines.measure import ROUNDS, time_ratio
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
-from halfwise.graph.patterns import written_out
-from halfwise.graph.patterns.normalisations import NORMALISATIONS
+from halfwise.graph.norms import NORMALISATIONS
 from halfwise.graph.roles import Role, roles_of
-from halfwise.metrics.excess import Excess
-from halfwise.metrics.measures import totals
+from halfwise.graph.written_out import written_out
+from halfwise.metrics.measures import Excess, totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
 from halfwise.records import EngineResult, NodeName, Run

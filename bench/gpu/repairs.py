@@ -32,11 +32,11 @@ from bench.gpu.race import Racer, against, take_turns
 from bench.gpu.repair_plans import FILE, SCALE, SCALED, Planned, Scaled, read
 from halfwise.emulation.ort import Session
 from halfwise.fixing.repair.making import repaired
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import totals
-from halfwise.metrics.excess import Excess
+from halfwise.metrics.measures import Excess
 from halfwise.records import Criterion, NodeName
 from halfwise.tensorrt.constrain import constraints
 

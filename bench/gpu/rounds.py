@@ -14,8 +14,8 @@ from bench.gpu.race import FILE as RACE
 from bench.runs import ROOT
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.rounding import fp32_nodes
-from halfwise.fixing.evidence import gather
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.trial import gather
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network

@@ -31,8 +31,9 @@ from bench.gpu.pipe import Pipe, Refused
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import Network, load_network
-from halfwise.metrics.relative import relative_rms
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
+from halfwise.metrics.difference import relative_rms
 
 RESULTS = ROOT / "bench" / "results"
 SAME_DB = 60.0

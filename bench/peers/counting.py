@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, constant_array, load_network, node_name
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, constant_array, node_name
 from halfwise.graph.roles import DATA_MOVEMENT, Role, roles_of
 
 RULE = (

@@ -6,7 +6,7 @@ import pytest
 
 from bench.divergence import Divergence, Saboteur, compare_copy
 from bench.runs import ROOT, digits
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.options.loading import load_model
 
 

@@ -16,7 +16,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.judging.reference import check
 from tests.graphs import Drawn

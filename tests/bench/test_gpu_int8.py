@@ -17,7 +17,7 @@ from bench.gpu.blocks import Blocks
 from bench.gpu.jobs import Host
 from bench.gpu.models import Made
 from bench.gpu.repair_plans import Scaled
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from tests.unit.fixing.int8.products import residual
 
 

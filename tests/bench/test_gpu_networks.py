@@ -16,7 +16,7 @@ from bench.gpu import autocast, data, later, sequences, vision
 from bench.gpu.blocks import CALIBRATION, HELDOUT, Blocks
 from bench.gpu.models import Made
 from bench.gpu.networks import NETWORKS
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 
 LARGEST = 65504.0
 MOST = 128e6

@@ -20,7 +20,7 @@ from bench.gpu.figures import measure
 from bench.gpu.jobs import JOBS, Host, Job
 from bench.gpu.models import Made
 from bench.gpu.session import Step
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 
 FACTOR = 2.0**17
 

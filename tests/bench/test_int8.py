@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.digits_cnn import Network, drawn, written
 from bench.int8_peers import bisected, by_itself, first_passing, left_alone
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import NodeName
 
 NODES = tuple(map(NodeName, "abcdefgh"))

@@ -21,7 +21,7 @@ from bench.peers.tools import TOOLS, Tool
 from bench.runs import ROOT, Workbench
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.formats import FP16
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests import models

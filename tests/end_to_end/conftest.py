@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
-from halfwise.fixing.best import Best
+from halfwise.fixing.stages import Best
 from tests import models
 from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill

@@ -13,7 +13,8 @@ from halfwise.case import Samples
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.judge import judge, judge_outputs

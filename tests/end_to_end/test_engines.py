@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from examples.digits import vit
-from halfwise.fixing.best import Best
 from halfwise.fixing.engines.workbench import Fetched
+from halfwise.fixing.stages import Best
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import number

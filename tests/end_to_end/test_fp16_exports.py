@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import float_io, roles_of
 from tests import models
 from tests.models import Ill

@@ -13,6 +13,7 @@ import pytest
 
 from tests import models
 from tests.judges import folded
+from tests.models.accumulation import mean_beside_products
 from tests.unit.fixing.int8.products import outlier, residual
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -95,7 +96,7 @@ def test_repaired_models(fix, built, right, make):
         # Its squares are kept in either case, their sum where sums are in FP16, as on WebGPU.
         (models.layer_norm, ("--accumulate", "fp16")),
         *((make, ()) for make in (models.huge_weights, models.tiny_weights, inner_weights)),
-        *((make, ()) for make in (models.rotary, models.logarithm)),
+        *((make, ()) for make in (models.rotary, models.logarithm, mean_beside_products)),
     ],
 )
 def test_models_with_kept_nodes(fix, built, right, make, options):

@@ -8,7 +8,7 @@ from halfwise import api
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.metrics import relative_error
 from halfwise.tools.modernize.rewriting import TOLERANCE
 from tests import models

@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from tests.models import signals
-from tests.unit.graph.quantisation.qdq import LAYERS, SIZE, chain, foreign, last
+from tests.unit.graph.qdq import LAYERS, SIZE, chain, foreign, last
 
 
 @pytest.fixture

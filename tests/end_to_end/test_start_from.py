@@ -8,7 +8,7 @@ import pytest
 
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from tests import models
 from tests.models import Ill

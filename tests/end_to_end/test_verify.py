@@ -10,7 +10,7 @@ from onnx import TensorProto, numpy_helper
 from halfwise.fixing.rewrite import save_checked
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import float_io, roles_of
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32

@@ -8,11 +8,14 @@ The rules, for one entry:
 - **Kept nodes, and nodes left out of INT8**: at most as many where the costs tie (within that 1 %,
   or where neither is known). A plan that is cheaper may keep more.
 - **Kinds of causes**, those that guards name for kept nodes and those that repairs resolve: equal
-  as sets where kept nodes and repairs are the same. Another plan that is no dearer need not have
-  all of the kinds: what it does not keep or repair has no cause. But each of its kinds is one that
-  the golden run names, or suspects, in this model; and it has some if the golden plan has.
-  In either case **no more kept nodes are without a cause**, so that none is lost unseen. Nodes
-  that a rule or the file keeps, or that only save a Cast, need no cause.
+  node by node, and as sets, where kept nodes and repairs are the same. Another plan that is no
+  dearer need not have all of the kinds: what it does not keep or repair has no cause. But each of
+  its kinds is one that the golden run names, or suspects, in this model, and the same one where
+  both name one for a node; and it has some if the golden plan has. In either case **no more kept
+  nodes are without a cause**, so that none is lost unseen. Nodes that a rule or the file keeps, or
+  that only save a Cast, need no cause.
+- **Format of sums**, where it is frozen: equal; another plan may pass with FP16 where the golden
+  one does not.
 - **Evaluations and builds**: at most `SLOWER` times as many, rounded up. Work is only summed.
 - A run that the clock has cut short is no run to compare.
 
@@ -90,11 +93,23 @@ def _plan(before: Facts, now: Facts) -> _Found:
             if counts[1] > counts[0]:
                 yield name, *counts
     yield from _causes(before, now)
+    yield from _sums(before, now)
+
+
+def _sums(before: Facts, now: Facts) -> _Found:
+    frozen = "sums" in before
+    if frozen and (now.get("sums") == "fp32" or not other_plan(before, now)):
+        yield from _equal("sums", before, now)
 
 
 def _causes(before: Facts, now: Facts) -> _Found:
+    other = other_plan(before, now)
+    for node, kind in _named(before).items():
+        named = _named(now).get(node)
+        if named != kind and not (other and None in (named, kind)):
+            yield f"cause of {node}", kind, named
     kinds, found = _kinds(before), _kinds(now)
-    if other_plan(before, now):
+    if other:
         strange = not found <= kinds | set(before.get("suspected", ()))
         none = bool(kinds) and not found and bool(_kept(now) or now.get("repairs"))
         differs = strange or none

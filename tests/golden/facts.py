@@ -12,6 +12,7 @@ Facts = dict[str, Any]
 
 code: Exit code.
 passed: Whether the verdict passed; this and all that follows is absent without a `run.json`.
+sums: Lowest format of sums with which it is known to pass; None where that does not matter.
 cost: Predicted, over everything low, to four digits after the point; None where it is unknown.
 kept: Kept node → the kind of the guard that names the cause; None where there is none.
 types: Kept node → its type, where that is not FP32.
@@ -47,6 +48,7 @@ def facts(code: int, folder: Path) -> Facts:
     found = {
         "code": code,
         "passed": run["verdict"]["passed"],
+        "sums": run["verdict"].get("sums"),
         "cost": None if cost is None else round(cost, 4),
         "kept": _causes(keep),
         "types": {k["node"]: k["precision"] for k in keep if k["precision"] != "fp32"},
@@ -66,7 +68,7 @@ def facts(code: int, folder: Path) -> Facts:
     return {
         name: value
         for name, value in found.items()
-        if value not in ([], {}) and (value is not None or name == "cost")
+        if value not in ([], {}) and (value is not None or name in ("cost", "sums"))
     }
 
 

@@ -13,10 +13,11 @@ from halfwise.fixing import attribute
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.search import Search
 from halfwise.records import NodeName
+from tests.golden import running
 from tests.golden.__main__ import main
 from tests.golden.comparing import differences
 from tests.golden.entries import ENTRIES
-from tests.golden.running import FOLDER, golden, golden_facts, run
+from tests.golden.running import FOLDER, golden, golden_facts, run, store
 
 QUICK = ("classes/layer_norm", "cases/cast_int", "cases/frozen", "int8/outlier", "tasks/classifier")
 
@@ -100,3 +101,36 @@ def test_a_planted_change_fails_the_comparison(monkeypatch, capsys, plant, name,
     assert main(["compare", name, "--jobs", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith(f"{name}: {fact}: ") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("changed", "fact"),
+    [
+        ({"kept": {"a": "square", "b": "overflow"}}, "cause of a"),
+        ({"kept": {"a": "square", "c": "overflow"}}, "cause of a"),
+        ({"sums": "fp32"}, "sums"),
+        ({"sums": None}, "sums"),
+        ({"sums": "fp32", "kept": {"a": "overflow", "c": "square"}}, "sums"),
+    ],
+)
+def test_causes_of_nodes_and_the_format_of_sums_are_compared(changed, fact):
+    before = {"passed": True, "sums": "fp16", "kept": {"a": "overflow", "b": "square"}}
+    assert differences("name", before, before) == []
+    assert fact in {d.fact for d in differences("name", before, before | changed)}
+
+
+def test_another_plan_may_do_with_lower_sums():
+    before = {"passed": True, "sums": "fp32", "kept": {"a": "overflow", "b": "square"}}
+    now = before | {"sums": "fp16", "kept": {"a": "overflow", "c": "square"}}
+    assert differences("name", before, now) == []
+
+
+def test_a_run_that_was_cut_short_is_not_frozen(monkeypatch, tmp_path, capsys):
+    name, held = "cases/convs/no-repair", golden("cases")
+    monkeypatch.setattr(running, "FOLDER", tmp_path)
+    entry = replace(ENTRIES[name], options=(*ENTRIES[name].options, "--time-budget", "0"))
+    monkeypatch.setitem(ENTRIES, name, entry)
+    store("cases", held)
+    assert main(["renew", name, "--jobs", "1"]) == 1
+    assert golden("cases") == held
+    assert "seconds" in capsys.readouterr().out

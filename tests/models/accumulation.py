@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.models.illness import COUNT, Ill, illness, signals
+from tests.models.illness import COUNT, Ill, illness, signals, weights
 from tests.unit.graph.sketch import Sketch, f32
 
 FAMILY = "FP16 accumulation"
@@ -61,3 +61,17 @@ def long_softmax() -> Ill:
     y = s.op("Softmax", x, name="softmax", axis=-1)
     inputs = {"x": f32(np.round(signals(1, TERMS, seed=134, peak=0.5), 2))}
     return Ill(s.proto(y), inputs, {"softmax"}, {"sum"}, options=OPTIONS)
+
+
+def mean_beside_products(rows: int = 8192) -> Ill:
+    """Products of [1, rows, 64], and values beside them less their mean over 512, which add up to
+    beyond FP16's range.
+    """
+    s = Sketch()
+    x = s.input("x", [1, rows, 64])
+    for i in range(4):
+        x = s.op("MatMul", x, weights(64, 64, seed=i, scale=0.1), name=f"product_{i}")
+    z = s.input("z", [1, 512, 8])
+    less = s.op("Sub", z, s.op("ReduceMean", z, name="mean", axes=[1]), name="less")
+    noise = signals(1, 512, 8, seed=2, peak=100)
+    return Ill(s.proto(x, less), {"x": signals(1, rows, 64, seed=3), "z": noise + 200})

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from halfwise.case import Samples
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import inspected_reference

@@ -17,10 +17,11 @@ from halfwise.emulation.bounded import OutOfTime, ending
 from halfwise.interruption import interruption
 from halfwise.records import BudgetEnd, CutStage
 
-Work = Literal["trial", "pass", "judge", "growth", "proof", "double"]
+Work = Literal["trial", "pass", "judge", "growth", "proof", "double", "sums"]
 """Kinds of work on one sample: a run of the switched emulation; a run that inspects inner tensors;
 everything for a verdict, both emulated and as ONNX Runtime runs the file; one part of the graph
-followed in two models; a plain run in FP32; and a plain run in FP64."""
+followed in two models; a plain run in FP32; a plain run in FP64; and one that rounds every
+product and every addition."""
 
 WEIGHTS: Mapping[Work, float] = {
     "trial": 3.0,
@@ -29,6 +30,7 @@ WEIGHTS: Mapping[Work, float] = {
     "growth": 4.0,
     "proof": 1.0,
     "double": 20.0,
+    "sums": 50.0,
 }
 """Cost of each kind in inferences of one sample: rounded measurements on the models of
 bench/overhead.py. They need to be fixed, not exact: they limit the amount of work, and no time is

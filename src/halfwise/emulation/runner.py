@@ -13,8 +13,7 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.errors import RunFailed
-from halfwise.graph.bodies import Key
-from halfwise.graph.body_runs import seen_in_body, tell_shapes
+from halfwise.graph.bodies import Key, seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies

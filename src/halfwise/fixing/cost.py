@@ -14,21 +14,199 @@ by a separate kernel. Sums are wider internally: the kernel writes what its read
 Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from math import prod
 
 import onnx_ir as ir
 
-from halfwise.fixing.kernels import QUANTISING, Kernel, Shapes, described, elements, fused
-from halfwise.fixing.plan.cut import End, Terms
+from halfwise.case import Case, Settings
+from halfwise.emulation.rounding import POINTWISE
+from halfwise.emulation.runner import seen_in_bodies, seen_shapes
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.plan.found import FP32_ALONE, Types
+from halfwise.fixing.plan.guide import End, Guide, Terms, sites_of
 from halfwise.graph.bodies import Key, bodies_of
-from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
-from halfwise.graph.quantisation.pairs import moves_before, pairs_of, pairs_read, quantised_nodes
-from halfwise.graph.quantisation.residuals import residuals
-from halfwise.graph.roles import Part, Role, Roles, is_float
+from halfwise.graph.quantised import (
+    QUANTISABLE,
+    Pair,
+    moves_before,
+    pairs_of,
+    pairs_read,
+    quantised_nodes,
+    residuals,
+)
+from halfwise.graph.roles import NodeRole, Part, Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
+
+QUANTISING = ("QuantizeLinear", "DequantizeLinear")
+_VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+
+Shapes = Mapping[TensorName, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A float input that is not constant.
+
+    Attributes:
+        name: The tensor, in front of any quantisation.
+        elements: Number of elements read.
+        takes_low: Whether a low node reads it low.
+        quantised: Whether an INT8 node reads it in INT8.
+    """
+
+    name: TensorName
+    elements: int
+    takes_low: bool
+    quantised: bool
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a node's cost depends on.
+
+    Attributes:
+        name: Its name.
+        flops: Floating-point operations of its products.
+        stored: Elements of the constants it reads.
+        weights: Those elements that an INT8 node reads in INT8.
+        inputs: Its float inputs that are not constant.
+        outputs: Per float output: name, elements, and whether a low node gives it low.
+        is_free: Whether it moves no data.
+        times: Runs per inference.
+    """
+
+    name: NodeName
+    flops: float
+    stored: int
+    weights: int
+    inputs: tuple[Read, ...]
+    outputs: tuple[tuple[TensorName, int, bool], ...]
+    is_free: bool
+    times: float
+
+
+def described(
+    node: ir.Node,
+    role: NodeRole,
+    shapes: Shapes,
+    pairs: Mapping[int, Pair],
+    *,
+    residual: int | None = None,
+    has_bodies: bool,
+    times: float,
+) -> Kernel:
+    """Return what a node that runs `times` times and reads these pairs consists of.
+
+    One that reads no pairs is assumed to read in INT8 through pairs: both factors of a product, and
+    the slot `residual` of a sum that a convolution's kernel computes.
+    """
+    written = [
+        (tensor_name(v), elements(v, shapes), _at(role.outputs, i))
+        for i, v in enumerate(node.outputs)
+        if v.name and is_float(v)
+    ]
+    most = sum(count for _, count, _ in written)
+    read, stored, weights = [], 0, 0
+    floats = [(slot, v) for slot, v in enumerate(node.inputs) if v is not None and is_float(v)]
+    factors = {0, 1} if is_standard(node, *QUANTISABLE) else {residual}
+    through = set(pairs) or factors
+    for slot, value in floats:
+        raw = _raw(value, pairs.get(slot))
+        if raw.const_value is not None:
+            size = _read(raw.const_value.size, most, role)
+            stored += size
+            weights += size if slot in through else 0
+            continue
+        size = _read(elements(raw, shapes), most, role)
+        read.append(Read(tensor_name(raw), size, _at(role.inputs, slot), slot in through))
+    flops, free = _flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
+    return Kernel(node_name(node), flops, stored, weights, tuple(read), tuple(written), free, times)
+
+
+def elements(value: ir.Value, shapes: Shapes) -> int:
+    """Return the number of elements of a tensor; 0 if its shape is unknown."""
+    return prod(shapes.get(tensor_name(value), (0,)))
+
+
+def fused(node: ir.Node) -> Iterator[tuple[ir.Value, NodeName]]:
+    """Yield the outputs that the kernel of `node` passes to its only reader."""
+    if not is_standard(node, *QUANTISABLE, *POINTWISE, "BatchNormalization"):
+        return
+    for value in node.outputs:
+        readers = set(_readers(value))
+        if len(readers) != 1 or value.is_graph_output():
+            continue
+        reader = readers.pop()
+        if reader.graph is node.graph and is_standard(reader, *POINTWISE, "BatchNormalization"):
+            yield value, node_name(reader)
+
+
+def _raw(value: ir.Value, pair: Pair | None) -> ir.Value:
+    """Return the tensor in front of a quantisation; for weights, the integers."""
+    if pair is not None and pair.quantise is None:
+        value = pair.dequantise.outputs[0]
+    elif pair is not None and pair.source is not None:
+        value = pair.source
+    maker = value.producer()
+    while maker is not None and maker.op_type in QUANTISING and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+        maker = value.producer()
+    return value
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Node]:
+    for use in value.uses():
+        if use.node.op_type in QUANTISING:
+            yield from _readers(use.node.outputs[0])
+        else:
+            yield use.node
+
+
+def _read(count: int, written: int, role: NodeRole) -> int:
+    """Return the elements read from an input: Gather and Slice read what they return."""
+    return min(count, written) if role.role is Role.MOVEMENT else count
+
+
+def _at(slots: tuple[bool, ...], index: int) -> bool:
+    return index < len(slots) and slots[index]
+
+
+def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
+    """Return the operations of a product: two per multiply-accumulate."""
+    if not node.inputs or node.inputs[0] is None:
+        return 0.0
+    left = _shape(node.inputs[0], shapes)
+    weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
+    per_element = 0.0
+    if is_standard(node, "Conv"):
+        per_element = prod(weight[1:])
+    elif is_standard(node, "ConvTranspose"):
+        per_element, written = prod(weight[1:]), prod(left)
+    elif is_standard(node, "MatMul", "Gemm") and left:
+        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+    elif is_standard(node, *_RECURRENT):
+        per_element, written = (
+            sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
+            prod(left[:2]),
+        )
+    return 2.0 * written * per_element
+
+
+def _shape(value: ir.Value | None, shapes: Shapes) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if value.const_value is not None:
+        return tuple(map(int, value.const_value.shape.numpy()))
+    return shapes.get(tensor_name(value), (0,))
+
 
 FLOPS_PER_BYTE_LOW = 200.0
 """Dense FP16 (BF16) tensor-core operations per byte of memory traffic, from NVIDIA's data
@@ -337,3 +515,77 @@ class _Casts:
         if given is not wanted and (name, wanted) not in self._done:
             self._done.add((name, wanted))
             self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)
+
+
+_SEEN = 4
+"""Samples on which runs of bodies are counted: branches may differ between samples."""
+
+
+def cost_model(
+    case: Case,
+    settings: Settings,
+    roles: Roles,
+    low_io: frozenset[TensorName],
+    stand_in: ir.Model | None = None,
+) -> CostModel | None:
+    """Return the cost model, from the shapes seen in a run on the calibration.
+
+    None if shapes are unknown, including those in bodies, and if nothing costs.
+
+    Args:
+        case: The network and the samples.
+        settings: Where to run.
+        roles: Roles of the network's nodes.
+        low_io: Float graph inputs and outputs of the low type.
+        stand_in: What runs in the place of a network without bodies, and has its tensors.
+    """
+    graph, calibration = case.network.graph, case.calibration
+    if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
+        return None  # a SequenceMap's body, whose shapes are not seen
+    few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
+    try:
+        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)
+        runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
+    except (CaseError, RunFailed):
+        return None
+    model = CostModel(case.network, roles, shapes | inside, low_io=low_io, runs=runs)
+    return model if model.cost(frozenset()) > 0 else None
+
+
+class Prices:
+    """Costs of assignments, relative to everything low.
+
+    Attributes:
+        least: Cost of everything low, in bytes.
+        fp32: Cost of everything in FP32.
+        tf32: The same with products in TF32.
+        of: Returns the cost of an assignment, given by its kept compute nodes and their types in
+            place of FP32; cached.
+        guide: Proposes cheap plans.
+        model: The cost model.
+    """
+
+    def __init__(
+        self,
+        model: CostModel,
+        least: float,
+        network: Network,
+        roles: Roles,
+        resolve: Callable[[Assignment], Assignment],
+        original: "Prices | None" = None,
+    ) -> None:
+        """Take the cost model, the cost of everything low (> 0), and what completes an assignment.
+
+        Costs of a repaired network are relative to `original`, the network without repairs.
+        """
+        self.model = model
+        self.least: float = original.least if original else least
+        self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
+        tf32 = model.cost(frozenset(roles), tf32=True) / least
+        self.tf32: float = original.tf32 if original else tf32
+        self.guide = Guide(sites_of(network, roles), model.terms)
+        self._resolve = resolve
+        self.of = cache(self._cost)
+
+    def _cost(self, kept: Assignment, types: Types = FP32_ALONE) -> float:
+        return self.model.cost(self._resolve(kept), types.bf16, tf32=types.tf32) / self.least

@@ -1,17 +1,18 @@
 """The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import inf, log10
 
-from halfwise.emulation.arena import give_back
-from halfwise.fixing.front import front, next_open, spread
+from halfwise.emulation.ort import give_back
 from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.parts import Part, parts
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import HeldOut, Scoring
 from halfwise.graph.model import node_name
-from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row
+from halfwise.metrics import Computed, Excess, totals
+from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row, RowKind
 from halfwise.records.curve import runs
 
 Assignment = frozenset[NodeName]
@@ -270,7 +271,7 @@ class TradeOff:
         self._scoring.measure(kept, original=self._is_original(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
-    def _beside(self, part: Part, plan: Assignment) -> tuple[Assignment, Assignment]:
+    def _beside(self, part: "Part", plan: Assignment) -> tuple[Assignment, Assignment]:
         """Return the plan that keeps only a part, and the one without it; rules apply to both."""
         return part.nodes & self._all | self._ruled, plan - part.nodes | self._ruled
 
@@ -308,3 +309,234 @@ class TradeOff:
         """Return the indices of the plans that serve and keep what rules and guards demand."""
         ruled = self._ruled
         return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]
+
+
+class Measuring:
+    """Measures each point once."""
+
+    def __init__(self, curve: Curve, own: Criterion, planner: Planner, heldout: HeldOut) -> None:
+        """Take a run's curve and criterion, and what runs plans on the present samples."""
+        self._curve, self._own, self._planner = curve, own, planner
+        self._scoring = Scoring(planner, heldout)
+        self._errors: dict[str, float | None] = {}
+        now = planner.case.criterion
+        self._alike = own.metric is not None and own.metric == now.metric
+        self._alike &= own.metric_drop == now.metric_drop
+
+    @property
+    def count(self) -> int:
+        """Number of plans measured."""
+        return len(self._errors)
+
+    def error(self, point: Point) -> float:
+        """Return the error on the search samples, relative to what the run allowed.
+
+        inf for new NaN or infinities in the outputs, and for harmful ones inside.
+        """
+        kept = self._run(point)
+        error = self._errors[point.kept]
+        return inf if error is None or error == inf or self._is_infinite(kept) else error
+
+    def fits(self, point: Point) -> bool:
+        """Return whether a point passes the present criterion on all samples without infinities."""
+        if is_fp32(self._curve, point):
+            return True
+        kept, trials = self._run(point), self._planner.trials
+        if trials.excess(kept) * trials.factor > 1:
+            return False
+        self._scoring.measure(kept)
+        given = self._scoring.given(kept)
+        if given is not None and (given.nonfinite or (given.heldout or 0.0) > 1):
+            return False
+        return not self._is_infinite(kept)
+
+    def told(self, plan: Point, *, scored: bool) -> Curve:
+        """Return the curve with the measurements, and with the plan among the shown points.
+
+        Args:
+            plan: The point that was chosen.
+            scored: Whether new scores are comparable with the run's.
+        """
+        curve = self._curve
+        points = [self._point(point, scored=scored) for point in curve.points]
+        place = curve.points.index(plan)
+        wanted = [place, *([] if curve.recommended is None else [curve.recommended])]
+        update = {"points": tuple(points), "front": tuple(spread(points, wanted))}
+        reference = curve.reference or (self._scoring.reference if scored else ())
+        return curve.model_copy(update={**update, "reference": reference})
+
+    def _point(self, point: Point, *, scored: bool) -> Point:
+        if point.kept not in self._errors:
+            return point
+        kept = self._curve.kept(point)
+        given, needs = self._scoring.given(kept), self._scoring.needs(kept)
+        update: dict[str, object] = {}
+        if (error := self._errors[point.kept]) is not None:
+            update |= {"error": error, "is_bound": False}
+        if (casts := self._scoring.casts(kept)) is not None:
+            update["casts"] = casts
+        if needs is not None:
+            update["infinite_inside"] = not needs <= kept
+        if given is not None:
+            update |= {"rel_max": given.rel_max, "nonfinite": given.nonfinite}
+            update |= {"scores": given.scores} if scored else {}
+        return point.model_copy(update=update)
+
+    def _run(self, point: Point) -> Assignment:
+        kept, trials = self._curve.kept(point), self._planner.trials
+        if point.kept not in self._errors:
+            results = trials.results(kept)
+            excess = trials.excess(kept, results) * trials.factor
+            self._errors[point.kept] = excess if self._alike else self._error(results)
+        return kept
+
+    def _error(self, results: Sequence[Computed]) -> float | None:
+        references = self._planner.trials.references
+        if self._own.metric is not None:
+            return None  # another metric than the present one may have decided
+        excess = Excess(self._own, totals(references))
+        for reference, result in zip(references, results, strict=True):
+            excess.update(reference, result)
+        return excess.final()
+
+    def _is_infinite(self, kept: Assignment) -> bool:
+        """Return whether keeping more would avoid infinities inside; every plan has the others."""
+        self._scoring.look_inside(kept)
+        return not (self._scoring.needs(kept) or frozenset()) <= kept
+
+
+def is_fp32(curve: Curve, point: Point) -> bool:
+    """Return whether a point is the original model."""
+    return point.count == len(curve.nodes) and point.error == 0 and not point.is_bound
+
+
+SHOWN = 8
+"""Points shown and measured on held-out samples: as many as a reader can compare at a glance."""
+_FAINT, _LOUD = 1e-3, 1e6
+"""Errors below the first or above the second count as equal when plans are spread apart."""
+
+
+def front(points: Sequence[Point]) -> list[int]:
+    """Return the indices of points that none beats in both cost and error, cheapest first.
+
+    Points whose error is only a lower bound are left out: the true error may be anything above.
+    """
+    found: list[int] = []
+    known = (i for i, point in enumerate(points) if not point.is_bound)
+    order = sorted(known, key=lambda i: (points[i].price, points[i].error))
+    least = inf
+    for place in order:
+        if points[place].error < least or not found:
+            found.append(place)
+            least = points[place].error
+    return found
+
+
+def next_open(
+    points: Sequence[Point], of_use: Callable[[Point], bool] = lambda _: True
+) -> int | None:
+    """Return the index of the point to measure next; None if the front cannot change.
+
+    Candidates are points `of_use` whose bound leaves open whether a known point beats them. The one
+    farthest in cost from the known front wins; ties go to the smallest bound, then the lowest cost.
+    """
+    known = [points[place] for place in front(points)]
+    left = [
+        place
+        for place, point in enumerate(points)
+        if point.is_bound and of_use(point) and not any(excludes(one, point) for one in known)
+    ]
+
+    def promise(place: int) -> tuple[float, float, float]:
+        point = points[place]
+        apart = min((abs(point.price - one.price) for one in known), default=0.0)
+        return apart, -point.error, -point.price
+
+    return max(left, key=promise, default=None)
+
+
+def excludes(known: Point, point: Point) -> bool:
+    """Return whether a point of known error equals the best case of another, at no higher cost."""
+    return known.price <= point.price and known.error <= point.error
+
+
+def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:
+    """Return the indices of at most `most` front points that lie far apart, cheapest first.
+
+    Both ends and the wanted points are always included, on the front or not. Each further point is
+    the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
+    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
+    """
+    left = front(points)
+    chosen = list(dict.fromkeys([left[0], left[-1], *wanted] if left else wanted))
+    prices = [point.price for point in points]
+    span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
+
+    def seat(place: int) -> tuple[float, float]:
+        error = min(max(points[place].error, _FAINT), _LOUD)
+        return prices[place] / span, log10(error) / log10(_LOUD / _FAINT)
+
+    def apart(place: int) -> float:
+        (x, y), others = seat(place), map(seat, chosen)
+        return min((x - a) ** 2 + (y - b) ** 2 for a, b in others)
+
+    left = [place for place in left if place not in chosen]
+    while left and len(chosen) < most:
+        chosen.append(max(left, key=apart))
+        left.remove(chosen[-1])
+    return sorted(chosen, key=lambda place: (prices[place], points[place].error))
+
+
+MOST = 12
+"""Maximum number of parts of a plan reported separately; each may take two evaluations."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the kept nodes; attributes as in `Row`."""
+
+    kind: RowKind
+    name: str
+    nodes: Assignment
+
+
+def parts(planner: Planner, plan: Assignment) -> list[Part]:
+    """Return the parts of a plan, at most `MOST`: rules, kinds of guard, operators, each once.
+
+    Guards come most severe first, operators by their number of nodes. Of parts with the same
+    nodes only the first is reported. A guard's nodes count even if the plan does not keep them:
+    they may have been lowered because others help.
+
+    Args:
+        planner: The planner, after its search.
+        plan: Compute nodes in FP32.
+    """
+    found: dict[Assignment, Part] = {}
+    for part in (*_rules(planner, plan), *_guards(planner, plan), *_operators(planner, plan)):
+        if part.nodes and part.nodes != plan:
+            found.setdefault(part.nodes, part)
+    return list(found.values())[:MOST]
+
+
+def _rules(planner: Planner, plan: Assignment) -> Iterator[Part]:
+    for rule in filter(None, dict.fromkeys(planner.forced.kept.values())):
+        named = frozenset(n for n, own in planner.forced.kept.items() if own == rule)
+        yield Part("rule", rule, named & plan)
+
+
+def _guards(planner: Planner, plan: Assignment) -> Iterator[Part]:
+    for kind in dict.fromkeys(guard.kind for guard in planner.guards):
+        holdable = (planner.holdable(g) for g in planner.guards if g.kind == kind)
+        named = frozenset[NodeName]().union(*holdable)
+        if named & plan:
+            yield Part("guard", kind, named)
+
+
+def _operators(planner: Planner, plan: Assignment) -> Iterator[Part]:
+    nodes = [node for node in planner.case.network.nodes() if node_name(node) in plan]
+    operators = {
+        op: frozenset(node_name(n) for n in nodes if n.op_type == op)
+        for op in dict.fromkeys(node.op_type for node in nodes)
+    }
+    for op, named in sorted(operators.items(), key=lambda item: -len(item[1])):
+        yield Part("operator", op, named)

@@ -1,28 +1,44 @@
 """What a run found."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 
-from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.found import Found
+from halfwise.case import Samples
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_tf32, tf32_nodes
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.engines.measure import time_ratio
+from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.scoring import Scoring
-from halfwise.fixing.types import Types
+from halfwise.fixing.rewrite import written_bytes
+from halfwise.fixing.scoring import Given, HeldOut, Scoring
 from halfwise.graph.casts import Rewritten
-from halfwise.metrics import Outputs
+from halfwise.graph.quantised import quantised_nodes
+from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Computed, Outputs
 from halfwise.records import (
     Curve,
+    EngineResult,
+    EngineRung,
+    Engines,
     Followed,
     Growth,
     Guard,
     KeptNode,
+    LadderRung,
+    NodeName,
     Observations,
     Plan,
+    Point,
     Remark,
+    RightBy,
     Search,
     Verdict,
 )
+from halfwise.wording import typed
 
 
 @dataclass(frozen=True)
@@ -131,3 +147,300 @@ class Passed:
     types: Types
     unrepaired: Curve | None
     undone: Sequence[Remark]
+
+
+def rungs_of(
+    fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
+) -> tuple[LadderRung, ...]:
+    """Return the result of each rung, most exact first.
+
+    FP32 and TF32 have no plan: all products are FP32, or all those of the main graph are TF32. TF32
+    kernels are assumed to round toward zero, as the coarsest do (`emulation/tf32.py`).
+
+    Args:
+        fixed: Results of the run, and of each type if there are several.
+        verdict: The run's verdict, on the plan or its engine.
+        by: The check of FP32 that was made first; None if there was none.
+        engines: Results of real engines; if there are any, their verdicts and times count.
+    """
+    ladder, by = _Ladder(fixed), by or _labelled(fixed, verdict)
+    low = fixed.rungs or (fixed,)
+    rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
+    if engines is not None:
+        rungs = _timed(rungs, engines, fixed.planner.trials.factor)
+    rungs = [_counted(rung, verdict) for rung in rungs]
+    best = _fastest(rungs, None if engines is None else engines.rung)
+    return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
+
+
+_UNTESTED = {"not-real", "unjudged", "seen", "no-sample"}
+"""Failures of the data alone, which judge no rung."""
+
+
+def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
+    """Return a rung as not judged if the run's data show nothing."""
+    untested = _UNTESTED & {failure.kind for failure in verdict.failures}
+    if rung.by is not None or not untested:
+        return rung
+    wrong = rung.passed is False and not {f.kind for f in rung.failures} <= _UNTESTED
+    return rung if wrong else rung.model_copy(update={"passed": None})
+
+
+def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
+    """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
+    case = fixed.planner.case
+    wrong = any(found.kind in ("guessing", "metric") for found in verdict.unjudged)
+    judged = case.heldout.labels is not None and case.metric is not None
+    return "labels" if judged and not wrong else None
+
+
+def with_beside(fixed: Fixed, kept: frozenset[NodeName] | None) -> Curve:
+    """Return the run's curve with its plan, and with that of the other rung that has plans.
+
+    Args:
+        fixed: What was found.
+        kept: The plan, see `Curve.of_plan`.
+    """
+    curve = fixed.curve.of_plan(kept)
+    others = [one for one in fixed.rungs if _rung(one) != _rung(fixed)]
+    if not others:
+        return curve
+    beside = others[-1].curve.model_copy(update={"rung": _rung(others[-1])})
+    return curve.model_copy(update={"rung": _rung(fixed), "beside": beside})
+
+
+def _rung(one: Fixed) -> EngineRung:
+    return "int8" if one.plan.has_int8 else one.plan.low
+
+
+class _Ladder:
+    """Measures the rungs without a plan on the samples of a run."""
+
+    def __init__(self, fixed: Fixed) -> None:
+        self._planner, self._heldout = fixed.planner, fixed.heldout
+        self._scoring = fixed.scoring
+        self._network = fixed.first.case.network
+        self._bytes = written_bytes(self._network.model)
+
+    def fp32(self, by: RightBy | None) -> LadderRung:
+        """Return the FP32 rung."""
+        references = self._heldout.left_references
+        prices = self._planner.prices
+        return LadderRung(
+            rung="fp32",
+            passed=None if by is None else True,
+            by=by,
+            scores=self._scoring.given_of(references).scores if references else (),
+            cost=None if prices is None else prices.fp32,
+            bytes=self._bytes,
+        )
+
+    def tf32(self) -> Iterator[LadderRung]:
+        """Yield the rung with all products in TF32; nothing if there are no products."""
+        planner, network = self._planner, self._network
+        products = tf32_nodes(network)
+        if not products:
+            return
+        runtime, prices = planner.settings.runtime, planner.prices
+        rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=self._bytes)
+        if prices is not None:
+            share = prices.model.macs(frozenset(products))
+            rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
+        with suppress(CaseError):
+            session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
+            error = planner.trials.excess_of(_run(session, planner.trials.samples))
+            rung = rung.model_copy(update={"error": error * planner.trials.factor})
+            results = _run(session, self._heldout.samples)
+            case, references = planner.case, self._heldout.references
+            verdict = judge_outputs(
+                results, self._heldout.samples, references, case.criterion, case.metric
+            ).verdict
+            found = {"passed": verdict.passed, "failures": verdict.failures}
+            found |= {"errors": verdict.errors}
+            rung = self._with_scores(rung.model_copy(update=found), results)
+        yield rung
+
+    def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
+        if not self._heldout.unseen:
+            return rung
+        given = self._scoring.given_of(results)
+        return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+
+
+def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
+    """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
+    planner, prices, kept = one.planner, one.planner.prices, one.found.kept
+    judged = verdict if _rung(one) == _rung(fixed) else one.verdict
+    rung = LadderRung(
+        rung=_rung(one),
+        passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
+        kept=len(one.plan.keep),
+        left_out=len(one.plan.left_out),
+        candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
+        error=planner.trials.excess(kept) * planner.trials.factor,
+        errors=judged.errors,
+        bytes=written_bytes(one.rewritten.model),
+        evaluations=one.evaluations,
+        failures=judged.failures,
+    )
+    if prices is not None:
+        own = quantised_nodes(planner.case.network) if one.plan.has_int8 else ()
+        share = prices.model.macs((planner.choices - kept).union(own))
+        rung = rung.model_copy(update={"cost": planner.cost(kept), "low_share": share})
+    place = one.curve.plan
+    given: Point | Given | None = None if place is None else one.curve.points[place]
+    if given is None or given.heldout is None:
+        one.scoring.measure(kept)
+        given = one.scoring.given(kept)
+    if given is None:
+        return rung
+    return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+
+
+def _run(session: Session, samples: Samples) -> list[Computed]:
+    found: list[Computed] = []
+    for sample in samples:
+        try:
+            found.append(session.run(sample))
+        except RunFailed as failure:
+            found.append(failure)
+    return found
+
+
+def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
+    """Return the rungs with their engine results, each by its fastest engine that passed.
+
+    `factor` is the share of the tolerance that the search may use; excesses are relative to it.
+    """
+    found: list[LadderRung] = []
+    before: EngineResult | None = None
+    for rung in rungs:
+        rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
+        row = min(
+            rows,
+            key=lambda row: (not _passed(row), row is not engines.row, _time(row)),
+            default=None,
+        )
+        if row is None or row.verdict is None:
+            found.append(rung)
+            continue
+        told: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
+        told["errors"] = row.verdict.errors
+        told |= {} if rung.rung == "int8" else {"kept": row.kept}
+        told |= {"passed": row.verdict.passed} if rung.by is None else {}
+        told |= {"error": row.excess * factor} if row.excess is not None else {}
+        told |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
+        if before and before.latency and row.latency:
+            told["beside"] = time_ratio(row.latency.medians, before.latency.medians)
+        found.append(rung.model_copy(update=told))
+        before = row
+    return found
+
+
+def _passed(row: EngineResult) -> bool:
+    return row.verdict is not None and row.verdict.passed
+
+
+def _time(row: EngineResult) -> float:
+    return inf if row.latency is None else row.latency.median_ms
+
+
+def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
+    """Return the delivered rung; without engines, the passing one of least predicted cost.
+
+    FP32 needs no proof unless something showed it wrong.
+    """
+    if delivered is not None:
+        return delivered
+    right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
+    judged = any(r.passed is not None for r in rungs)
+    known = [r for r in right if r.cost is not None and judged]
+    return min(known, key=lambda r: r.cost or 0.0).rung if known else None
+
+
+def plan_of(
+    planner: Planner,
+    found: Found,
+    placed: frozenset[NodeName],
+    casts: int,
+    remarks: Sequence[Remark],
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        planner: The planner that found it.
+        found: Its compute nodes in FP32, and results of trials.
+        placed: All its FP32 nodes.
+        casts: Cast nodes in the mixed model.
+        remarks: Remarks on it.
+    """
+    settings, network = planner.settings, planner.case.network
+    chosen = {}
+    if settings.chosen is not None:
+        chosen = settings.chosen.beside(planner.evidence.suspected)
+    producers, readers = planner.above()
+    rule = f"--keep-above {typed(settings.keep_above or 0)}"
+    forced = planner.forced
+    keep = kept_nodes(
+        network,
+        planner.roles,
+        found.kept,
+        planner.evidence.guards,
+        dict.fromkeys(producers | readers, rule) | chosen | dict(forced.kept),
+        found.excess_without,
+        nonfinite_without=found.nonfinite_without,
+        contributions=found.contributions,
+        near=planner.evidence.limits,
+        held=planner.held,
+        hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
+        reading=readers - frozenset(forced.kept),
+    )
+    types = planner.narrowing.precisions(found.kept)
+    plan = plan_record(
+        network,
+        planner.roles,
+        settings.fmt,
+        placed,
+        casts,
+        keep=tuple(
+            (_spare(k) if k.node in found.spare else k).model_copy(
+                update={"precision": types[k.node]}
+            )
+            for k in keep
+        ),
+        minimal=found.minimal,
+        lowered=forced.lowered,
+        remarks=remarks,
+        low_io=planner.low_io,
+    )
+    return plan.model_copy(update={"repairs": planner.case.repairs})
+
+
+def _spare(kept: KeptNode) -> KeptNode:
+    """Return a node that a dearer plan lowers: no guard says why it is kept."""
+    because = (
+        None
+        if kept.because is None
+        else kept.because.model_copy(update={"guard": None, "spare": True})
+    )
+    return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
+
+
+def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
+    """Return the record of a search, including the held-out samples that joined it."""
+    trials, settings = planner.trials, planner.settings
+    return Search(
+        tolerance_factor=trials.factor,
+        calibration=trials.samples.ids,
+        joined=tuple(heldout.joined),
+        filed=tuple(heldout.filed),
+        seen=trials.samples.marks or (),
+        seconds_budget=settings.time_budget,
+        budget=settings.budget,
+        late=trials.late,
+        refused=trials.refused,
+        exhausted=found.exhausted,
+        steps=(),
+        remarks=found.steps,
+        r2=found.r2,
+    )

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import accumulate, takewhile
 from math import inf
 
 import onnx_ir as ir
 
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.accumulate import has_sum
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
@@ -18,8 +21,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
-from halfwise.judging.file_run import flips, run_as_file
-from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.judging.judge import Judged, flips, judge_outputs, run_as_file
 from halfwise.judging.low_sums import LowSums, lowest_sums
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, Verdict
@@ -32,6 +34,9 @@ MOST_TOLD = 3
 """Decisions named in a failed verdict."""
 LOOKED_AT = 4
 """Known plans examined in place of one that is infinite inside."""
+
+DEARER = 1.02
+"""Highest cost of a plan that also passes with sums in FP16, over one that does not."""
 
 Assignment = frozenset[NodeName]
 
@@ -84,9 +89,9 @@ class Decisions:
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, trials = self.planner.case, self.planner.trials
-        seen = LowSums(trials.samples, trials.references)
+        seen = (LowSums(trials.samples, trials.references),)
         given = rewritten.model, case, self._settings, samples, references
-        found = told_as_file(judged, *given, ran, (seen,))
+        found = told_as_file(judged, *given, ran, seen, self.planner.budget)
         run = found.verdict.as_file
         if run is None or run.passed is not False:
             return found
@@ -127,16 +132,7 @@ class Decisions:
                 return judged.verdict.passed
             return False
 
-        if not chain or not holds(chain):
-            return frozenset()
-        few = list(chain)
-
-        def narrow() -> None:
-            for fewer in _fewer(chain, holds):
-                few[:] = fewer
-
-        planner.budget.within("search", narrow, None)
-        return frozenset(few)
+        return _narrowed(planner.budget, chain, holds)
 
     def _guards(self, found: Sequence[Flip], nodes: Assignment, excess: float) -> Iterator[Guard]:
         planner = self.planner
@@ -172,6 +168,7 @@ def told_as_file(
     references: Sequence[Outputs],
     ran: Callable[[Sequence[Outputs]], None] = _ignore,
     seen: Sequence[LowSums] = (),
+    budget: Budget | None = None,
 ) -> Judged:
     """Add the result of the candidate's file to a verdict; it fails if the file fails.
 
@@ -187,6 +184,7 @@ def told_as_file(
         references: Reference outputs of each sample.
         ran: Receives the file's outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
+        budget: Pays for the runs with sums in FP16; only Ctrl-C ends them without one.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:
@@ -206,7 +204,7 @@ def told_as_file(
     )
     if own.verdict.passed:
         passes = (LowSums(samples, references, verdict.excesses, results), *seen)
-        sums = lowest_sums(candidate, passes, case, settings)
+        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
         known = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=known))
     few = samples.select(own.failing[:FEW])
@@ -234,6 +232,22 @@ def _flips(
     return ()
 
 
+def _narrowed(
+    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Assignment:
+    """Return few nodes of a chain that hold; empty if all of it does not."""
+    if not chain or not holds(chain):
+        return frozenset()
+    few = list(chain)
+
+    def narrow() -> None:
+        for fewer in _fewer(chain, holds):
+            few[:] = fewer
+
+    budget.within("search", narrow, None)
+    return frozenset(few)
+
+
 def _fewer(
     chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
 ) -> Iterator[list[NodeName]]:
@@ -255,6 +269,19 @@ def _fewer(
 def _told(flip: Flip) -> Failure:
     names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
+
+
+def _of_sum(node: ir.Node, low: str) -> Guard:
+    name = node_name(node)
+    return Guard(
+        kind="sum",
+        node=name,
+        tensor=None,
+        names={"low": low, "inside": name, "op": node.op_type},
+        fix="Accumulate in FP32.",
+        nodes=(name,),
+        severity=float(Band.POSSIBLE),
+    )
 
 
 class Holding:
@@ -305,6 +332,39 @@ class Holding:
             f"{count(len(planner.held_nodes), 'node')} held in FP32 in total"
         )
         return False
+
+    def sum_guards(self, kept: Assignment) -> tuple[Guard, ...]:
+        """Return what to keep too so that a plan passes on the calibration with sums in FP16.
+
+        The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
+        than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+        searched.
+        """
+        planner = self._planner
+        cost, fp32 = planner.price(kept), planner.price(planner.choices)
+        if cost is None or fp32 is None or not planner.settings.searches:
+            return ()
+        free = planner.choices - kept - frozenset(planner.forced.lowered)
+        nodes = {node_name(n): n for n in planner.case.network.nodes() if has_sum(n)}
+
+        def cheap(plan: Assignment) -> bool:
+            price = planner.price(plan)
+            return price is not None and price <= DEARER * cost and price < fp32
+
+        cheapest = sorted(free & nodes.keys(), key=lambda n: planner.price(kept | {n}) or inf)
+        plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
+        chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
+        seen = (LowSums(planner.trials.samples, planner.trials.references),)
+
+        def holds(more: Sequence[NodeName]) -> bool:
+            plan = kept.union(more)
+            if not (cheap(plan) and planner.trials.evaluate(plan, confirm=True).passed):
+                return False
+            given = planner.rewrite(plan)[0].model, seen, planner.case, planner.settings
+            return lowest_sums(*given, planner.budget) != "fp32"
+
+        more = _narrowed(planner.budget, chain, holds)
+        return tuple(_of_sum(nodes[n], planner.settings.fmt.name) for n in chain if n in more)
 
     def _cheaper(self, kept: Assignment) -> Assignment | None:
         """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""

@@ -1,38 +1,48 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil, floor, inf, isfinite, log10
 
 from halfwise.case import Case, Chosen, Settings
+from halfwise.declarations import spelt
 from halfwise.fixing.curve import TradeOff
-from halfwise.fixing.fixed import Fixed, Passed
+from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.int8.given import given_start
-from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.int8.recording import int8_plan_of
-from halfwise.fixing.int8.rung import int8_rung
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.int8.placing import given_start
+from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of, int8_rung
+from halfwise.fixing.plan.found import Found, unsupported
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.plan_judge import PlanJudge
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.preparing import prepare
-from halfwise.fixing.recording import plan_of, search_of
-from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.repair.rule import unscaled
+from halfwise.fixing.rewrite import prepare
+from halfwise.fixing.scoring import HeldOut, Scoring
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.standing import stands
-from halfwise.graph.casts import Rewritten, low_type
+from halfwise.formats import Format
+from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import Judged
-from halfwise.judging.reference import check, inspected_reference
+from halfwise.judging.reference import check, find_unjudged, inspected_reference
+from halfwise.metrics import effective
 from halfwise.progress import Watcher
-from halfwise.records import Curve, NodeName, Remark, Repair, Run, Verdict
+from halfwise.records import (
+    Criterion,
+    Curve,
+    Followed,
+    NodeName,
+    OutputError,
+    Remark,
+    Repair,
+    Run,
+    Verdict,
+)
 from halfwise.reporting.remarks import remark
+from halfwise.wording import typed
 
 Assignment = frozenset[NodeName]
 
@@ -259,6 +269,8 @@ class _Fix:
             found, passed = self._returned(self.passed, found), False
             rewritten, placed, again = self._judged(found)
             judged = again or judged
+        if passed and judged.verdict.sums == "fp32":
+            found, (rewritten, placed, judged) = self._summed(found, rewritten, placed, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
             with self._stage("judge"):
@@ -277,6 +289,22 @@ class _Fix:
             judged = self.judge.judge(found.kept, rewritten)
             seen = self.heldout.samples, self.heldout.references
             return rewritten, placed, self.holding.told(judged, found.kept, rewritten, *seen)
+
+    def _summed(
+        self, found: Found, rewritten: Rewritten, placed: Assignment, judged: Judged
+    ) -> tuple[Found, tuple[Rewritten, Assignment, Judged]]:
+        """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
+        with self._stage("search"):
+            guards = self.holding.sum_guards(found.kept)
+        if guards:
+            note = Remark(kind="summing", numbers={"kept": len(guards)})
+            kept = found.kept.union(*(guard.nodes for guard in guards))
+            other = replace(found, kept=kept, minimal=False, steps=(*found.steps, note))
+            model, nodes, again = self._judged(other)
+            if again is not None and again.verdict.passed and again.verdict.sums != "fp32":
+                self.planner.hold(guards)
+                return other, (model, nodes, again)
+        return found, (rewritten, placed, judged)
 
     def _returned(self, passed: Passed, failed: Found) -> Found:
         """Go back to the plan that passed on held-out samples if the new one fails there."""
@@ -347,3 +375,177 @@ class _Fix:
         """
         goes_on = found.passed and self.settings.searches and self.late < LATE
         return goes_on and self.heldout.may_join(judged)
+
+
+MODERATE = 10.0
+"""Up to this many times the tolerance an error may be mere rounding; above, look for a fault."""
+
+NOTABLE = 0.1
+"""A plan is useless if unexplained kept nodes exceed this fraction of the candidates."""
+
+
+def plan_remarks(
+    planner: Planner, found: Found, followed: Followed | None, baseline: Verdict
+) -> Iterator[Remark]:
+    """Yield remarks on a plan and its model.
+
+    Args:
+        planner: The planner, after its search.
+        found: The plan.
+        followed: Where the error comes from; None if not needed or out of time.
+        baseline: Verdict on everything low.
+    """
+    settings, fmt = planner.settings, planner.settings.fmt
+    yield from end_remarks(planner)
+    yield from _looked_at(planner)
+    if note := planner.start.note:
+        numbers = {**note.numbers, "plan": len(found.kept)}
+        yield note.model_copy(update={"numbers": numbers})
+    kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
+    searched = kept and settings.searches
+    if searched and "scale" not in settings.no_repair:
+        yield from unscaled(planner.case.network, planner.evidence.guards, kept)
+    if searched and baseline.passed and _islands_fail(planner):
+        pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
+        headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
+        numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
+        yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
+    # A fault at one node counts even if no guard knows it; if time ran out, neither is known.
+    if (
+        followed is not None
+        and not (followed.origin or followed.decided)
+        and not followed.out_of_time
+    ):
+        yield from _wider(planner, found, accumulates=followed.accumulates)
+
+
+def _islands_fail(planner: Planner) -> bool:
+    """Return whether all low except the islands fails the search, if time allows."""
+    work = lambda: planner.trials.evaluate(planner.islands, confirm=True)  # noqa: E731
+    tried = planner.budget.within("notes", work, None)
+    return tried is not None and not tried.passed
+
+
+def _looked_at(planner: Planner) -> Iterator[Remark]:
+    """Yield on how many samples elements were visited, if fewer than all were enough."""
+    if planner.evidence.closer is not None:
+        seen = planner.evidence.observations
+        looked = min((o.detail.samples for o in seen.tensors if o.detail is not None), default=0)
+        yield Remark(kind="first-look", numbers={"samples": looked, "size": len(seen.samples)})
+
+
+def _wider(planner: Planner, found: Found, *, accumulates: bool) -> Iterator[Remark]:
+    """Yield the tolerance that the explained nodes alone would meet, if most are unexplained.
+
+    That no node is at fault is known only where the error `accumulates` along the graph.
+    """
+    named, case = planner.explained, planner.case
+    computing = planner.roles.computing
+    if len(found.needed - named) <= NOTABLE * len(computing) or case.metric is not None:
+        return
+    explained, trials = found.needed & named, planner.trials
+    errors = planner.budget.within("notes", lambda: trials.errors(explained), None)
+    if errors is not None:
+        fmt = planner.settings.fmt
+        note = tolerance_note(errors, case.criterion, trials.factor, fmt, len(explained))
+        if note is not None:
+            unknown = {} if accumulates else {"unknown": ""}
+            yield note.model_copy(update={"names": {**note.names, **unknown}})
+
+
+def tolerance_note(
+    errors: Mapping[str, OutputError], criterion: Criterion, factor: float, fmt: Format, kept: int
+) -> Remark | None:
+    """Return the error that rounding causes, and the options that accept it.
+
+    None if the errors pass, if they exceed the tolerance more than `MODERATE` times, and if a
+    metric, a cosine or an integer output prevents it.
+
+    Args:
+        errors: Measures of each output over all calibration samples.
+        criterion: What is acceptable.
+        factor: Fraction of the tolerance that the search may use, in (0, 1].
+        fmt: The low format.
+        kept: Number of FP32 nodes with which these errors were measured.
+    """
+    limits = effective(criterion)
+    floats = [e for e in errors.values() if e.agreement is None]
+    discrete = [e for e in errors.values() if e.agreement is not None]
+    if limits.metric or limits.cosine is not None or not all(e.passed for e in discrete):
+        return None
+    if not all(isfinite(e.max_abs) and isfinite(e.rel_max) for e in floats):
+        return None
+    options = dict(_options(floats, limits, factor))
+    if not options or max(options.values()) > MODERATE:
+        return None
+    worst = max(floats, key=lambda e: e.rel_max_needed)
+    whose = {"slices": "slices"} if worst.rel_max_needed > worst.rel_max else {}
+    numbers = {"error": worst.rel_max_needed, "snr": min(e.snr_db for e in floats)}
+    return Remark(
+        kind="tolerance",
+        names={"low": fmt.name, "options": " ".join(options), **whose},
+        numbers=numbers | {"kept": kept} if kept else numbers,
+    )
+
+
+def _options(
+    outputs: Sequence[OutputError], limits: Criterion, factor: float
+) -> Iterator[tuple[str, float]]:
+    """Yield each option that needs another value, and by what factor its limit is exceeded."""
+    for name, measure, limit in (
+        ("rel_max", "rel_max_needed", limits.rel_max),
+        ("max_abs", "max_abs", limits.max_abs),
+    ):
+        needed = max((getattr(o, measure) for o in outputs), default=0.0) / factor
+        if limit is not None and needed > limit:
+            times = needed / limit if limit > 0 else inf
+            yield f"{spelt(name)} {_rounded_up(needed)}", times
+    if limits.snr_db is not None:
+        reached = min((o.snr_db for o in outputs), default=limits.snr_db) + 20 * log10(factor)
+        if reached < limits.snr_db:
+            yield f"--snr-db {floor(reached)}", 10 ** ((limits.snr_db - reached) / 20)
+
+
+def _rounded_up(value: float) -> str:
+    """Round a positive number up to two significant digits."""
+    unit = 10.0 ** (floor(log10(value)) - 1)
+    return typed(ceil(value / unit - 1e-9) * unit)
+
+
+def end_remarks(planner: Planner) -> Iterator[Remark]:
+    """Yield remarks on the inputs and outputs of the mixed model."""
+    low = {"low": planner.settings.fmt.name}
+    if other := sorted(planner.case.stored.io.keys() - planner.low_io):
+        yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
+    for c in adjusted_constants(
+        planner.case.network,
+        planner.roles,
+        frozenset(planner.roles),
+        planner.settings.fmt,
+        planner.low_io,
+    ):
+        numbers = {"minimum": c.minimum, "maximum": c.maximum}
+        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
+    limit = planner.settings.fmt.overflow_threshold
+    for o in planner.evidence.observations.tensors:
+        if o.producer is None and o.tensor in planner.low_io and o.absmax >= limit:
+            names = {"tensor": o.tensor, **low}
+            yield Remark(kind="input", names=names, numbers={"value": o.absmax})
+
+
+def stands(fixed: Fixed) -> bool:
+    """Return whether a plan passed on real data that test it, as strictly as the user demands.
+
+    Args:
+        fixed: Result of the search.
+
+    Raises:
+        RunFailed: the model does not run on a sample.
+    """
+    planner, heldout = fixed.planner, fixed.heldout
+    case, settings = planner.case, planner.settings
+    if not (fixed.found.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
+        return False
+    judged = heldout.left, heldout.left_references
+    found = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)
+    return settings.allow_unjudged or not found

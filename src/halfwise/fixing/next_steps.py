@@ -6,13 +6,18 @@ from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, spelt
-from halfwise.fixing.building import building
+from halfwise.emulation.typed import TENSOR_CORE_OPS
+from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.offering import choosing
+from halfwise.graph.model import Network, is_standard, node_name
+from halfwise.graph.roles import bodies
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
+    Criterion,
+    Curve,
     Engines,
+    KeptNode,
     Plan,
     Profile,
     Search,
@@ -21,10 +26,17 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
+from halfwise.reporting.offers import offered
 from halfwise.reporting.remarks import lacking
-from halfwise.store import MODEL_FILE, engine_file
-from halfwise.tensorrt.versions import FIRST_WITH, text_of
-from halfwise.wording import argument
+from halfwise.reporting.tasks import weakest
+from halfwise.reporting.verdict import allowed
+from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
+from halfwise.tensorrt.constrain import builder_flags
+from halfwise.tensorrt.ports import profiles_from_data
+from halfwise.tensorrt.recipe import planned_nodes
+from halfwise.tensorrt.trtexec import shape_options, unsayable
+from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
+from halfwise.wording import argument, listed
 
 _JUDGED = (
     *("preprocess", "labels", "seed", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
@@ -348,3 +360,132 @@ def _is_out_of_tolerance(verdict: Verdict) -> bool:
     if verdict.metric is not None:
         return not verdict.metric.passed
     return not all(o.passed for o in verdict.outputs.values())
+
+
+_OLDER = f"tensorrt-{text_of(WEAK_ONLY)}"
+
+
+def sample_profiles(case: Case) -> tuple[Profile, ...]:
+    """Return a profile that holds all samples of a case.
+
+    None if no shape can vary, or if no profile can hold them.
+    """
+    try:
+        return profiles_from_data(case.network, case.calibration + case.heldout)
+    except CaseError:
+        return ()
+
+
+def building(
+    case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
+) -> tuple[Step, Step]:
+    """Return what builds an engine from a passed run, for TensorRT 9 and later and for 8.x.
+
+    Args:
+        case: The case.
+        plan: What is FP32.
+        profiles: Of the samples; none for fixed shapes.
+        out: The run folder; None if nothing was written.
+    """
+    return _strong(case.network, plan, profiles, out), _weak(case, plan, profiles, out)
+
+
+def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+    model = out / MODEL_FILE if out else Path(MODEL_FILE)
+    words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
+    words += ["--noTF32"] if any(map(_needs_fp32, plan.keep)) else []
+    if out and not _sayable(profiles):
+        words = ["halfwise", "export", argument(out), "--as", "python"]
+        words += ["-o", argument(out / "strong")]
+    else:
+        words += [option for profile in profiles[:1] for option in shape_options(profile)]
+        words.append(f"--saveEngine={model.with_suffix('.engine')}")
+    names = {"since": since("strong typing")}
+    foreign = dict.fromkeys(n.op_type for n in network.nodes() if not is_standard(n))
+    names |= {"plugins": listed(list(foreign), 3)} if foreign else {}
+    return Step(kind="build", names=names, command=tuple(words))
+
+
+def _needs_fp32(kept: KeptNode) -> bool:
+    return kept.op in TENSOR_CORE_OPS and kept.precision == "fp32"
+
+
+def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+    older = {"older": f"{WEAK_ONLY[0]}.x"}
+    if plan.low == "bf16":
+        return Step(kind="older-bf16", names=older)
+    names = planned_nodes(plan)
+    if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
+        return Step(kind="older-bodies", names=older)
+    if not (names or plan.repairs or plan.int8):
+        return _plain(case, plan, profiles, out)
+    has = ["repaired"] * bool(plan.repairs) + ["int8"] * bool(plan.int8)
+    has += ["kept" if plan.keep else "moving"] * bool(names)
+    words = None
+    if out is not None and case.network.path is not None:
+        trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
+        words = ["halfwise", "export", argument(out), "--as", "trtexec" if trtexec else "python"]
+        # A folder: if nodes have no names of their own, a model with names is written there.
+        words += ["--trt-version", text_of(WEAK_ONLY), "-o", argument(out / _OLDER)]
+    return Step(
+        kind="older-constrained",
+        names=older,
+        items=tuple(has),
+        command=None if words is None else tuple(words),
+    )
+
+
+def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+    """Return what builds the FP32 model if weak typing needs no constraint."""
+    network = case.network
+    flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
+    older = {"older": f"{WEAK_ONLY[0]}.x"}
+    if out is None or network.path is None or not _sayable(profiles):
+        return Step(kind="older-plain", names={**older, "flags": " and ".join(flags)})
+    settled = any(note.kind == "settled" for note in case.notes)
+    words = ["trtexec", f"--onnx={out / FP32_FILE if settled else network.path}", *flags]
+    words += [option for profile in profiles[:1] for option in shape_options(profile)]
+    words.append(f"--saveEngine={out / f'{_OLDER}.engine'}")
+    return Step(kind="older-plain", names=older, command=tuple(words))
+
+
+def _sayable(profiles: Sequence[Profile]) -> bool:
+    """Return whether trtexec accepts the names of all inputs."""
+    return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
+
+
+def choosing(
+    curve: Curve,
+    out: Path | None,
+    judged: Verdict,
+    criterion: Criterion,
+    devices: Sequence[Engines] = (),
+) -> tuple[Step, ...]:
+    """Return the command that takes the recommended plan, if it offers something."""
+    point = offered(curve, judged, criterion, devices)
+    if point is None:
+        return ()
+    run = out or Path("RUN")
+    chosen = run.with_name(f"{run.name}.chosen")
+    plan = None if curve.plan is None else curve.points[curve.plan]
+    cheaper = plan is not None and point.price < plan.price
+    names = dict[str, str]()
+    numbers: dict[str, int | float] = {"kept": point.count, "cheaper": int(cheaper)}
+    numbers["int8"] = int(curve.rung == "int8")
+    numbers |= {} if point.cost is None else {"cost": point.cost}
+    over = curve.criterion or criterion
+    error = max(point.error, point.heldout or 0.0)
+    if over.metric is None and error > 1:
+        numbers["error"] = error
+        names["allowed"] = allowed(over)
+    if (weak := weakest(point.scores)) is not None:
+        numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
+    return (
+        Step(
+            kind="choose",
+            names=names,
+            numbers=numbers,
+            items=tuple(dict.fromkeys(score.metric for score in point.scores)),
+            command=("halfwise", "choose", argument(run), "-o", argument(chosen)),
+        ),
+    )

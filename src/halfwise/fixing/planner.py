@@ -1,42 +1,44 @@
 """From evidence to a plan: applies the rules, then tries plans on the switched emulation."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
+from math import inf
 
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.forms import Slots
 from halfwise.emulation.late_start import cuts_for
-from halfwise.emulation.quantised import Slots
+from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.runner import Switching
-from halfwise.emulation.switched import Layout, emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
-from halfwise.fixing.best import Best
-from halfwise.fixing.duration import expected
-from halfwise.fixing.evidence import Evidence, gather, kept_above
-from halfwise.fixing.narrowing import Narrowing
-from halfwise.fixing.plan.found import Found
-from halfwise.fixing.plan.held import not_yet_alone, with_each_lowered
+from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
+from halfwise.emulation.typed import emulate_typed, tf32_nodes
+from halfwise.errors import CaseError
+from halfwise.fixing.cost import Prices, cost_model
+from halfwise.fixing.plan.found import FP32_ALONE, Found, Types, not_yet_alone, with_each_lowered
+from halfwise.fixing.plan.guide import lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
-from halfwise.fixing.pricing import Prices, cost_model
 from halfwise.fixing.rewrite import rewrite
-from halfwise.fixing.trial import Trials
-from halfwise.fixing.types import FP32_ALONE, Types
+from halfwise.fixing.stages import Best, expected
+from halfwise.fixing.trial import Evidence, Trials, gather, kept_above
 from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.fusions import repeated
 from halfwise.graph.model import node_name
-from halfwise.graph.movement import Carrying
-from halfwise.graph.repetition import repeated
+from halfwise.graph.movement import Carrying, may_have_bf16
 from halfwise.graph.roles import Role, Roles, float_io, roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Guard, NodeName, Remark, TensorName
+from halfwise.records import Guard, NodeName, Precision, Remark, TensorName
 from halfwise.reporting.remarks import remark
 
 Assignment = frozenset[NodeName]
+
 Fused = frozenset[TensorName]
 
 
@@ -57,7 +59,7 @@ class Planner:
         settings: Settings,
         roles: Roles,
         watcher: Watcher,
-        original: "Planner | None" = None,
+        original: Planner | None = None,
     ) -> None:
         """Apply the rules; `begin` builds the emulation.
 
@@ -90,7 +92,7 @@ class Planner:
         self.budget: Budget = original.budget if original else Budget(whole[0], work=whole[1])
         self.budget.told = watcher.left
 
-    def beside(self, case: Case, watcher: Watcher) -> "Planner":
+    def beside(self, case: Case, watcher: Watcher) -> Planner:
         """Return a planner for a repaired network; it shares this one's budget and cost base.
 
         Raises:
@@ -348,3 +350,229 @@ class Planner:
     def _given(self, kept: Assignment, step: Remark) -> Found:
         passed = self.trials.evaluate(kept, confirm=True).passed
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
+
+
+MOST = 24
+"""Maximum number of models tried if not all nodes of a plan can be BF16; each is written and run on
+all samples of the calibration."""
+
+NONE: Assignment = frozenset()
+
+
+class Narrowing:
+    """The plans of one planner that use BF16 or TF32.
+
+    Attributes:
+        known: Plans that passed, by their kept nodes, with the types these have in place of FP32;
+            for plans that were tried, or would not be the cheapest even so.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        """Take what writes and tries plans.
+
+        Raises:
+            CaseError: BF16 is allowed, but the opset lacks it.
+        """
+        self._planner = planner
+        self.known: dict[Assignment, Types] = {}
+        self._taken: set[Assignment] = set()
+        self._may, self._needy, self._least = NONE, NONE, inf
+        self._products, self._needs_bits = NONE, False
+        if "bf16" in planner.settings.allow:
+            may = may_have_bf16(planner.case.network, planner.roles)
+            self._may = may - frozenset(planner.forced.kept) - planner.islands
+        if "tf32" in planner.settings.allow:
+            self._products = planner.choices.intersection(tf32_nodes(planner.case.network))
+
+    def clear(self) -> None:
+        """Forget everything: samples or ranges changed."""
+        self.known.clear()
+        self._taken.clear()
+        self._needy, self._least, self._needs_bits = NONE, inf, False
+
+    def take(self, kept: Assignment, types: Types) -> None:
+        """Give a plan what it has on record; it is not settled anew."""
+        self.known[kept] = types
+        self._taken.add(kept)
+
+    def may_have_bf16(self, kept: Assignment) -> Assignment:
+        """Return which nodes of a plan may have BF16."""
+        return kept & self._may
+
+    def foreseen(self, kept: Assignment) -> Types:
+        """Return the types of a plan's nodes, or those they may have if it is untried.
+
+        With every node kept, all stay FP32: that is the original, not a plan.
+        """
+        if (known := self.known.get(kept)) is not None or not (self._may or self._products):
+            return known or FP32_ALONE
+        whole = kept >= self._planner.choices - frozenset(self._planner.forced.lowered)
+        return FP32_ALONE if whole else self._possible(kept)
+
+    def precisions(self, kept: Assignment) -> dict[NodeName, Precision]:
+        """Return the type of each kept node of a plan."""
+        types = self.known.get(kept, FP32_ALONE)
+        found: dict[NodeName, Precision] = dict.fromkeys(kept, "fp32")
+        found |= dict.fromkeys(self._products & kept if types.tf32 else (), "tf32")
+        return found | dict.fromkeys(types.bf16, "bf16")
+
+    def look(self, kept: Assignment, error: float) -> float:
+        """Try BF16 and TF32 for a passing plan if they may make it the cheapest so far.
+
+        If the first plan fails with BF16, its nodes that need more bits stay FP32 in later plans;
+        if TF32 does not suffice for one plan, no later plan has it.
+
+        Args:
+            kept: Its kept nodes.
+            error: In FP32, relative to what a trial may use.
+
+        Returns:
+            The error with its types from then on.
+
+        Raises:
+            OutOfTime: inside a block whose budget is spent.
+        """
+        planner, price = self._planner, self._price
+        if kept in self.known or not (self._may or self._products):
+            return error
+        free = self.foreseen(kept)
+        self.known[kept] = FP32_ALONE
+        if free == FP32_ALONE or planner.budget.is_spent:
+            return error
+        if price(kept, free) < min(self._least, price(kept, FP32_ALONE)):
+            self._try(kept, free)
+        self._least = min(self._least, price(kept, self.known[kept]))
+        exact = planner.trials.exact(kept) if self.known[kept] != FP32_ALONE else None
+        return error if exact is None else exact
+
+    def _try(self, kept: Assignment, free: Types) -> None:
+        if self._passes(kept, free):
+            return
+        if free.tf32 and (not free.bf16 or self._passes(kept, Types(free.bf16))):
+            self._needs_bits = True
+            return
+        if not self._needy:
+            self._needy = free.bf16 - self._halved(kept, failed=free.bf16)
+        if free.tf32:
+            self._with_tf32(kept)
+
+    def _with_tf32(self, kept: Assignment) -> None:
+        """Try TF32 in addition to a plan's BF16; if it fails, the plan stays as it was."""
+        before = self.known.get(kept, FP32_ALONE)
+        with_it = Types(before.bf16, tf32=bool(self._products & kept - before.bf16))
+        cheaper = self._price(kept, with_it) < self._price(kept, before)
+        if not with_it.tf32 or before.tf32 or not cheaper:
+            return
+        if not self._passes(kept, with_it):
+            self.known[kept], self._needs_bits = before, True
+
+    def settle(self, kept: Assignment) -> None:
+        """Give a passing plan the BF16 and TF32 that still pass and cost less.
+
+        BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST`
+        trials, within the budget. Casts count as cost, so a single node seldom gains. TF32 is for
+        all products or for none.
+        """
+        if kept in self._taken:
+            return
+        within = self._planner.budget.within
+        if self._may & kept and self.known.get(kept, FP32_ALONE) == FP32_ALONE:
+            within("search", lambda: self._halved(kept), NONE)
+        if self._products & kept:
+            within("search", lambda: self._with_tf32(kept), None)
+
+    def over(self, switched: Switching) -> Switching:
+        """Run plans with BF16 or TF32 as they are written, others as `switched`."""
+        return _Runner(self._planner, switched) if self._may or self._products else switched
+
+    def _possible(self, kept: Assignment) -> Types:
+        bf16 = kept & self._may - self._needy
+        products = NONE if self._needs_bits else self._products
+        return Types(bf16, tf32=bool(products & kept - bf16))
+
+    def _price(self, kept: Assignment, types: Types) -> float:
+        prices = self._planner.prices
+        if prices is None:
+            return -float(len(types.bf16) + types.tf32)
+        return prices.of(kept, types)
+
+    def _halved(self, kept: Assignment, failed: Assignment = NONE) -> Assignment:
+        """Return the nodes of a plan that are BF16 now; `failed` is not tried again."""
+        tried, best = {kept - failed}, NONE
+
+        def passes(fp32: Assignment) -> bool:
+            nonlocal best
+            bf16 = kept - fp32
+            dearer = self._price(kept, Types(bf16)) >= self._price(kept, Types(best))
+            if len(tried) == MOST or fp32 in tried or dearer:
+                return False
+            self._planner.budget.check()
+            tried.add(fp32)
+            passed = self._passes(kept, Types(bf16))
+            best = bf16 if passed else best
+            return passed
+
+        free = self._may & kept
+        order = [n for n in map(node_name, self._planner.case.network.nodes()) if n in free]
+        try:
+            lowered(kept, [free] if free else [], passes, split=order)
+        finally:
+            self.known[kept] = Types(best)
+        return best
+
+    def _passes(self, kept: Assignment, types: Types) -> bool:
+        """Return whether a plan passes with types, and record them; else FP32 alone."""
+        trials, passed = self._planner.trials, False
+        self.known[kept] = types
+        try:
+            excess = trials.excess_of(trials.results(kept))
+            if passed := excess <= 1:
+                trials.learn(kept, excess)
+        except CaseError:  # its opset or a custom operator lacks the type
+            return False
+        finally:
+            if not passed:
+                self.known[kept] = FP32_ALONE
+        return passed
+
+
+class _Runner:
+    """Runs plans with BF16 or TF32 in typed emulation of the written model, made per plan."""
+
+    def __init__(self, planner: Planner, switched: Switching) -> None:
+        self._planner, self._switched = planner, switched
+        self._loaded: tuple[Assignment, Types, Session] | None = None
+
+    def prepare(self, changed: Assignment, /) -> None:
+        """Load the session of an assignment."""
+        if self._types(changed) != FP32_ALONE:
+            self._session(changed)
+        else:
+            self._loaded = None
+            self._switched.prepare(changed)
+
+    def release(self) -> None:
+        """Release it and its memory."""
+        self._loaded = None
+        self._switched.release()
+
+    def run(self, sample: Sample, changed: Assignment, /) -> Outputs:
+        """Return the outputs of an assignment."""
+        if self._types(changed) != FP32_ALONE:
+            return self._session(changed).run(sample)
+        return self._switched.run(sample, changed)
+
+    def _kept(self, changed: Assignment) -> Assignment:
+        return changed & self._planner.roles.computing
+
+    def _types(self, changed: Assignment) -> Types:
+        return self._planner.types_of(self._kept(changed))
+
+    def _session(self, changed: Assignment) -> Session:
+        kept, types = self._kept(changed), self._types(changed)
+        if self._loaded is None or self._loaded[:2] != (kept, types):
+            self._loaded = None
+            settings, model = self._planner.settings, self._planner.rewrite(kept)[0].model
+            typed = emulate_typed(model, accumulate=settings.accumulate)
+            self._loaded = kept, types, Session(typed, runtime=settings.runtime)
+        return self._loaded[2]

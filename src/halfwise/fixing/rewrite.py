@@ -1,18 +1,19 @@
 """Make the mixed model: raise its opset if needed, add Casts, record its ends, write its file."""
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.case import CPU, Runtime, Samples
+from halfwise.case import CPU, Case, Runtime, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import mark_tf32
+from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
-from halfwise.fixing.int8.placing import FIRST_OPSET
-from halfwise.fixing.types import FP32_ALONE, Types
+from halfwise.fixing.int8.placing import FIRST_OPSET, Given
+from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
@@ -20,12 +21,14 @@ from halfwise.graph.conversion import BF16_OPSET, NORM_OPSET, gaining, raise_ops
 from halfwise.graph.intake import OF_ONNX_RUNTIME, checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import Following, fewest_casts
-from halfwise.graph.reading import said
+from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
-from halfwise.graph.serialisation import skeleton, weightless
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
+from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs
+from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Sizes, TensorName
+from halfwise.reporting.remarks import remark
 
 EXTERNAL_DATA_BYTES = 1 << 30
 """Above this size the weights go into a separate file: protobuf is limited to 2 GB.
@@ -195,3 +198,46 @@ def _equal(before: np.ndarray, after: np.ndarray) -> bool:
     a, b = before[finite].astype(np.float64), after[finite].astype(np.float64)
     limit = TOLERANCE * np.abs(a).max(initial=0.0)
     return bool(np.isfinite(b).all() and (np.abs(a - b) <= limit).all())
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Input of a run.
+
+    Attributes:
+        case: With the network that plans are for.
+        original: The reference network.
+        searched: Outputs of the network to plan for on the calibration samples, if it is not
+            `original`; else None.
+        notes: Changes made to it.
+    """
+
+    case: Case
+    original: Network
+    searched: list[Outputs] | None = None
+    notes: tuple[Remark, ...] = ()
+
+
+def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watcher) -> Prepared:
+    """Return the case with the network to plan for.
+
+    Args:
+        case: With the user's model.
+        given: The quantised model to start from; plans are then of its nodes.
+        settings: The types, and where to run.
+        watcher: Receives notes on the changes.
+
+    Raises:
+        RunFailed: the model does not run on a sample.
+    """
+    network, runtime = case.network, settings.runtime
+    if given is not None:
+        searched = inspected_reference(network, case.calibration, runtime=runtime)[0]
+        return Prepared(replace(case, network=given.floats, restored=True), network, searched)
+    raised, note = with_opset_for(
+        settings.fmt, network, case.calibration, runtime=runtime, int8=settings.int8
+    )
+    if note is not None:
+        watcher.note(remark(note))
+    notes = () if note is None else (note,)
+    return Prepared(replace(case, network=raised), raised, notes=notes)

@@ -1,18 +1,171 @@
 """Try an assignment: emulate it on samples, worst first; stop at the first that fails."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, isfinite, isnan, nan
 
 import numpy as np
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import Switching
 from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.attribute import attribute
+from halfwise.formats import Format
+from halfwise.graph.dataflow import low_consumers
+from halfwise.graph.model import Network, tensor_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, NodeName, OutputError
+from halfwise.records import Criterion, Guard, NodeName, Observations, OutputError, TensorName
+
+FIRST_LOOK = 8
+"""Samples whose elements are visited before anything is known about a model: see `gather`."""
+
+
+def kept_above(
+    limit: float,
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
+    headroom: float,
+) -> tuple[frozenset[NodeName], frozenset[NodeName]]:
+    """Return the compute nodes with an output beyond `limit`, and those kept because they read it.
+
+    The first group is the classic rule, for comparison: AutoCast's `data_max` (512 by default), and
+    advice in many threads ("flag above 10000"). It looks at no model output.
+
+    An edge is FP32 only between two kept nodes, so readers of an overflowing tensor have to be kept
+    with its producer: all that compute with it (through data movement), if `headroom` times its
+    range reaches `fmt.overflow_threshold`. A tensor beyond `limit` that fits is rounded at the
+    edge.
+    """
+    producers, readers = set[NodeName](), set[NodeName]()
+    made = (v for n in network.nodes() for v in n.outputs if v.name)
+    values = {tensor_name(v): v for v in (*network.graph.inputs, *made)}
+    for seen in observations.tensors:
+        value = values.get(seen.tensor)
+        if value is None or seen.absmax <= limit:
+            continue
+        producers |= {n for n in (seen.producer,) if n and roles[n].role is Role.COMPUTE}
+        if not fmt.has_range_of_fp32 and seen.absmax * headroom >= fmt.overflow_threshold:
+            readers |= {roles.part(n).decider for n in low_consumers(value, roles)}
+    computing = {n for n in readers - producers if roles[n].role is Role.COMPUTE}
+    return frozenset(producers), frozenset(computing)
+
+
+def headroom_limits(
+    network: Network, roles: Roles, observations: Observations, fmt: Format, headroom: float
+) -> dict[TensorName, float]:
+    """Return a smaller range for tensors that fit, but not at `headroom` times their range.
+
+    The search emulates these tensors with that range: elements beyond max / headroom become
+    infinite. The output then shows whether an overflow on larger data would matter. A format with
+    FP32's range has none; nor does a tensor whose large values are constants it selects: masks do
+    not grow.
+    """
+    if fmt.has_range_of_fp32:
+        return {}
+    limit = fmt.overflow_threshold / headroom
+    seen = {o.tensor: o for o in observations.tensors}
+    near = {n: limit for n, o in seen.items() if limit <= o.absmax < fmt.overflow_threshold}
+    computed = [v for n in network.nodes() for v in n.outputs if v.name in near]
+    fixed = (v for v in computed if selects_constants(v, roles, seen, limit))
+    return {n: near[n] for n in near.keys() - {v.name for v in fixed}}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence from one set of samples.
+
+    Attributes:
+        observations: Ranges and inner numbers.
+        references: Outputs of each sample.
+        guards: Guards, most severe first.
+        limits: Reduced ranges of tensors that would overflow within the headroom.
+        closer: Returns what more samples show; None once all permitted ones were visited.
+    """
+
+    observations: Observations
+    references: list[Outputs]
+    guards: tuple[Guard, ...]
+    limits: dict[TensorName, float]
+    closer: Callable[[], "Evidence"] | None = None
+
+    @property
+    def nonfinite(self) -> frozenset[TensorName]:
+        """Tensors that are not finite in FP32 either."""
+        return frozenset(o.tensor for o in self.observations.tensors if o.nonfinite)
+
+    @property
+    def suspected(self) -> frozenset[NodeName]:
+        """Nodes that some guard names."""
+        return frozenset(n for guard in self.guards for n in guard.nodes)
+
+    @property
+    def certain(self) -> list[frozenset[NodeName]]:
+        """Groups of nodes that are certain to lose precision."""
+        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
+
+
+def gather(
+    network: Network,
+    roles: Roles,
+    samples: Samples,
+    settings: Settings,
+    progress: Callable[[int, int], None],
+    budget: Budget | None = None,
+    *,
+    first: bool = False,
+) -> Evidence:
+    """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
+
+    With `first`, elements are visited on only `FIRST_LOOK` samples if these show nothing: no guard,
+    and no op that chooses, whose closest choice is what counts. Extrema cover all samples.
+    """
+    observer = Observer(
+        network,
+        samples,
+        settings.fmt,
+        roles,
+        runtime=settings.runtime,
+        progress=progress,
+        budget=budget,
+        # Guards read sums only then: see `sum_guards`.
+        few_sums=settings.accumulate != "fp16",
+    )
+
+    def seen() -> Evidence:
+        observations = observer.records()
+        guards = attribute(
+            network,
+            roles,
+            observations,
+            settings.fmt,
+            headroom=settings.headroom,
+            accumulate=settings.accumulate,
+        )
+        limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
+        return Evidence(observations, list(observer.outputs), guards, limits)
+
+    def closer() -> Evidence:
+        observer.look(DETAIL_SAMPLES)
+        return seen()
+
+    if not first or settings.accumulate == "fp16":
+        return closer()
+    observer.look(FIRST_LOOK)
+    found = seen()
+    if observer.is_complete:
+        return found
+    if found.guards or any(inner.kind == "margin" for inner in found.observations.inner):
+        return closer()
+    return replace(found, closer=closer)
+
 
 WORST = 8
 """Number of worst samples that the search tries before it confirms on all."""

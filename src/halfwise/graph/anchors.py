@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.graph.model import is_standard, small_constant
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, is_standard, small_constant
 from halfwise.graph.roles import TYPE_BLIND, is_float
 from halfwise.graph.weights import LOW_TYPES
 

@@ -1,16 +1,17 @@
-"""Bodies of If, Loop and Scan: finding and comparing them."""
+"""How often bodies of If, Loop and Scan run, and the shapes in them, reported by model outputs."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import reached
-from halfwise.graph.model import constant_array, node_name
+from halfwise.graph.model import constant_array, node_name, opset_of, tensor_name
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND
 from halfwise.graph.weights import FLOATS, LOW_TYPES
-from halfwise.records import NodeName
+from halfwise.records import NodeName, TensorName
 
 Key = tuple[NodeName, str]
 """Key of a body: its node's name and the attribute that holds it."""
@@ -199,3 +200,175 @@ def _source(value: ir.Value) -> ir.Value:
         value = node.inputs[0]
         node = value.producer()
     return value
+
+
+_RUNS = "halfwise::runs"
+
+
+def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
+    """Add an output for each body to a model, in place; return the outputs' names.
+
+    Each output is int64[1]: how often the body ran. A count leaves each enclosing body as one more
+    output; other branches output 0, and iterations are summed.
+
+    Args:
+        model: Any model whose node names are unique.
+        wanted: Keys of the bodies to count.
+
+    Raises:
+        KeyError: the model has no such body.
+    """
+    found = _Telling(opset_of(model), lambda body, k: _constant([1], body, k, k)).told(model.graph)
+    values = [found[key] for key in wanted]
+    model.graph.outputs.extend(values)
+    return [value.name or "" for value in values]
+
+
+def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]]:
+    """Add an output for each body to a model, in place, with the shapes of the body's tensors.
+
+    Args:
+        model: Of opset 10 or later, with unique names of nodes and values.
+
+    Returns:
+        For each body, the name of its output (for `seen_in_body`) and the float tensors that it
+        covers: the body's inputs and the outputs of its nodes.
+    """
+    names = {
+        key: tuple(map(tensor_name, _told_of(body.graph)))
+        for key, body in bodies_in(model.graph).items()
+    }
+    found = _Telling(opset_of(model), _shapes).told(model.graph)
+    model.graph.outputs.extend(found.values())
+    return {key: (value.name or "", names[key]) for key, value in found.items()}
+
+
+def seen_in_body(
+    told: NDArray[np.generic], names: Sequence[TensorName]
+) -> tuple[int, dict[TensorName, tuple[int, ...]]]:
+    """Return how often a body ran, and its tensors' shapes, averaged over all runs.
+
+    Args:
+        told: The value of an output of `tell_shapes`, or the sum of several.
+        names: The tensors it covers.
+    """
+    numbers = told.astype(np.int64)
+    runs = int(numbers[0])
+    if not runs:
+        return 0, {}
+    means = numbers[1:].reshape(-1, _AXES) / runs
+    shapes = (tuple(round(size) for size in row.tolist() if size >= 0) for row in means)
+    return runs, dict(zip(names, shapes, strict=True))
+
+
+_AXES = 8
+"""Axes reported per tensor: TensorRT's maximum."""
+
+
+def _told_of(body: ir.Graph) -> list[ir.Value]:
+    computed = (v for node in body for v in node.outputs)
+    return [v for v in (*body.inputs, *computed) if v.name and v.dtype in FLOATS]
+
+
+def _shapes(body: ir.Graph, key: Key) -> ir.Value:
+    """Append nodes that output int64[1 + `_AXES` · tensors]: 1, then the shapes, padded with -1."""
+    values = _told_of(body)
+    filling, start, end = (
+        _constant(numbers, body, key, key, part)
+        for part, numbers in (("fill", [-1] * _AXES), ("start", [0]), ("end", [_AXES]))
+    )
+    parts = [_constant([1], body, key, key, "ran")]
+    for index, value in enumerate(values):
+        shape = _appended(body, ir.node("Shape", [value]), *key, f"shape {index}")
+        filled = ir.node("Concat", [shape, filling], {"axis": 0})
+        row = ir.node("Slice", [_appended(body, filled, *key, f"filled {index}"), start, end])
+        parts.append(_appended(body, row, *key, f"row {index}"))
+    told = _appended(body, ir.node("Concat", parts, {"axis": 0}), *key, *key)
+    told.shape = ir.Shape([1 + _AXES * len(values)])
+    return told
+
+
+def _appended(body: ir.Graph, node: ir.Node, *names: str) -> ir.Value:
+    body.append(node)
+    return _called(node.outputs[0], *names)
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """Carries values out of bodies.
+
+    Attributes:
+        opset: The model's opset.
+        tell: Appends nodes to a body and returns their result: a vector of known length.
+    """
+
+    opset: int
+    tell: Callable[[ir.Graph, Key], ir.Value]
+
+    def told(self, graph: ir.Graph) -> dict[Key, ir.Value]:
+        """Return, for every body inside a graph, a value of the graph: the sum over its runs."""
+        nodes = list(graph)
+        return {key: v for node in nodes for key, v in self._handed_out(node, graph).items()}
+
+    def _handed_out(self, node: ir.Node, graph: ir.Graph) -> dict[Key, ir.Value]:
+        bodies = bodies_of(node)
+        inner: dict[str, dict[Key, ir.Value]] = {}
+        for attribute, body in bodies:
+            own = (node_name(node), attribute)
+            inner[attribute] = {own: self.tell(body, own), **self.told(body)}
+        lengths = {key: _length(v) for found in inner.values() for key, v in found.items()}
+        for attribute, body in bodies:
+            found, own = inner[attribute], (node_name(node), attribute)
+            body.outputs.extend(
+                found.get(key) or _constant([0] * length, body, own, key)
+                for key, length in lengths.items()
+            )
+        first = len(node.outputs)
+        node.resize_outputs(first + len(lengths))
+        sums = {
+            key: _called(v, node_name(node), *key)
+            for key, v in zip(lengths, node.outputs[first:], strict=True)
+        }
+        if node.op_type != "If":
+            _lengthen(node, len(lengths))
+            sums = {key: self._total(v, node, key, graph) for key, v in sums.items()}
+        for key, value in sums.items():
+            value.shape = ir.Shape([lengths[key]])
+        return sums
+
+    def _total(self, value: ir.Value, node: ir.Node, key: Key, graph: ir.Graph) -> ir.Value:
+        if self.opset < 13:
+            total = ir.node("ReduceSum", [value], {"keepdims": 0, "axes": [0]})
+        else:
+            axes = ir.node("Constant", [], {"value": ir.tensor(np.array([0], np.int64))})
+            named = _called(axes.outputs[0], node_name(node), *key, "axes")
+            total = ir.node("ReduceSum", [value, named], {"keepdims": 0})
+            graph.insert_after(node, axes)
+            node = axes
+        graph.insert_after(node, total)
+        return _called(total.outputs[0], node_name(node), *key, "total")
+
+
+def _length(value: ir.Value) -> int:
+    assert value.shape is not None
+    return int(value.shape.numpy()[0])
+
+
+def _constant(numbers: list[int], body: ir.Graph, where: Key, key: Key, *part: str) -> ir.Value:
+    node = ir.node("Constant", [], {"value": ir.tensor(np.array(numbers, np.int64))})
+    value = _appended(body, node, *where, *key, *part)
+    value.shape = ir.Shape([len(numbers)])
+    return value
+
+
+def _called(value: ir.Value, *names: str) -> ir.Value:
+    value.name = "::".join((_RUNS, *names))
+    value.type = ir.TensorType(ir.DataType.INT64)
+    return value
+
+
+def _lengthen(node: ir.Node, by: int) -> None:
+    """Extend a Scan's per-output attribute lists by `by` entries for the new outputs."""
+    for name in ("scan_output_axes", "scan_output_directions"):
+        if (known := node.attributes.get(name)) is not None:
+            node.attributes[name] = ir.AttrInt64s(name, [*known.as_ints(), *[0] * by])

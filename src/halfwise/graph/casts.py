@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.formats import BF16, LOW_FORMATS, Format
 from halfwise.graph.anchors import anchor, is_anchor
-from halfwise.graph.model import Network, constant_array, graphs_of, is_standard, tensor_name
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, Network, constant_array, graphs_of, is_standard, tensor_name
 from halfwise.graph.roles import Part, Role, Roles, is_float
 from halfwise.graph.weights import FLOATS, LOW_TYPES, LowWeights, pieces
 from halfwise.records import AdjustedConstant, NodeName, TensorName

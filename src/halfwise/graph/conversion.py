@@ -16,11 +16,10 @@ from onnx import version_converter
 from halfwise.errors import CaseError
 from halfwise.graph.anchors import is_anchor
 from halfwise.graph.intake import UNKNOWN, hide_unknown
-from halfwise.graph.model import Network, is_standard, node_name, normalise, tensor_name
-from halfwise.graph.normal_form import values_of
-from halfwise.graph.reading import said
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, is_standard, node_name, tensor_name, values_of
+from halfwise.graph.protobufs import graphs_in, said, skeleton
 from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
-from halfwise.graph.serialisation import graphs_in, skeleton
 from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 

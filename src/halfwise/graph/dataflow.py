@@ -11,8 +11,8 @@ from typing import TypeVar
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.records import NodeName, TensorName
 
@@ -274,6 +274,22 @@ class Ancestry:
         names = reached([target], needed).keys() & self.varying & self._producers.keys()
         found = {node_name(self._producers[name]) for name in names}
         return tuple(sorted(found, key=self._places.__getitem__))
+
+
+def nodes_between(x: ir.Value, output: ir.Value) -> frozenset[ir.Node]:
+    """Return the nodes on paths from `x` to `output`."""
+
+    def before(value: ir.Value) -> list[ir.Value]:
+        node = None if value is x else value.producer()
+        return [] if node is None else [v for v in node.inputs if v is not None]
+
+    back = {v.producer() for v in reached([output], before) if v is not x}
+
+    def after(value: ir.Value) -> list[ir.Value]:
+        return [v for use in value.uses() if use.node in back for v in use.node.outputs]
+
+    ahead = (v.producer() for v in reached([x], after) if v is not x)
+    return frozenset(node for node in ahead if node is not None)
 
 
 def read_by(node: ir.Node) -> tuple[TensorName, ...]:

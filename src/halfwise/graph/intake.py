@@ -1,27 +1,99 @@
-"""Repair flaws that ONNX Runtime ignores but ONNX's tools refuse, and infer types with ONNX.
+"""Steps of loading: repair what ONNX's tools refuse, infer types, and bring into normal form.
 
 Exporters and editors leave files that run although they break a rule of ONNX: a graph without a
 name, an output without a shape, sizes that the model does not compute. Declared shapes of computed
-values are only claims: if they are wrong, ONNX Runtime warns and goes on.
+values are only claims until inference confirms them: if they are wrong, ONNX Runtime warns and goes
+on.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
-from halfwise.graph.declared import forget_shapes, forget_sizes
-from halfwise.graph.serialisation import bodies_of, graphs_in
+from halfwise.graph.model import ONNX_DOMAINS, Flaw, Names, Repair, is_standard, values_of
+from halfwise.graph.protobufs import bodies_of, graphs_in
 from halfwise.graph.weights import PROTOBUF_BYTES
 from halfwise.wording import number
 
-ONNX_DOMAINS = ("", "ai.onnx")
+Axes = tuple[int | str | None, ...]
+"""A declared shape: for each axis its size, its name, or None for neither."""
+
+
+def restore_sizes(outputs: Iterable[ir.Value], declared: Mapping[str, Axes]) -> None:
+    """Give outputs their declared sizes where ONNX infers none, in place.
+
+    Who calls the model may rely on them. Axes with an inferred size, and outputs with an inferred
+    rank other than the declared one, stay as they are. So do outputs that nodes read too: what
+    follows from a wrong size, such as a folded Shape, would be wrong.
+    """
+    for value in outputs:
+        axes = declared.get(value.name or "", ())
+        if value.shape is None or len(axes) != len(value.shape) or value.uses():
+            continue
+        sizes = [
+            known if isinstance(known, int) or not isinstance(claim, int) else claim
+            for known, claim in zip(value.shape, axes, strict=True)
+        ]
+        value.shape = ir.Shape(sizes)
+
+
+def declared_shapes(graphs: Iterable[onnx.GraphProto]) -> dict[str, Axes]:
+    """Return the declared shapes of computed values, by name; values without one are left out."""
+    return {
+        info.name: tuple(
+            getattr(d, kind) if (kind := d.WhichOneof("value")) else None for d in shape.dim
+        )
+        for graph in graphs
+        for info in (*graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+        for shape in (info.type.tensor_type.shape,)
+    }
+
+
+def contradicted(declared: Mapping[str, Axes], inferred: Mapping[str, Axes]) -> tuple[str, ...]:
+    """Return the values whose declared rank or sizes differ from the inferred ones."""
+    return tuple(
+        name
+        for name, axes in declared.items()
+        if name in inferred
+        and (
+            len(axes) != len(inferred[name])
+            or any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(axes, inferred[name], strict=True)
+            )
+        )
+    )
+
+
+def forget_shapes(graphs: Iterable[onnx.GraphProto], *, ranks: bool = False) -> None:
+    """Drop declared sizes of computed values, in place, and their ranks too if `ranks`.
+
+    Names of axes stay with the ranks. Wrong sizes remain in a file if only the sizes of its inputs
+    were changed. ONNX Runtime ignores them, except for outputs of an If, whose sizes it trusts.
+    """
+    for graph in graphs:
+        for info in _declared(graph):
+            for dimension in info.type.tensor_type.shape.dim:
+                dimension.ClearField("dim_value")
+            if ranks and info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+
+
+def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the declarations of computed values; those of inputs and constants are facts."""
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
+
+
 UNKNOWN = "halfwise.unknown"
 """Domain of operators that ONNX does not know, and from which it therefore infers nothing."""
 DROPPED = frozenset(
@@ -36,30 +108,6 @@ OF_ONNX_RUNTIME = frozenset(("LayerNormalization", "SimplifiedLayerNormalization
 first since opset 17, and the second not at all."""
 LONGEST_SHAPE = 64
 """Elements of the longest vector that may be a shape."""
-
-
-class Flaw(Enum):
-    """A flaw in a file that does not change what the model computes."""
-
-    NAMELESS = "a graph has no name"
-    SPARSE = "a constant is stored sparse"
-    REPEATED = "a value is described more than once"
-    SHAPELESS = "an input or output has no shape"
-    UNSORTED = "a node comes before one that it reads from"
-    MISDECLARED = "the declared shape of a value differs from the one that ONNX infers"
-
-
-@dataclass(frozen=True)
-class Repair:
-    """One repaired flaw.
-
-    Attributes:
-        flaw: What was wrong.
-        names: The affected values, in graph order; empty if the flaw concerns a graph or nodes.
-    """
-
-    flaw: Flaw
-    names: tuple[str, ...] = ()
 
 
 def refuse_maps(proto: onnx.ModelProto) -> None:
@@ -241,12 +289,12 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
         ValidationError, InferenceError: ONNX refuses a node, or types contradict each other.
     """
     onnx.checker.check_model(checkable(proto))
-    forget_sizes(graphs_in(proto.graph))
+    forget_shapes(graphs_in(proto.graph))
     try:
         inferred = infer_shapes(proto, strict=True)
     except onnx.shape_inference.InferenceError:
         # Declared ranks may be wrong too; or the inference is, which fails for some ONNX functions.
-        forget_shapes(graphs_in(proto.graph))
+        forget_shapes(graphs_in(proto.graph), ranks=True)
         inferred = infer_shapes(proto, check_type=True)
     onnx.checker.check_model(checkable(inferred))
     return inferred
@@ -290,3 +338,196 @@ def is_long_vector(info: onnx.ValueInfoProto) -> bool:
     """Return whether a value is a vector known to be longer than `LONGEST_SHAPE`."""
     dims = info.type.tensor_type.shape.dim
     return len(dims) == 1 and dims[0].dim_value > LONGEST_SHAPE
+
+
+MOST_NODES = 1_000_000
+"""A hundred times a large model. Forty functions that each call the next twice make 10^12 nodes."""
+MOST_CALLS = 200
+"""Greatest depth of function calls; node names and time grow with it."""
+_CALL = "halfwise.call."
+_OWN = "halfwise.name"
+_UNCOUNTED = 10**15
+_SHOWN = 5
+
+
+def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
+    """Refuse a model, called `what`, that has no outputs or is newer than the installed onnx.
+
+    Raises:
+        CaseError: it is one.
+    """
+    if not proto.graph.output:
+        raise CaseError(
+            f"{what} has no outputs, so there is nothing to judge.",
+            "Export it again, with at least one output.",
+        )
+    opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
+    known = {
+        "opset": (opset, onnx.defs.onnx_opset_version()),
+        "IR version": (proto.ir_version, onnx.IR_VERSION),
+    }
+    for kind, (own, newest) in known.items():
+        if own > newest:
+            raise CaseError(
+                f"{what} has {kind} {own}; onnx {onnx.__version__} here reads up to {newest}.",
+                f"Export it for an older {kind}, or install a newer onnx and onnxruntime.",
+            )
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace every call of a model-local function by the function's body, in place.
+
+    A node's name consists of the calls that lead to it from the main graph, and its own name:
+    `/encoder/block/gelu/Mul`. Operator types replace missing names.
+
+    Raises:
+        CaseError: a function uses another version of an operator set than the model, or calls
+            expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
+        ValueError, ir.passes.PreconditionError: a function calls itself, or gets a graph or too
+            many inputs.
+    """
+    if not model.functions:
+        return
+    _check_versions(model)
+    _check_growth(model)
+    _mark(model)
+    passes.InlinePass()(model)
+    for node in model.graph.all_nodes():
+        marks = node.metadata_props
+        path = [marks.pop(key) for key in list(marks) if key.startswith(_CALL)]
+        if path:
+            node.name = "/".join((*path, marks.pop(_OWN, node.op_type)))
+
+
+def _mark(model: ir.Model) -> None:
+    """Mark nodes with metadata that inlining passes on: a call's marks before the node's own.
+
+    Functions do not call themselves, so each has at most one call on the path to a node.
+    """
+    bodies = {"": model.graph, **{str(name): f.graph for name, f in model.functions.items()}}
+    for owner, body in bodies.items():
+        for node in body.all_nodes():
+            name = node.name or node.op_type
+            if node.op_identifier() in model.functions:
+                node.metadata_props[f"{_CALL}{owner}"] = name
+            elif owner:
+                node.metadata_props[_OWN] = name
+
+
+def _check_growth(model: ir.Model) -> None:
+    """Refuse functions that call themselves, or expand to more nodes than any model has."""
+    names = {key: f"{key[0]}::{key[1]}{f':{key[2]}' if key[2] else ''}" for key in model.functions}
+    graphs = {"": model.graph, **{names[key]: f.graph for key, f in model.functions.items()}}
+    calls = {
+        owner: Counter(names.get(node.op_identifier(), "") for node in graph.all_nodes())
+        for owner, graph in graphs.items()
+    }
+    nodes: dict[str, int] = {}
+    depth: dict[str, int] = {}
+    called = {owner: counts.keys() - {""} for owner, counts in calls.items()}
+    try:
+        for owner in TopologicalSorter(called).static_order():
+            depth[owner] = 1 + max((depth[callee] for callee in called[owner]), default=0)
+            # A node that is not a call counts as one; a called function counts once per call.
+            own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
+            nodes[owner] = min(own, _UNCOUNTED)
+    except CycleError as error:
+        circle = " -> ".join(error.args[1][:_SHOWN])
+        raise ValueError(f"functions call themselves: {circle}") from None
+    if depth[""] > MOST_CALLS:
+        raise CaseError(
+            f"The model nests function calls {depth['']:,} deep; the limit is {MOST_CALLS}.",
+            "Inline them first: onnx.inliner.inline_local_functions(model).",
+        )
+    if nodes[""] > MOST_NODES:
+        raise CaseError(
+            f"The model's functions expand to {'at least ' * (nodes[''] == _UNCOUNTED)}"
+            f"{nodes['']:,} nodes; the limit is {MOST_NODES:,}.",
+            "Check whether the functions call each other more often than intended.",
+        )
+
+
+def _check_versions(model: ir.Model) -> None:
+    graphs = (model.graph, *(f.graph for f in model.functions.values()))
+    called = {node.op_identifier() for graph in graphs for node in graph.all_nodes()}
+    for name, function in model.functions.items():
+        for domain, version in function.opset_imports.items():
+            own = model.opset_imports.get(domain, version)
+            if name in called and own != version:
+                raise CaseError(
+                    f"Function {function.domain}::{function.name} is written for version {version} "
+                    f"of operator set {domain or 'ai.onnx'!r}, but the model uses version {own}.",
+                    "Inline it first: onnx.inliner.inline_local_functions(model, "
+                    "convert_version=True).",
+                )
+
+
+def name_cast_types(graphs: Iterable[ir.Graph]) -> None:
+    """Replace each CastLike by a Cast to the type of its second input, in place.
+
+    Names, outputs and attributes (`saturate`, `round_mode`) stay: in every opset with CastLike,
+    Cast has the same attributes. A CastLike to an unknown type stays.
+    """
+    for node in [n for graph in graphs for n in graph]:
+        like = node.inputs[1] if is_standard(node, "CastLike") else None
+        if like is None or like.dtype is None:
+            continue
+        node.op_type = "Cast"
+        node.attributes["to"] = ir.AttrInt64("to", int(like.dtype))
+        node.resize_inputs(1)
+
+
+def drop_unused_constants(graphs: Iterable[ir.Graph]) -> None:
+    """Remove initializers that no node reads and that are not outputs, in place.
+
+    ONNX Runtime would remove them itself, and then refuse the arrays passed for them.
+    """
+    for graph in graphs:
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output():
+                del graph.initializers[name]
+
+
+def name_uniquely(model: ir.Model) -> dict[str, str]:
+    """Rename nodes and values without a unique name, in place.
+
+    ONNX lets bodies of If, Loop and Scan share value names with each other, and does not require
+    node names to be unique. Names of graph inputs and outputs stay; next, names of the main graph
+    take precedence. An omitted output stays nameless.
+
+    Returns:
+        The old name of each renamed node, by its new name ("" for unnamed).
+    """
+    graphs = (model.graph, *model.graph.subgraphs())
+    names = Names()
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs)):
+        value.name = names.take(value.name or "v")
+    done = {*model.graph.inputs, *model.graph.outputs}
+    for graph in graphs:
+        for value in values_of(graph):
+            if value not in done and (value.name or value.uses() or value.is_graph_output()):
+                done.add(value)
+                value.name = names.take(value.name or "v")
+    former = {}
+    names = Names()
+    for graph in graphs:
+        for node in graph:
+            old, node.name = node.name or "", names.take(node.name or "node")
+            if old != node.name:
+                former[node.name] = old
+    return former
+
+
+def open_negative_sizes(graphs: Iterable[ir.Graph]) -> None:
+    """Make axes of negative size dynamic, in place: ONNX Runtime reads exporters' -1 as dynamic.
+
+    A size of 0 stays: ONNX Runtime refuses any other size for it.
+    """
+    for graph in graphs:
+        computed = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *computed):
+            sizes = tuple(value.shape or ())
+            if any(isinstance(size, int) and size < 0 for size in sizes):
+                value.shape = ir.Shape(
+                    None if isinstance(size, int) and size < 0 else size for size in sizes
+                )

@@ -1,75 +1,18 @@
-"""Load an ONNX file into normal form, and serialise it again.
+"""Make nodes and constants, named after what they replace."""
 
-Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
-listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
-unique name and a type.
-"""
-
-import hashlib
-import json
-import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx_ir.passes import common as passes
 
-from halfwise.errors import CaseError
-from halfwise.graph.declared import contradicted, declared_shapes, restore_sizes
-from halfwise.graph.intake import (
-    ONNX_DOMAINS,
-    Flaw,
-    Repair,
-    checked,
-    refuse_maps,
-    repair,
-    take_types,
-)
-from halfwise.graph.normal_form import (
-    check_constants,
-    drop_unused_constants,
-    inline_functions,
-    name_cast_types,
-    name_uniquely,
-    open_negative_sizes,
-    refuse_unusable,
-)
-from halfwise.graph.reading import PER_MB, blocks, megabytes, normalising, read_proto, said
-from halfwise.graph.serialisation import (
-    external_files,
-    find_beside,
-    graphs_in,
-    refuse_files,
-    silent,
-    skeleton,
-    weights_folder,
-)
-from halfwise.graph.weights import map_files, own_weights
-from halfwise.progress import Weighed
 from halfwise.records import NodeName, TensorName
 
-_FIRST_IR_VERSION = 4
-"""First IR version in which initializers need not be graph inputs, as in the normal form."""
-_SPARE_OPSET = 17
-"""Default operator set for a model that imports none: rewriting adds Casts."""
-REFUSALS = (
-    ValueError,
-    TypeError,
-    KeyError,
-    RuntimeError,
-    ir.passes.PreconditionError,
-    onnx.checker.ValidationError,
-    onnx.shape_inference.InferenceError,
-)
-"""Exceptions that onnx and onnx-ir raise for a graph that they refuse."""
+ONNX_DOMAINS = ("", "ai.onnx")
 QUANTISED = (
     "QuantizeLinear",
     "DequantizeLinear",
@@ -83,6 +26,30 @@ QUANTISED = (
 for example, ONNX Runtime's QLinearAdd."""
 SMALL_BYTES = 1 << 16
 """Largest constant whose results are stored; a 1 GiB model has at most 16,384 larger ones."""
+
+
+class Flaw(Enum):
+    """A flaw in a file that does not change what the model computes."""
+
+    NAMELESS = "a graph has no name"
+    SPARSE = "a constant is stored sparse"
+    REPEATED = "a value is described more than once"
+    SHAPELESS = "an input or output has no shape"
+    UNSORTED = "a node comes before one that it reads from"
+    MISDECLARED = "the declared shape of a value differs from the one that ONNX infers"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One repaired flaw.
+
+    Attributes:
+        flaw: What was wrong.
+        names: The affected values, in graph order; empty if the flaw concerns a graph or nodes.
+    """
+
+    flaw: Flaw
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,165 +126,6 @@ def constant_array(value: ir.Value) -> NDArray[np.generic]:
     return np.asarray(value.const_value.numpy())
 
 
-def load_network(path: Path, progress: Callable[[int, int, str], None] | None = None) -> Network:
-    """Return the model of an ONNX file in normal form.
-
-    Args:
-        path: The file.
-        progress: Called with the weight of the work done, the weight of all of it, and `PERCENT`.
-
-    Raises:
-        CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
-            folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
-    """
-    digest, work = hashlib.sha256(), Weighed(progress)
-    proto = read_proto(path, work, digest.update)
-    files = dict.fromkeys(external_files(proto, path).values())
-    files.pop(path, None)
-    work.expect(PER_MB * megabytes(sum(file.stat().st_size for file in files)))
-    quarter = normalising(proto) / 4
-    for block in chain.from_iterable(blocks(file, work) for file in files):
-        digest.update(block)
-    folder = weights_folder(proto, path)
-    repairs, model = _deserialise(proto, path)
-    # This frees the memory of a large model once its weights are in a file.
-    del proto
-    find_beside(model, folder)
-    given: dict[str, Any] = {"path": path, "sha256": digest.hexdigest(), "repairs": repairs}
-    return normalise(model, **given, over=partial(work.did, quarter))
-
-
-def network_from_proto(proto: onnx.ModelProto) -> Network:
-    """Return a model from memory in normal form; `proto` stays. Errors are as in `load_network`."""
-    refuse_files(proto)
-    digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-    own = onnx.ModelProto()
-    own.CopyFrom(proto)
-    repairs, model = _deserialise(own, None)
-    return normalise(model, path=None, sha256=digest, repairs=repairs)
-
-
-def normalise(
-    model: ir.Model,
-    *,
-    path: Path | None,
-    sha256: str,
-    repairs: tuple[Repair, ...] = (),
-    over: Callable[[], object] = lambda: None,
-) -> Network:
-    """Bring `model` into normal form, in place, and wrap it.
-
-    Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
-    of outputs that no node reads also stay where ONNX infers none, if it contradicts no other.
-    Names of axes stay. `over` is called after each of three quarters of the work.
-
-    Raises:
-        CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
-            constant's data is incomplete.
-    """
-    model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
-    if not any(is_standard(node) for node in model.graph.all_nodes()):
-        model.opset_imports.setdefault("", _SPARE_OPSET)
-    with _explaining_refusals(path):
-        inline_functions(model)
-        open_negative_sizes(graphs_of(model))
-        passes.RemoveInitializersFromInputsPass()(model)
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        unsorted = passes.TopologicalSortPass()(model).modified
-        drop_unused_constants(graphs_of(model))
-        renamed = name_uniquely(model)
-        _check_nodes(model)
-        map_files(model)
-        check_constants(graphs_of(model))
-        own_weights(model)
-        over()
-        misdeclared = _check_and_infer(model, over)
-        name_cast_types(graphs_of(model))
-        drop_unused_constants(graphs_of(model))
-    repairs += (Repair(Flaw.UNSORTED),) * unsorted
-    repairs += (Repair(Flaw.MISDECLARED, misdeclared),) * bool(misdeclared)
-    names = {NodeName(new): old for new, old in renamed.items()}
-    return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
-
-
-def infer_again(network: Network) -> None:
-    """Infer types and shapes again, in place, after some values have gained theirs.
-
-    Raises:
-        CaseError: the types contradict each other.
-    """
-    with _explaining_refusals(network.path):
-        _check_and_infer(network.model)
-
-
-def check_again(path: Path | None) -> str:
-    """Return a hint for a model that ONNX refuses; `path` is None if it has no file."""
-    if path is None:
-        return "Check it with onnx.checker.check_model, and export it again."
-    # `python -m onnx.checker` checks nothing: the module does nothing when run.
-    name = json.dumps(str(path), ensure_ascii=False)
-    code = f"import onnx; onnx.checker.check_model({name}, full_check=True)"
-    return f"Run `{shlex.join(['python', '-c', code])}`, and export it again."
-
-
-@contextmanager
-def _explaining_refusals(path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except REFUSALS as error:
-        raise CaseError(
-            f"ONNX refuses the graph in {path or 'the model'}: {said(error)}", check_again(path)
-        ) from error
-
-
-def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
-    refuse_unusable(proto, path or "The model")
-    refuse_maps(proto)
-    try:
-        with silent():
-            return repair(proto), ir.serde.deserialize_model(proto)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise CaseError(
-            f"The graph in {path or 'the model'} cannot be read: {said(error)}", check_again(path)
-        ) from error
-
-
-def _check_nodes(model: ir.Model) -> None:
-    for node in model.graph.all_nodes():
-        for value in node.inputs:
-            if value is not None and value.producer() is None and value.graph is None:
-                raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
-        axis = node.attributes.get("axis")
-        # ONNX and ONNX Runtime truncate a larger axis to its low 32 bits.
-        if axis is not None and axis.type is ir.AttributeType.INT and abs(axis.value) >> 31:
-            raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
-
-
-def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None) -> tuple[str, ...]:
-    """Run the ONNX checker and give every value the type and shape that ONNX infers.
-
-    onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
-
-    Returns:
-        The values whose declared shape differs from the inferred one.
-    """
-    for node in model.graph.all_nodes():
-        if is_standard(node, "Loop"):
-            # ONNX infers no type for the condition of a Loop without an initial one.
-            for condition in node.attributes["body"].as_graph().inputs[1:2]:
-                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
-    proto = skeleton(model)[0]
-    over()
-    declared = declared_shapes(graphs_in(proto.graph))
-    inferred = checked(proto)
-    over()
-    take_types(model, inferred)
-    wrong = contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
-    if not wrong:
-        restore_sizes(model.graph.outputs, declared)
-    return wrong
-
-
 def add_constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     """Return a new initializer of `graph` with `array`, of any shape and type."""
     tensor = ir.tensor(array, name=name)
@@ -340,3 +148,95 @@ def small_constant(value: ir.Value | None) -> NDArray[np.float32] | None:
     if tensor is None or tensor.nbytes > SMALL_BYTES:
         return None
     return np.asarray(tensor.numpy(), np.float32)
+
+
+def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the inputs, initializers and computed values of a graph, without its bodies."""
+    yield from graph.inputs
+    yield from list(graph.initializers.values())
+    for node in graph:
+        yield from node.outputs
+
+
+class Names:
+    """Names in use, each with the last number tried."""
+
+    def __init__(self, graphs: Iterable[ir.Graph] = ()) -> None:
+        """Take the names of all nodes and values in `graphs`."""
+        named = (one for graph in graphs for one in (*values_of(graph), *graph))
+        self._taken = {one.name: 0 for one in named if one.name}
+
+    def take(self, wanted: str) -> str:
+        """Return `wanted`, numbered if already in use, and mark it as used."""
+        name = wanted
+        while name in self._taken:
+            self._taken[wanted] += 1
+            name = f"{wanted}_{self._taken[wanted]}"
+        self._taken[name] = 0
+        return name
+
+
+_REDUCED_AXES_ARE_READ = 18
+"""First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
+_AXES_OF_SIZE_1_ARE_READ = 13
+"""First operator set in which Squeeze and Unsqueeze take their axes as an input."""
+
+Attribute = int | tuple[int, ...] | ir.Attr
+
+
+class Writer:
+    """Makes nodes for the main graph of a model; the caller inserts them.
+
+    Attributes:
+        graph: The main graph; constants go into it at once.
+        opset: Version of the default operator set.
+        stem: Prefix of the names.
+        names: The names in use.
+        made: The nodes so far, in order. Their outputs have no types until inference.
+    """
+
+    def __init__(self, model: ir.Model, stem: str, names: Names) -> None:
+        """Take the model, the prefix of names, and the names in use."""
+        self.graph, self.opset = model.graph, opset_of(model)
+        self.stem, self.names = stem, names
+        self.made: list[ir.Node] = []
+
+    def op(self, op: str, *read: ir.Value, **attributes: Attribute) -> ir.Value:
+        """Return the output of a new node."""
+        return self.ops(op, read, 1, **attributes)[0]
+
+    def ops(
+        self, op: str, read: Sequence[ir.Value], count: int, **attributes: Attribute
+    ) -> tuple[ir.Value, ...]:
+        """Return the `count` outputs of a new node."""
+        name = self.names.take(f"{self.stem}/{op}")
+        node = ir.node(op, list(read), attributes=attributes, num_outputs=count, name=name)
+        for value in node.outputs:
+            value.name = self.names.take(f"{name}_output")
+        self.made.append(node)
+        return tuple(node.outputs)
+
+    def constant(self, what: str, array: NDArray[Any]) -> ir.Value:
+        """Return a new constant."""
+        return add_constant(self.graph, self.names.take(f"{self.stem}/{what}"), array)
+
+    def reduced(self, op: str, value: ir.Value, *axes: int, keep: bool = True) -> ir.Value:
+        """Return a reduction other than ReduceSum over `axes`, kept with size 1 if `keep`."""
+        return self._along(_REDUCED_AXES_ARE_READ, op, value, axes, keepdims=int(keep))
+
+    def reshaped(self, op: str, value: ir.Value, *axes: int) -> ir.Value:
+        """Return a Squeeze or Unsqueeze of `axes`."""
+        return self._along(_AXES_OF_SIZE_1_ARE_READ, op, value, axes)
+
+    def _along(
+        self, first: int, op: str, value: ir.Value, axes: tuple[int, ...], **attributes: int
+    ) -> ir.Value:
+        """Return a node's output over `axes`, which are an input from opset `first` on."""
+        if self.opset < first:
+            return self.op(op, value, axes=axes, **attributes)
+        return self.op(op, value, self.constant("axes", np.array(axes, np.int64)), **attributes)
+
+    def like(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """Return the output of a copy of `node` with `value` as first input."""
+        read = [v for v in node.inputs[1:] if v is not None]
+        return self.op(node.op_type, value, *read, **node.attributes)

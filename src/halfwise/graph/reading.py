@@ -1,156 +1,160 @@
-"""Read ONNX files, report how much of the work is done, and word what ONNX says of a graph."""
+"""Read what a value is, past data movement: a constant, a scaled value, a square."""
 
-import os
-import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import onnx
-from google.protobuf.message import DecodeError
+import numpy as np
+import onnx_ir as ir
 
-from halfwise.errors import CaseError
-from halfwise.files import is_regular, mistaken, no_file, open_regular, unreadable
-from halfwise.graph.serialisation import nodes_in
-from halfwise.graph.weights import PROTOBUF_BYTES
-from halfwise.progress import Weighed
+from halfwise.graph.model import constant_array, is_standard
 
-PER_MB = 3.0
-"""Weight of reading and hashing a megabyte."""
-PARSING = 1.0
-"""Weight of parsing a megabyte of protobuf."""
-PER_NODE = 0.2
-"""Weight of bringing a node into normal form. All three are milliseconds of a processor on models
-of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
-_BLOCK_BYTES = 1 << 24
-_HEAD_BYTES = 100
-"""Leading bytes from which a file that is not ONNX may be recognised."""
+Nodes = frozenset[ir.Node]
+"""The nodes of a match."""
 
+NO_NODES: Nodes = frozenset()
 
-def megabytes(size: int) -> float:
-    """Return a number of bytes in megabytes."""
-    return size / 1e6
-
-
-def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
-    """Yield a file's bytes in order, as expected work.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with open_regular(file) as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            yield block
-            work.did(PER_MB * megabytes(len(block)))
-
-
-def read_proto(
-    path: Path,
-    work: Weighed | None = None,
-    heard: Callable[[memoryview], object] = lambda _: None,
-) -> onnx.ModelProto:
-    """Return the unchanged content of an ONNX file, without external data.
-
-    Args:
-        path: The file.
-        work: Receives the work of reading it; bringing it into normal form is expected then.
-        heard: Called with the bytes of the file, block by block.
-
-    Raises:
-        CaseError: not a file, not ONNX, or truncated.
-    """
-    if not is_regular(path):
-        raise CaseError(no_file(path), "Give the path of an ONNX model.")
-    if (size := path.stat().st_size) > PROTOBUF_BYTES:
-        raise CaseError(
-            f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
-            f"{PROTOBUF_BYTES:,}.",
-            "Save larger models with their weights in a separate file (external data).",
-        )
-    work = work or Weighed()
-    work.expect((PER_MB + PARSING) * megabytes(size))
-    try:
-        with open_regular(path) as stream:
-            content = _content(stream, work, heard)
-    except OSError as error:
-        raise CaseError(unreadable(path, error), "Check its permissions.") from error
-    proto, head = onnx.ModelProto(), bytes(content[:_HEAD_BYTES])
-    try:
-        proto.ParseFromString(content)
-    except (DecodeError, ValueError) as error:
-        raise _no_model(path, head) from error
-    if not proto.graph.node and not proto.graph.output:
-        raise _no_model(path, head)
-    # Known only now, and before anything else ends: the work must not seem to be over.
-    work.expect(normalising(proto))
-    work.did(PARSING * megabytes(size))
-    return proto
-
-
-def normalising(proto: onnx.ModelProto) -> float:
-    """Return the weight of bringing a model into normal form."""
-    return PER_NODE * sum(1 for _ in nodes_in(proto.graph))
-
-
-def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], object]) -> bytearray:
-    """Return the bytes of a file, of which there is no second copy in memory."""
-    content, done = bytearray(os.fstat(stream.fileno()).st_size), 0
-    with memoryview(content) as view:
-        # A file object reads into a buffer, which the type of streams does not say.
-        while read := stream.readinto(view[done : done + _BLOCK_BYTES]):  # type: ignore[attr-defined]
-            heard(view[done : done + read])
-            done += read
-            work.did(PER_MB * megabytes(read))
-    del content[done:]
-    return content
-
-
-def _no_model(path: Path, head: bytes) -> CaseError:
-    what, hint = mistaken(head) or (
-        "",
-        "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
+_MOVES = frozenset(
+    (
+        *("Cast", "Dropout", "Expand", "Flatten", "Identity"),
+        *("Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
-    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
-    return CaseError(f"{path} is {told}.", hint)
-
-
-_CONTEXT = re.compile(
-    r"(?P<what>.*?)\.?\s*==> Context: Bad node spec(?: for node\. Name: (?P<name>.*?)\s*OpType: "
-    r"(?P<op>\S+))?.*"
 )
-"""ONNX's checker about a node; older ones print the whole node after it (onnx, checker.cc)."""
-_SIGNATURE = re.compile(r"Node(?:\((?P<name>.*?)\))? with schema\(.*?::\w+:(?P<since>\d+)\) has ")
-"""How it begins if the number of inputs or outputs is wrong (onnx, defs/schema.cc)."""
-_UNSORTED = re.compile(
-    r"Nodes in a graph must be topologically sorted, however input '(?P<value>.*)' of node: "
-    r"name: (?P<name>.*?)\s*OpType: (?P<op>\S+) is not output of any previous nodes\."
-)
+"""Operators whose first output holds only elements of their first input."""
+
+CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
+"""Operators that give whole numbers for whole numbers, as they do for integers."""
+_LARGEST_SCALAR = 4096
+"""Most elements of a constant that may be a scalar: larger ones are weights."""
 
 
-def said(error: Exception) -> str:
-    """Return what ONNX says first, on one line, beginning with the node it is about.
+@dataclass(frozen=True)
+class Seen:
+    """A value and the nodes between it and the place where the search began."""
 
-    onnx-ir wraps ONNX's errors in its own.
+    value: ir.Value
+    nodes: Nodes = NO_NODES
+
+
+def moves(node: ir.Node) -> bool:
+    """Return whether a node only moves elements, or changes their type."""
+    return is_standard(node, *_MOVES)
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Return whether `value` is a constant or moved from one."""
+    return value is not None and behind(value).value.const_value is not None
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """Return the number that all elements of a constant equal; None for others and for NaN."""
+    root = None if value is None else behind(value).value
+    if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
+        return None
+    array = constant_array(root)
+    if array.size == 0 or not np.issubdtype(array.dtype, np.number):
+        return None
+    first = float(array.flat[0])
+    return first if bool((array == array.flat[0]).all()) else None
+
+
+def behind(value: ir.Value) -> Seen:
+    """Return the value whose elements `value` holds, from before all data movement."""
+    passed: list[ir.Node] = []
+    while (node := value.producer()) is not None and moves(node):
+        source = node.inputs[0]
+        if source is None or value.index() != 0:
+            break
+        passed.append(node)
+        value = source
+    return Seen(value, frozenset(passed))
+
+
+def same(one: ir.Value | None, other: ir.Value | None) -> bool:
+    """Return whether both hold the same elements, up to data movement."""
+    return one is not None and other is not None and behind(one).value is behind(other).value
+
+
+def maker(value: ir.Value | None, *ops: str) -> ir.Node | None:
+    """Return the node before `value`'s data movement if it is one of `ops`, else None."""
+    node = None if value is None else behind(value).value.producer()
+    return node if node is not None and is_standard(node, *ops) else None
+
+
+def way(value: ir.Value) -> Nodes:
+    """Return the node that computes `value`, and the data movement in between."""
+    seen = behind(value)
+    node = seen.value.producer()
+    return seen.nodes if node is None else seen.nodes | {node}
+
+
+def readers(value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
+    """Yield consumer, input slot and the data movement in between, for every consumer."""
+    waiting: list[tuple[ir.Value, Nodes]] = [(value, NO_NODES)]
+    while waiting:
+        current, passed = waiting.pop(0)
+        for use in current.uses():
+            if moves(use.node) and use.idx == 0:
+                waiting.append((use.node.outputs[0], passed | {use.node}))
+            else:
+                yield use.node, use.idx, passed
+
+
+def other_operand(node: ir.Node, slot: int) -> ir.Value | None:
+    """Return the operand of a two-operand node that is not at `slot`."""
+    return node.inputs[1 - slot] if len(node.inputs) == 2 else None
+
+
+def split_constant(value: ir.Value | None, *ops: str) -> tuple[Seen, float] | None:
+    """Return the variable operand and the scalar of `value = op(variable, scalar)`, else None.
+
+    `Div`, `Sub` and `Pow` take the scalar second; `Clip` takes it as its lower bound.
     """
-    first: BaseException = error
-    while first.__cause__ is not None:
-        first = first.__cause__
-    if isinstance(first, UnicodeDecodeError):
-        return "a name in it is not UTF-8, so the file is probably damaged"
-    text = " ".join(str(first).split()) or type(first).__name__
-    if unsorted := _UNSORTED.fullmatch(text):
-        node = _named(unsorted["name"], unsorted["op"])
-        return f"{node} reads {unsorted['value']!r}, which no node before it computes"
-    found = _CONTEXT.fullmatch(text)
-    if found is None:
-        return text
-    what, name, op = found["what"], found["name"], found["op"]
-    if begin := _SIGNATURE.match(what):
-        # Inside a body, the context is the node that has it.
-        inner = f"{begin['name']!r} in it has " if name not in (None, begin["name"] or "") else ""
-        what = (inner or "it has ") + what[begin.end() :]
-    return f"{_named(name, op)}: {what}" if op else what
+    node = maker(value, *ops)
+    if node is None or value is None:
+        return None
+    slots = (1, 0) if node.op_type in ("Add", "Mul", "Max", "Min", "Sum") else (1,)
+    for slot in slots:
+        number = scalar(node.inputs[slot]) if slot < len(node.inputs) else None
+        variable = node.inputs[0 if slot else 1]
+        if number is not None and variable is not None and not is_constant(variable):
+            return Seen(variable, way(value)), number
+    return None
 
 
-def _named(name: str | None, op: str) -> str:
-    return f"node {name!r} ({op})" if name else f"a {op} without a name"
+def chosen_branch(node: ir.Node) -> ir.Value | None:
+    """Return the operand selected by a Where with a single constant condition, else None."""
+    condition = node.inputs[0]
+    if condition is None or condition.const_value is None or condition.const_value.size != 1:
+        return None
+    return node.inputs[1 if constant_array(condition).all() else 2]
+
+
+def square_of(value: ir.Value) -> Seen | None:
+    """Return the value that `value` is the square of: `Pow(x, 2)` or `Mul(x, x)`."""
+    if (power := split_constant(value, "Pow")) and power[1] == 2.0:
+        return power[0]
+    product = maker(value, "Mul")
+    if product is None or not same(*product.inputs) or product.inputs[0] is None:
+        return None
+    return Seen(product.inputs[0], way(value))
+
+
+def axes_of(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the axes of a reduction (attribute or constant input); None for all or unknown."""
+    if node.op_type == "GlobalAveragePool":
+        value = node.inputs[0]
+        rank = 4 if value is None or value.shape is None else value.shape.rank()
+        return tuple(range(2, rank))
+    attribute = node.attributes.get("axes")
+    if attribute is not None:
+        return tuple(attribute.as_ints())
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is None or given.const_value is None:
+        return None
+    return tuple(int(axis) for axis in constant_array(given).ravel())
+
+
+def from_integer(node: ir.Node) -> bool:
+    """Return whether a node is a Cast from an integer type."""
+    source = node.inputs[0] if is_standard(node, "Cast") else None
+    return source is not None and source.dtype is not None and source.dtype.is_integer()

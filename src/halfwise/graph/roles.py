@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
-from halfwise.graph.quantisation.pairs import quantised_nodes
+from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.taken import why_not_low
 from halfwise.records import NodeName, TensorName
 

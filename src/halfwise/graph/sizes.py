@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import reached, varying_tensors
+from halfwise.graph.loading import numbers
 from halfwise.graph.model import (
     Network,
     add_constant,
@@ -17,7 +18,6 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.unchecked import numbers
 from halfwise.records import NodeName, TensorName
 
 _SHAPE_SLOTS: dict[str, tuple[int, ...]] = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from halfwise.graph.unchecked import Unchecked
+from halfwise.graph.loading import Unchecked
 from halfwise.linting import (
     exporters,
     numbers,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import is_regular, no_file, read_text
+from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import Network
-from halfwise.graph.unchecked import read_unchecked
 from halfwise.graph.weights import is_large
 from halfwise.linting import RULES
 from halfwise.linting import lint as lint_model

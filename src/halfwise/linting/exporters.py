@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from halfwise.graph.model import check_again, is_standard
+from halfwise.graph.loading import check_again
+from halfwise.graph.model import is_standard
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 
 _TORCH = "pytorch"

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
+from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
-from halfwise.graph.patterns.reading import behind, is_constant, maker, readers, scalar
-from halfwise.graph.unchecked import numbers
+from halfwise.graph.reading import behind, is_constant, maker, readers, scalar
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import has, since

@@ -7,19 +7,20 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from halfwise.graph.loading import numbers
 from halfwise.graph.model import QUANTISED, is_standard, node_name
-from halfwise.graph.patterns.reading import is_constant
-from halfwise.graph.quantisation.channels import FAR, small_channels
-from halfwise.graph.quantisation.pairs import (
+from halfwise.graph.quantised import (
+    FAR,
     NARROW,
     Pair,
     half_quantised,
     pairs_of,
     pairs_read,
     quantised_nodes,
+    residuals,
+    small_channels,
 )
-from halfwise.graph.quantisation.residuals import residuals
-from halfwise.graph.unchecked import numbers
+from halfwise.graph.reading import is_constant
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.constrain import AGAIN, TAKEN

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.formats import FP16
+from halfwise.graph.loading import Place, Unchecked
 from halfwise.graph.model import Network, constant_array, graphs_of
-from halfwise.graph.unchecked import Place, Unchecked
 from halfwise.graph.weights import pieces
 from halfwise.records import Finding, NodeName, Severity, TensorName
 from halfwise.tensorrt.versions import Version

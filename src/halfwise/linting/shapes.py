@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.graph.loading import numbers
 from halfwise.graph.sizes import (
     STATES,
     declared_axes,
@@ -12,7 +13,6 @@ from halfwise.graph.sizes import (
     frozen_lengths,
     frozen_states,
 )
-from halfwise.graph.unchecked import numbers
 from halfwise.linting.rule import Found, Subject, name_of, rule
 
 _FIX = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from halfwise.graph.serialisation import graphs_in, nodes_in
+from halfwise.graph.protobufs import graphs_in, nodes_in
 from halfwise.linting.rule import Found, Subject, rule
 
 _NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"

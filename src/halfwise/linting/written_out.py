@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.modern.candidates import FIRST_OPSET
-from halfwise.graph.patterns.activations import attentions, gelus
-from halfwise.graph.patterns.normalisations import normalisations
-from halfwise.graph.patterns.reading import Nodes, axes_of
+from halfwise.graph.functions import activations
+from halfwise.graph.norms import normalisations
+from halfwise.graph.one_node import FIRST_OPSET
+from halfwise.graph.reading import Nodes, axes_of
+from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Found, Subject, rule
 from halfwise.tensorrt.versions import SINCE, first_reading, text_of
 
@@ -69,7 +70,7 @@ def gelu(subject: Subject) -> Iterator[Found]:
     Gelu is in opset 20; TensorRT is known to have it since 10.15.
     """
     fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
-    for nodes in dict.fromkeys(gelus(subject.network)):
+    for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
         yield _found(subject, nodes, "Gelu", 20, fix)
 
 

@@ -1,38 +1,26 @@
 """How far outputs are from their reference, and whether that is acceptable.
 
-- `difference`: the error of every pair of elements, including non-finite values.
-- `measures`: error measures over samples, for the verdict (`OutputMeasure`); `excess`: one number
-  for the search (`Excess`).
+- `difference`: the error of every pair of elements, including non-finite values; relative errors.
 - `slices`: the parts of one output that have their own scales.
-- `relative`: relative errors of single tensors.
-- `task`: built-in task metrics, for example top1; `targets`: the outputs and labels that they take;
-  `built_in`: their direction, and how far they may fall by default.
-- `boxes`, `box_layouts`, `detection`: boxes in outputs, how they are encoded, how well they agree.
-- `kinds`: what outputs look like, and the `evidence` for and against it;
-  `recognised`: the metrics of recognised outputs; `automatic`: all of them together, for
-  `--metric auto`.
-- `support`: how many boxes, pixels or rows a score rests on.
-- `hints`: remarks where the default tolerance does not fit; `untested`: outputs and metrics that no
-  sample tests, and what the samples show about all inputs.
+- `measures`: error measures over samples, for the verdict (`OutputMeasure`), and as one number for
+  the search (`Excess`).
+- `targets`: what task metrics take, their direction, and how far they may fall by default; those of
+  vectors and signals; `task`: those of classes, tokens, masks and images.
+- `boxes`: boxes read from outputs, and how well they agree.
+- `evidence`: what is observed of an output, and how boxes are encoded; `kinds`: what it shows.
+- `recognised`: the metrics of recognised outputs, and all of them together, for `--metric auto`.
+- `untested`: outputs and metrics that no sample tests, what a score rests on, and what the samples
+  show about all inputs.
 
 All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
-from halfwise.metrics.automatic import AUTO, has_to_see, settle, settled_metric, untested_task
-from halfwise.metrics.built_in import (
-    BUILT_IN,
-    SHARES,
-    DefaultDrop,
-    check_labels,
-    default_drop,
-    rises,
-    usual,
-)
-from halfwise.metrics.excess import Excess
-from halfwise.metrics.hints import criterion_hints, fitting_metric, verdict_hints
+from halfwise.metrics.difference import finite_relative_rms, relative_error
+from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
+    Excess,
     OutputMeasure,
     Outputs,
     OutputTotals,
@@ -40,9 +28,28 @@ from halfwise.metrics.measures import (
     is_default,
     totals,
 )
-from halfwise.metrics.recognised import is_tested, recognise, support_of, task_scores
-from halfwise.metrics.relative import finite_relative_rms, relative_error
-from halfwise.metrics.targets import Metric
+from halfwise.metrics.recognised import (
+    AUTO,
+    criterion_hints,
+    fitting_metric,
+    has_to_see,
+    is_tested,
+    settle,
+    settled_metric,
+    support_of,
+    task_scores,
+    untested_task,
+)
+from halfwise.metrics.targets import (
+    BUILT_IN,
+    SHARES,
+    DefaultDrop,
+    Metric,
+    check_labels,
+    default_drop,
+    rises,
+    usual,
+)
 from halfwise.metrics.task import metric_loss, resolve
 from halfwise.metrics.untested import scores, takes_any_sample, untested_outputs
 
@@ -82,5 +89,4 @@ __all__ = [
     "untested_outputs",
     "untested_task",
     "usual",
-    "verdict_hints",
 ]

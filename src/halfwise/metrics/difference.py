@@ -12,16 +12,85 @@ A pair of elements is one of:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from halfwise.errors import CaseError
-from halfwise.metrics.rare import Rare
+
+
+class Common(NamedTuple):
+    """The majority value of an output's elements.
+
+    Attributes:
+        value: The value.
+        others: Number of elements with another value.
+    """
+
+    value: int
+    others: int
+
+
+def common_value(arrays: Sequence[NDArray[Any]]) -> Common | None:
+    """Return the value of more than half of all elements; None if there is none.
+
+    Args:
+        arrays: Integers or Booleans [*shape]; None for other types.
+    """
+    counts: dict[int, int] = {}
+    total = 0
+    for array in arrays:
+        if array.dtype.kind not in "biu":
+            return None
+        total += array.size
+        for value, count in zip(*np.unique(array, return_counts=True), strict=True):
+            counts[int(value)] = counts.get(int(value), 0) + int(count)
+    value, most = max(counts.items(), key=lambda item: item[1], default=(0, 0))
+    return Common(value, total - most) if 2 * most > total else None
+
+
+@dataclass
+class Rare:
+    """Counts of elements other than the majority value; counts of several samples add up.
+
+    Attributes:
+        reference: Number of them in the reference.
+        candidate: Number of them in the candidate.
+        apart: Number of them on either side that differ on the other.
+    """
+
+    reference: int = 0
+    candidate: int = 0
+    apart: int = 0
+
+    def add(self, reference: NDArray[Any], candidate: NDArray[Any], common: int) -> None:
+        """Add pairs of elements, both [*shape]."""
+        wanted, found, wrong = reference != common, candidate != common, reference != candidate
+        self.reference += int(np.count_nonzero(wanted))
+        self.candidate += int(np.count_nonzero(found))
+        self.apart += int(np.count_nonzero(wanted & wrong) + np.count_nonzero(found & wrong))
+
+    def merge(self, other: "Rare") -> None:
+        """Add the counts of `other`, which belongs to the same output."""
+        self.reference += other.reference
+        self.candidate += other.candidate
+        self.apart += other.apart
+
+    def agreement(self, total: int) -> float:
+        """Return the largest agreement in [0, 1] still possible; 1 if there are no such elements.
+
+        Args:
+            total: Elements of the reference other than the majority value, over all samples.
+        """
+        # What is yet to come adds as much to both sides.
+        both = total + self.candidate + total - self.reference
+        return (both - self.apart) / both if both else 1.0
+
 
 CHUNK = 1 << 16
 """Elements per chunk: a few float64 temporaries of this length fit into a core's L2 cache."""
@@ -303,3 +372,113 @@ def decibel(signal: float, noise: float) -> float:
         return math.inf
     ratio = signal / noise
     return 10 * math.log10(ratio) if ratio > 0 else -math.inf
+
+
+@dataclass
+class RelativeError:
+    """√(Σ error² / Σ reference²) over all elements of all samples.
+
+    Elements that are the same NaN or infinity in both are ignored. The result is inf if only one
+    side is not finite, if shapes differ, or if the reference is all zeros and the error is not. For
+    integers, Booleans and strings it is the root of the share of unequal elements. Without elements
+    it is 0.
+
+    Attributes:
+        signal: Σ reference².
+        noise: Σ error².
+        worst: Largest error of a single sample.
+        worst_sample: Its index; 0 before any sample.
+    """
+
+    signal: float = 0.0
+    noise: float = 0.0
+    worst: float = -1.0
+    worst_sample: int = 0
+
+    @property
+    def value(self) -> float:
+        """The error over all samples so far."""
+        return _ratio(self.signal, self.noise)
+
+    def add(self, expected: NDArray[Any], actual: NDArray[Any], sample: int) -> float:
+        """Add a pair of arrays of any ONNX dtypes; return the error of this pair alone."""
+        signal, noise = energies(expected, actual)
+        self.signal += signal
+        self.noise += noise
+        error = _ratio(signal, noise)
+        if error > self.worst:
+            self.worst, self.worst_sample = error, sample
+        return error
+
+
+def relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Return the relative RMS error of one pair of arrays; see `RelativeError`."""
+    return _ratio(*energies(expected, actual))
+
+
+def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Return the relative RMS error over the elements that are finite in `expected`.
+
+    inf if `actual` is not finite there or has another shape, or if only `expected` is all zeros.
+    What an engine makes of an infinite mask is ignored.
+    """
+    if actual.shape != expected.shape:
+        return inf
+    finite = np.isfinite(expected)
+    return relative_rms(expected[finite].astype(np.float64), actual[finite].astype(np.float64))
+
+
+def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
+    """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
+    # Shapes differ where they depend on values (NonZero, Compress).
+    if actual.shape != expected.shape:
+        return 0.0, inf
+    if is_discrete(expected.dtype):
+        return float(expected.size), float(np.count_nonzero(expected != actual))
+    wanted, found = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(wanted)
+    if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
+        return 0.0, inf
+    if not finite.all():
+        wanted, found = wanted[finite], found[finite]
+    if not np.isfinite(found).all():
+        return 0.0, inf
+    return float(np.square(wanted).sum()), float(np.square(found - wanted).sum())
+
+
+def _ratio(signal: float, noise: float) -> float:
+    if noise == 0:
+        return 0.0
+    return sqrt(noise / signal) if signal > 0 else inf
+
+
+def is_close(found: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
+    """Return whether all elements agree, up to `within` of the largest finite expected magnitude.
+
+    The same NaN and infinities agree; integers, Booleans and strings must be equal. False for
+    another shape.
+    """
+    if found.shape != expected.shape or is_discrete(found.dtype):
+        return bool(np.array_equal(found, expected))
+    slack = within * float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+    return bool(np.allclose(found, expected, rtol=0, atol=slack, equal_nan=True))
+
+
+def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:
+    """Return the largest error relative to the largest magnitude (0 for empty tensors).
+
+    Infinite if shapes or types differ, if NaN and infinities are in different places, or if tensors
+    without floating-point numbers differ.
+    """
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return inf
+    if not np.issubdtype(before.dtype, np.floating):
+        return 0.0 if np.array_equal(before, after) else inf
+    finite = np.isfinite(before)
+    if not np.array_equal(before[~finite], after[~finite], equal_nan=True):
+        return inf
+    a, b = before[finite].astype(np.float64), after[finite].astype(np.float64)
+    if not np.isfinite(b).all():
+        return inf
+    error, largest = np.abs(a - b).max(initial=0.0), np.abs(a).max(initial=0.0)
+    return float(error / largest) if largest else (inf if error else 0.0)

@@ -5,13 +5,16 @@ or quantiles can have values like class scores and boxes; their names differ.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.records import Boxes, Evidence, Kind
+from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.targets import required, without_trailing_ones
+from halfwise.records import Boxes, Evidence, Kind, Recognised
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
@@ -107,29 +110,39 @@ _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0"
 """Words in the names of outputs that become inputs of the next call."""
 
 
-class Look(NamedTuple):
-    """What outputs look like.
+METRIC_OF: dict[Kind, str] = {
+    "boxes": "detection-f1",
+    "class-scores": "top1",
+    "embedding": "cosine",
+    "flow": "epe",
+    "heat-map": "psnr",
+    "image": "psnr",
+    "mask": "mask-iou",
+    "segmentation": "mean-iou",
+    "spectrum": "snr",
+    "tokens": "token-agreement",
+    "waveform": "snr",
+}
+"""The built-in metric of each kind."""
 
-    Attributes:
-        kind: The kind.
-        outputs: Their names.
-        shape: Shape of the first of them, on the first sample.
-        evidence: What was observed besides the shape.
-        shown: Whether the evidence leaves hardly any other kind.
-        boxes: How boxes are read, if that is shown.
-    """
 
-    kind: Kind
-    outputs: tuple[str, ...]
-    shape: tuple[int, ...]
-    evidence: tuple[Evidence, ...]
-    shown: bool
-    boxes: Boxes | None = None
-
-    @property
-    def fits(self) -> bool:
-        """Whether the kind's metric accepts them as they are."""
-        return "channels-last" not in self.evidence and (self.kind != "boxes" or self.shown)
+def of_kind(
+    kind: Kind,
+    outputs: tuple[str, ...],
+    shape: tuple[int, ...],
+    evidence: tuple[Evidence, ...],
+    boxes: Boxes | None = None,
+) -> Recognised:
+    """Return recognised outputs, with the metric of their kind; see `Recognised`."""
+    return Recognised(
+        kind=kind,
+        metric=METRIC_OF[kind],
+        outputs=outputs,
+        required=required(METRIC_OF[kind]),
+        shape=shape,
+        evidence=evidence,
+        boxes=boxes,
+    )
 
 
 class Seen(NamedTuple):
@@ -170,9 +183,9 @@ class Seen(NamedTuple):
         """
         return self.shape in self.inputs.values() and self.mentions(*_STATES)
 
-    def look(self, kind: Kind, evidence: tuple[Evidence, ...], *, shown: bool) -> Look:
-        """Return what a rule concludes about it."""
-        return Look(kind, (self.name,), self.shape, evidence, shown)
+    def shows(self, kind: Kind, *evidence: Evidence) -> Recognised:
+        """Return it as recognised by a rule."""
+        return of_kind(kind, (self.name,), self.shape, evidence)
 
     def rows(self) -> list[NDArray[np.float64]]:
         """Return the arrays without trailing axes of length 1 beyond two, as `top1` reads them."""
@@ -205,13 +218,6 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in found)
 
 
-def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array without trailing axes of length 1 beyond two."""
-    while array.ndim > 2 and array.shape[-1] == 1:
-        array = array[..., 0]
-    return array
-
-
 def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
     """Return height and width of inputs that are images with one or three channels."""
     found = []
@@ -221,3 +227,346 @@ def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
         elif len(shape) == 4 and shape[3] in (1, 3):
             found.append((shape[1], shape[2]))
     return found
+
+
+_ANCHORS = 3
+"""Boxes per cell in YOLOv3 to v7; later versions have one."""
+_FOUR_MAPS = (*STRIDES, 64)
+"""Strides of models for 1280-pixel images."""
+_FEWEST_CELLS = 84
+"""Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
+_ALONG = 0.9
+"""Least correlation of the rows' centres with the positions of their cells."""
+_BOTH_WAYS = (20, 80)
+"""Numbers of classes in VOC and COCO: four columns before them are more likely than five before one
+class fewer."""
+_RAW_LARGEST = 16.0
+"""Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
+_FEWEST_ROWS = 8
+"""Fewest rows with ordered corners: 8 rows of uniform values all have them with chance 2^-16."""
+_QUERIES = 1000
+"""Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
+box per cell have more."""
+_VISIBLE = 0.05
+"""Least score of rows whose corners count: others may be padding."""
+
+
+def boxes_in(
+    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
+) -> Recognised | None:
+    """Return the first outputs that look like boxes, preferring those of a known layout.
+
+    Those of no known layout have none: they are not recognised, and nothing else either.
+
+    Args:
+        floats: Float outputs of several samples, f64.
+        discrete: Integer outputs.
+        inputs: Shapes of the inputs; without them no layout that needs the image size is known.
+    """
+    floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
+    found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
+    return min(found, key=lambda one: one.boxes is None, default=None)
+
+
+def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
+    for name, arrays in floats.items():
+        if final := _final(name, arrays, inputs):
+            yield _look(
+                (name,), arrays, ("joined-with-scores", "whole-classes", *final[1]), final[0]
+            )
+        elif how := _cellwise(arrays, inputs):
+            yield _look((name,), arrays, ("joined-with-scores", "row-per-cell"), how)
+        elif all(map(_is_boxes_with_scores, arrays)):
+            yield _look((name,), arrays, ("joined-with-scores",), None)
+
+
+def _in_several(
+    floats: Mapping[str, Arrays], discrete: Mapping[str, Sequence[NDArray[Any]]], inputs: Inputs
+) -> Iterator[Recognised]:
+    for name, boxes in floats.items():
+        if is_decision(name):
+            continue
+        for other, scores in floats.items():
+            if other == name or len(scores) != len(boxes):
+                continue
+            if not all(map(_are_boxes_and_scores, boxes, scores)):
+                continue
+            places = Places(name, inputs)
+            if boxes[0].ndim > scores[0].ndim:
+                yield _listed((name, other), places, floats, discrete)
+            else:
+                how, evidence = _per_class(boxes, scores, places)
+                yield _look((name, other), boxes, ("beside-scores", *evidence), how)
+
+
+def _look(
+    outputs: tuple[str, ...], first: Arrays, evidence: tuple[Evidence, ...], how: Boxes | None
+) -> Recognised:
+    """Return outputs that look like boxes: boxes, scores and classes, as `how` reads them."""
+    return of_kind("boxes", outputs, first[0].shape, evidence, how)
+
+
+def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
+    """Return how to read a YOLO's rows, one or three per cell of its maps."""
+    if any(array.ndim != 3 or array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+        return None
+    length, width = arrays[0].shape[1:]
+    for image in image_sizes(inputs):
+        for strides in (STRIDES, _FOUR_MAPS):
+            count = sum((image[0] // stride) * (image[1] // stride) for stride in strides)
+            if count < _FEWEST_CELLS:
+                continue
+            if (
+                length in (count, _ANCHORS * count)
+                and width > 5
+                and all(within_unit(a[..., 4:]) for a in arrays)
+            ):
+                if _follows_cells([array[..., :4] for array in arrays], image, strides):
+                    return None if width - 4 in _BOTH_WAYS else Boxes(layout="joined")
+                raw = (length, strides) == (count, STRIDES) and all(map(_is_raw, arrays))
+                return Boxes(layout="raw", image=image) if raw else None
+            if width == count and length > 4 and all(within_unit(a[:, 4:]) for a in arrays):
+                places = [array[:, :4].swapaxes(1, 2) for array in arrays]
+                fits = _follows_cells(places, image, strides)
+                return Boxes(layout="transposed") if fits else None
+    return None
+
+
+def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]) -> bool:
+    """Return whether these are centres and sizes: sizes are ≥ 0, and centres follow the cells.
+
+    Rows are ordered by cell, then anchor, or by anchor, then cell.
+    """
+    if any((box[..., 2:] < 0).any() for box in boxes):
+        return False
+    one = np.concatenate([cells(image, [s])[0] * s for s in strides])
+    by_cell = np.repeat(one, _ANCHORS, axis=0)
+    by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
+    orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
+    found = np.concatenate(boxes)[..., :2].mean(axis=0)
+    return any(_correlation(found, places) >= _ALONG for places in orders)
+
+
+def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
+    if not (np.isfinite(found).all() and np.ptp(found, axis=0).all()):
+        return 0.0
+    return min(float(np.corrcoef(found[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+
+
+def _is_raw(array: NDArray[np.float64]) -> bool:
+    place = array[..., :4]
+    return bool((place[..., 2:] < 0).any()) and float(np.abs(place).max()) <= _RAW_LARGEST
+
+
+_ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}
+"""First column of the box, columns of the score and the class, by the number of columns."""
+
+
+def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evidence, ...]] | None:
+    """Return how to read rows of corners, score and class, in one of three orders.
+
+    Six columns as in YOLOv10 and RT-DETR; seven, the image's number first, as in YOLOv7; seven as
+    in SSD's DetectionOutput. Where no row has a score that counts, all do if their scores fall from
+    row to row, as a TopK gives them: padding has equal ones.
+    """
+    width = arrays[0].shape[-1] if arrays[0].ndim else 0
+    if any(array.ndim < 2 or array.shape[-1] != width for array in arrays):
+        return None
+    rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
+    for box, score, kind in _ORDERS.get(width, ()):
+        seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
+        if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
+            seen, fewest = rows, _FEWEST_ROWS
+        whole = whole_numbers([rows[:, kind]])
+        if not (len(seen) and whole and within_unit(rows[:, score])):
+            continue
+        fractions = bool(np.any(seen[:, score] != np.rint(seen[:, score])))
+        evidence = Places(name, inputs).shown(seen[:, box : box + 4], fewest=fewest, shares=True)
+        if fractions and evidence and seen[:, kind].min() >= 0:
+            columns = (box, score, kind)
+            how = Boxes(layout="final", corners=True, columns=columns, suppress=False)
+            return how, evidence
+    return None
+
+
+def _is_ranked(scores: Arrays) -> bool:
+    steps = [np.diff(array, axis=-1) for array in scores]
+    return all(bool(np.all(step <= 0)) for step in steps) and any(map(np.any, steps))
+
+
+def _listed(
+    names: tuple[str, str],
+    places: "Places",
+    floats: Mapping[str, Arrays],
+    discrete: Mapping[str, Sequence[NDArray[Any]]],
+) -> Recognised:
+    """Return boxes with one score each, and the output with their classes, if any."""
+    boxes, scores = (floats[name] for name in names)
+    seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
+    placed = places.shown(seen, fewest=_FEWEST_ROWS)
+    if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
+        return _look(names, boxes, ("beside-scores",), None)
+    shapes = [array.shape for array in scores]
+    classes = [
+        n
+        for n, arrays in (*discrete.items(), *floats.items())
+        if n not in names and [array.shape for array in arrays] == shapes and whole_numbers(arrays)
+    ]
+    how = Boxes(layout="listed", corners=True, suppress=False)
+    evidence: tuple[Evidence, ...] = ("beside-scores", *placed)
+    if not classes:
+        return _look(names, boxes, evidence, how)
+    return _look((*names, classes[0]), boxes, (*evidence, "whole-classes"), how)
+
+
+def _per_class(
+    boxes: Arrays, scores: Arrays, places: "Places"
+) -> tuple[Boxes | None, tuple[Evidence, ...]]:
+    """Return how to read boxes with a score for each class, and the evidence.
+
+    Unless named, four fractions that are not corners may be anything, even probabilities.
+    """
+    rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
+    corners, sums = in_order(rows), rows.sum(axis=1)
+    evidence = places.shown(rows, fewest=_FEWEST_ROWS)
+    if not evidence and places.named and np.all(rows[:, 2:] >= 0):
+        evidence = ("by-name",)
+    if len(rows) < _FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
+        return None, ()
+    each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
+    # Logits accompany boxes in DETR's family, whose boxes are fractions.
+    how = _of_scores(each, shares=not corners and bool(np.all(np.abs(rows - 0.5) <= 1)))
+    suppress = boxes[0].shape[-2] > _QUERIES
+    if how is None:
+        return None, ()
+    return how.model_copy(update={"corners": corners, "suppress": suppress}), evidence
+
+
+def _of_scores(scores: NDArray[np.float64], *, shares: bool) -> Boxes | None:
+    """Return what turns scores [rows, classes] into probabilities; None if unclear."""
+    if within_unit(scores):
+        if scores.shape[1] < 2 or not np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_SLACK):
+            return Boxes(layout="per-class")
+        background = _mostly(scores)
+        return None if background is None else Boxes(layout="per-class", background=background)
+    if not shares:
+        return None
+    if scores.shape[1] > 1 and _mostly(scores) == -1:
+        return Boxes(layout="per-class", activation="softmax", background=-1)
+    quiet = float((scores.max(axis=1) < 0).mean()) >= 0.5
+    return Boxes(layout="per-class", activation="sigmoid") if quiet else None
+
+
+def _mostly(scores: NDArray[np.float64]) -> Literal[0, -1] | None:
+    """Return the background class, 0 or -1 (last), if most rows have it; None for any other."""
+    best = scores.argmax(axis=1)
+    if float((best == scores.shape[1] - 1).mean()) > 0.5:
+        return -1
+    return 0 if float((best == 0).mean()) > 0.5 else None
+
+
+def _is_boxes_with_scores(array: NDArray[np.float64]) -> bool:
+    """Recognise [B, N, 5 + C] and [B, 4 + C, N] of the YOLO family: pixels first, then a score."""
+    if array.ndim != 3:
+        return False
+    if array.shape[-1] > array.shape[-2]:
+        array = array.swapaxes(-1, -2)
+    if array.shape[-1] < 5:
+        return False
+    # In x, y, w, h and in x, y, x, y the last two are never negative, unlike in feature vectors.
+    in_pixels = bool(np.all(array[..., 2:4] >= 0)) and float(array[..., :4].min(axis=-1).max()) > 2
+    return in_pixels and within_unit(array[..., 4])
+
+
+def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64]) -> bool:
+    """Recognise [*, N, 4] with [*, N] or [B, N, C]: scores in [0, 1], or logits and boxes in it.
+
+    Four logits and their probabilities are no boxes.
+    """
+    if boxes.ndim < 2 or boxes.shape[-1] != 4:
+        return False
+    rows = boxes.shape[:-1]
+    one_score = scores.shape == rows
+    per_class = boxes.ndim == scores.ndim == 3 and scores.shape[:-1] == rows
+    plausible = within_unit(scores) or within_unit(boxes)
+    same = is_share_of(boxes, scores) or is_share_of(scores, boxes)
+    return (one_score or per_class) and plausible and not same
+
+
+_NAMES = ("bbox", "dets", "detect")
+_MOSTLY = 0.9
+"""Least share of rows with an area; a box clipped to the border may have none."""
+_SAME_SIDES = 1e-3
+"""Share of the largest side by which sides along one axis must differ."""
+_BEYOND = 0.5
+"""How far a box may reach beyond the image, as a share of its side."""
+_REACH = 0.125
+"""Least distance of the farthest corners from the origin, as a share of the image's sides."""
+_SMALLEST = 32
+"""Least height and width of an input image without a batch axis."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The name of an output that may be boxes, and the shapes of the model's inputs."""
+
+    name: str
+    inputs: Inputs
+
+    @property
+    def named(self) -> bool:
+        """Whether the name calls them boxes."""
+        return begins(self.name, *_NAMES) or "box" in self.name.lower()
+
+    def shown(
+        self, rows: NDArray[np.float64], *, fewest: int, shares: bool = False
+    ) -> tuple[Evidence, ...]:
+        """Return the evidence that rows f64[n, 4] are opposite corners; may be empty.
+
+        Args:
+            rows: The rows that count; may be none.
+            fewest: Fewest rows needed unless they are called boxes.
+            shares: Whether fractions of an image suffice, since other columns suggest boxes too.
+        """
+        if not len(rows) or not in_order(rows):
+            return ()
+        sides = rows[:, 2:] - rows[:, :2]
+        if float((sides > 0).all(axis=1).mean()) < _MOSTLY:
+            return ()
+        if self.named:
+            return ("corners-in-order", "by-name")
+        spread = np.minimum(np.ptp(sides, axis=0), np.ptp(rows[:, :2], axis=0))
+        alike = len(rows) > 1 and float(spread.min()) <= _SAME_SIDES * float(sides.max())
+        if len(rows) < fewest or alike or (np.diff(rows, axis=1) >= 0).all():
+            return ()
+        sizes = _images(self.inputs)
+        inside = any(_is_inside(rows, size) for size in sizes)
+        if inside or (shares and sizes and within_unit(rows)):
+            return ("corners-in-order", "within-image")
+        return ()
+
+
+def in_order(rows: NDArray[np.float64]) -> bool:
+    """Return whether no side of boxes f64[n, 4] is negative, and not all are 0."""
+    return bool(np.all(rows[:, 2:] >= rows[:, :2])) and bool(np.any(rows[:, 2:] > rows[:, :2]))
+
+
+def _images(inputs: Inputs) -> list[tuple[int, int]]:
+    """Return height and width of input images, including [3, height, width] and channels last."""
+    found = image_sizes(inputs)
+    for shape in inputs.values():
+        if len(shape) == 3 and 3 in (shape[0], shape[2]):
+            height, width = shape[1:] if shape[0] == 3 else shape[:2]
+            found += [(height, width)] if min(height, width) >= _SMALLEST else []
+    return found
+
+
+def _is_inside(rows: NDArray[np.float64], size: tuple[int, int]) -> bool:
+    """Return whether corners are pixels of an image, in either order of x and y."""
+    low, high = rows.min(axis=0)[:2], rows.max(axis=0)[2:]
+    return any(
+        bool((low >= -_BEYOND * far).all() and (high <= (1 + _BEYOND) * far).all())
+        and bool((high >= np.maximum(_REACH * far, 2)).all())
+        for far in (np.array(size[::-1], float), np.array(size, float))
+    )

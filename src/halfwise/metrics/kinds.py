@@ -1,40 +1,426 @@
-"""What an output looks like: evidence from its shape, its values, its name and the inputs.
+"""What an output is: evidence from its shape, its values, its name and the inputs.
 
-A look is `shown` if the evidence leaves hardly any other kind: a metric that does not fit would
-accept wrong results. If only the shape suggests a kind, the look is no more than a hint. A single
-sample that does not fit rules out a kind, and so does a name that says otherwise (`evidence`).
-The rules, with what rules each out, are in `box_layouts`, `row_kinds` and `map_kinds`.
+An output is of a kind if the evidence leaves hardly any other: a metric that does not fit would
+accept wrong results. A single sample that does not fit rules a kind out, and so does a name that
+says otherwise (`evidence`). docs/metrics.md says what each rule goes by, and what rules it out.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.box_layouts import boxes_in
 from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.evidence import Arrays, Inputs, Look, Seen, is_against, is_weights
-from halfwise.metrics.map_kinds import class_map, flow, heat_map, image, mask, segmentation
+from halfwise.metrics.evidence import (
+    SUM_SLACK,
+    Arrays,
+    Inputs,
+    Seen,
+    boxes_in,
+    image_sizes,
+    is_against,
+    is_weights,
+    sums_to_one,
+    whole_numbers,
+    within_unit,
+)
 from halfwise.metrics.measures import Outputs
-from halfwise.metrics.row_kinds import class_scores, embeddings, spectrum, token_ids, waveform
-from halfwise.records import Kind
+from halfwise.records import Evidence, Recognised
 
-METRIC_OF: dict[Kind, str] = {
-    "boxes": "detection-f1",
-    "class-scores": "top1",
-    "embedding": "cosine",
-    "flow": "epe",
-    "heat-map": "psnr",
-    "image": "psnr",
-    "mask": "mask-iou",
-    "segmentation": "mean-iou",
-    "spectrum": "snr",
-    "tokens": "token-agreement",
-    "waveform": "snr",
-}
-"""The built-in metric of each kind."""
-_RULES: tuple[Callable[[Seen], Look | None], ...] = (
+_CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
+"""Words in the names of outputs with one number per class."""
+_VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "token", "encod")
+"""Words in the names of embeddings."""
+_SURELY_VECTORS = ("embed", "hidden", "pooled", "pooler", "latent", "representation")
+_TOKENS = ("token", "sequence", "ids")
+_SPACE = 32
+"""Embeddings have dimensions in multiples of it; sets of classes rarely do."""
+_FEWEST_DIMENSIONS = 16
+"""Fewest dimensions of an embedding: quaternions and directions have length 1 as well."""
+_FEWEST_CLASSES = 10
+_SURELY = ("logit", "prob", "class", "cls", "softmax", "token")
+_SERIES = 0.8
+"""Least correlation of numbers with their neighbours in a series; ImageNet's classes, with breeds
+of dogs as neighbours, have less."""
+_FEWEST_ROWS = 8
+_KNOWN_COUNTS = (1000, 1001, 21841, 21843)
+"""Class counts of ImageNet-1k and ImageNet-21k, without and with a background class: of images."""
+
+
+def class_scores(seen: Seen) -> Recognised | None:
+    """Recognise probabilities and logits; those of a sequence are tokens."""
+    if seen.discrete:
+        return None
+    rows = seen.rows()
+    if all(map(_are_probabilities, rows)):
+        if rows[0].ndim > 2:
+            taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
+            fits = rows[0].ndim == 3 and not taken and not _are_of_anchors(seen)
+            return seen.shows("tokens", "rows-sum") if fits else None
+        # A few one-hot rows may be anything.
+        whole = whole_numbers(rows)
+        few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
+        fits = not (whole and few) and not _are_shares(seen, rows)
+        return seen.shows("class-scores", "rows-sum") if fits else None
+    if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
+        evidence = tuple(_of_logits(seen, rows))
+        if evidence and not _are_of_anchors(seen):
+            return seen.shows("tokens", *evidence)
+    evidence = tuple(_of_logits(seen, rows)) if _may_be_logits(seen, rows) else ()
+    return seen.shows("class-scores", *evidence) if evidence else None
+
+
+def token_ids(seen: Seen) -> Recognised | None:
+    """Recognise token ids by their name."""
+    fits = seen.discrete and len(seen.shape) in (1, 2, 3) and seen.called(*_TOKENS)
+    return seen.shows("tokens", "by-name") if fits else None
+
+
+def embeddings(seen: Seen) -> Recognised | None:
+    """Recognise vectors [*, dimensions] whose direction matters."""
+    rows = seen.rows()
+    if seen.discrete or seen.is_state:
+        return None
+    if any(a.ndim not in (2, 3) or a.shape[-1] < _FEWEST_DIMENSIONS for a in rows):
+        return None
+    if not all(np.isfinite(array).all() for array in rows) or any(map(within_unit, rows)):
+        return None
+    lengths = np.concatenate([np.linalg.norm(a, axis=-1).ravel() for a in rows])
+    unit: tuple[Evidence, ...] = ()
+    if np.all(np.abs(lengths - 1) <= SUM_SLACK):
+        unit = ("unit-length",)
+    named: tuple[Evidence, ...] = ("by-name",) if seen.called(*_SURELY_VECTORS) else ()
+    if named and seen.shape in seen.inputs.values():
+        named = ()
+    return seen.shows("embedding", *unit, *named) if unit or named else None
+
+
+def _are_probabilities(array: NDArray[np.float64]) -> bool:
+    if array.ndim == 0 or array.shape[-1] < 2:
+        return False
+    if array.ndim > 2 and array.shape[-1] == array.shape[-2]:
+        return False  # [..., L, L]: attention among L positions
+    return sums_to_one(array, -1)
+
+
+def _are_shares(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
+    """Return whether rows sum to 1 but are no choice: bins of an axis, state transitions."""
+    if seen.called(*_SURELY):
+        return False
+    square = rows[0].ndim == 2 and rows[0].shape[0] == rows[0].shape[1] > 2
+    return square or _is_series(rows)
+
+
+def _is_series(rows: list[NDArray[np.float64]]) -> bool:
+    """Return whether numbers correlate with those 1 to 3 places on, unlike scores of classes.
+
+    Coordinates of points in two or three dimensions correlate with those of the next point.
+    """
+    each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in rows])
+    if each.shape[-1] < _FEWEST_DIMENSIONS or not np.isfinite(each).all():
+        return False
+    return any(_goes_with(each, step) for step in (1, 2, 3))
+
+
+def _goes_with(rows: NDArray[np.float64], step: int) -> bool:
+    one, other = (
+        part - part.mean(axis=1, keepdims=True) for part in (rows[:, step:], rows[:, :-step])
+    )
+    length = np.sqrt((one**2).sum(axis=1) * (other**2).sum(axis=1))
+    return bool(
+        np.median(np.divide((one * other).sum(axis=1), length, out=0 * length, where=length > 0))
+        >= _SERIES
+    )
+
+
+def _is_length_of_input(seen: Seen, length: int) -> bool:
+    """Return whether rows are as long as an axis of an input, like attention over its positions."""
+    return any(length in shape[1:] for shape in seen.inputs.values() if len(shape) < 4)
+
+
+def _are_of_anchors(seen: Seen) -> bool:
+    """Return whether another output has four numbers per row: boxes to be decoded."""
+    two = seen.shape[:2]
+    return any(shape[:2] == two and shape[-1] == 4 for shape in seen.beside.values())
+
+
+def _may_be_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> bool:
+    """Distinguish class scores [N, classes] from embeddings [N, dimensions]."""
+    if any(array.ndim != 2 or array.shape[-1] < _FEWEST_CLASSES for array in rows):
+        return False
+    if seen.mentions(*_VECTORS):
+        return False
+    if seen.mentions(*_CLASSES):
+        return True
+    steps = len(seen.shape) == 3  # [N, steps, 1]: a number for each step, of no class
+    if steps or not all(np.isfinite(array).all() for array in rows):
+        return False
+    lengths = np.concatenate([np.linalg.norm(array, axis=-1) for array in rows])
+    mean, other = lengths.mean(), {array.tobytes() for array in rows}
+    if abs(mean - 1) <= SUM_SLACK or (len(other) > 1 and np.ptp(lengths) <= SUM_SLACK * mean):
+        return False
+    return bool(rows[0].shape[-1] % _SPACE) and not _is_series(rows)
+
+
+def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence]:
+    """Yield the evidence for logits: scores within [0, 1] may be multi-label."""
+    if all(map(within_unit, rows)):
+        return
+    if seen.called("logit"):
+        yield "by-name"
+    known = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
+    if known and image_sizes(seen.inputs) and not _is_series(rows):
+        yield "known-count"
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]
+    if all(array.all() for array in sums):
+        yield "log-sum"
+
+
+_SOUNDS = ("audio", "wav", "speech", "enhanced", "signal", "voice")
+"""Words in the names of waveforms."""
+_SPECTRA = ("spec", "mel", "stft")
+"""Words in the names of spectra."""
+_FEWEST_NAMED, _FEWEST = 100, 4000
+"""Fewest values of a waveform, with and without a telling name: 4000 last 0.25 s at 16 kHz."""
+_MOST_CHANNELS = 8
+_EARS = 2
+"""Most channels of a sound input; points have three coordinates."""
+_CENTRED = 0.1
+"""Largest mean of a waveform, over its standard deviation."""
+BINS = frozenset(2**k + 1 for k in range(6, 13))
+"""Bins of a spectrum of 2^(k + 1) samples."""
+
+
+def waveform(seen: Seen) -> Recognised | None:
+    """Recognise signals [*, time]."""
+    if seen.discrete or seen.is_state:
+        return None
+    rows = seen.rows()
+    length = rows[0].shape[-1] if rows[0].ndim else 0
+    channels = int(np.prod(rows[0].shape[1:-1]))
+    if rows[0].ndim > 3 or channels > _MOST_CHANNELS or length < _FEWEST_NAMED:
+        return None
+    if not all(np.isfinite(array).all() for array in rows):
+        return None
+    values = np.concatenate([array.ravel() for array in rows])
+    if abs(values.mean()) > _CENTRED * values.std() or values.min() >= 0:
+        return None
+    evidence: list[Evidence] = ["by-name"] if seen.called(*_SOUNDS) else []
+    if length >= _FEWEST and any(_is_signal(s, length) for s in seen.inputs.values()):
+        evidence.append("length-of-input")
+    return seen.shows("waveform", "around-zero", *evidence) if evidence else None
+
+
+def _is_signal(shape: tuple[int, ...], length: int) -> bool:
+    """Return whether an input has one or two channels of that length: not points in space."""
+    return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
+
+
+def spectrum(seen: Seen) -> Recognised | None:
+    """Recognise spectra, in any order of axes."""
+    if seen.discrete or seen.is_state or len(seen.shape) < 3:
+        return None
+    if not all(np.isfinite(array).all() for array in seen.arrays):
+        return None
+    evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
+    if seen.shape in seen.inputs.values() and not BINS.isdisjoint(seen.shape[1:]):
+        evidence.append("bins")
+    return seen.shows("spectrum", *evidence) if evidence else None
+
+
+_SHARP = 0.5
+"""Least share above 0.9 of a mask's values above 0.1. A Gaussian peak has 5 %, uniform values in
+[0, 1] have 11 %."""
+_SMALLEST = 8
+"""Least height and width of a map."""
+_REGIONS = 0.9
+"""Least share of neighbouring pixels of one class: noise over n classes has 1/n."""
+_AHEAD = 1.0
+"""Margin of the largest logit over the next at half of the pixels: e times as probable."""
+"""Features have sizes in multiples of it."""
+_FEWEST_LOGITS = 5
+_MOST_CLASSES = 1000
+"""Larger whole numbers are not classes of pixels."""
+_SCALES = (1, 2, 3, 4, 8)
+"""Factors by which an image may be larger than its input."""
+_RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
+"""Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
+_OPPOSITE = -0.5
+"""A flow's channels correlate by more than this; logits of two classes are near -1."""
+_ALIKE = 0.5
+"""Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
+
+
+def mask(seen: Seen) -> Recognised | None:
+    """Recognise masks: single channels that tell inside from outside."""
+    one = all(a.ndim == 4 and 1 in (a.shape[1], a.shape[-1]) for a in seen.arrays)
+    if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
+        return None
+    # Two-valued outputs with the exact shape of an input may be restored pages.
+    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
+    fits = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
+    return seen.shows("mask", "one-channel", "two-valued") if fits else None
+
+
+def class_map(seen: Seen) -> Recognised | None:
+    """Recognise the class of each pixel as a whole number."""
+    sizes, shape = image_sizes(seen.inputs), seen.shape
+    if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
+        return None
+    found = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
+    return seen.shows("segmentation", "size-of-input", "in-regions") if found else None
+
+
+def segmentation(seen: Seen) -> Recognised | None:
+    """Recognise class scores per pixel [N, classes, height, width]."""
+    if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
+        return None
+    if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
+        return None
+    if all(sums_to_one(array, 1) for array in seen.arrays):
+        return seen.shows("segmentation", "channels-sum", "in-regions")
+    named = seen.called("seg", "semantic")
+    fits = seen.shape[1] >= _FEWEST_LOGITS and seen.shape[1] % _SPACE
+    if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
+        return None
+    if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
+        return None
+    why: Evidence = "by-name" if named else "size-of-input"
+    return seen.shows("segmentation", why, "in-regions", "one-ahead")
+
+
+def flow(seen: Seen) -> Recognised | None:
+    """Recognise two channels of shifts in pixels."""
+    if seen.discrete or not all(map(_is_two_maps, seen.arrays)):
+        return None
+    evidence: list[Evidence] = ["by-name"] if seen.called("flow") else []
+    if _are_pair(seen) and all(map(_are_shifts, seen.arrays)):
+        evidence.append("pair-of-images")
+    return seen.shows("flow", "two-channels", *evidence) if evidence else None
+
+
+def image(seen: Seen) -> Recognised | None:
+    """Recognise an image made from an image."""
+    last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
+    maps = [_channels_first(array) if last else array for array in seen.arrays]
+    if seen.discrete or not all(_is_maps(array, 1) for array in maps):
+        return None
+    channels, *size = maps[0].shape[1:]
+    sizes = image_sizes(seen.inputs)
+    times = [n for n in _SCALES for h, w in sizes if (h * n, w * n) == tuple(size)]
+    if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
+        return None
+    if not _is_in_range(maps):
+        return None
+    if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
+        return None
+    return seen.shows("image", "times-input", "range-of-images", "smooth")
+
+
+def heat_map(seen: Seen) -> Recognised | None:
+    """Recognise maps of peaks by their name."""
+    if (
+        seen.discrete
+        or not seen.called("heat", "hmap")
+        or not all(_is_maps(a, 1) for a in seen.arrays)
+    ):
+        return None
+    fits = all(array.min() >= -0.5 and 0.1 <= array.max() <= 1.5 for array in seen.arrays)
+    return seen.shows("heat-map", "by-name") if fits else None
+
+
+def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
+    """Return whether the shape is [N, ≥ channels, height, width] and all values are finite."""
+    return (
+        array.ndim == 4
+        and array.shape[1] >= channels
+        and min(array.shape[2:]) >= _SMALLEST
+        and bool(np.isfinite(array).all())
+    )
+
+
+def _is_sharp(arrays: Arrays) -> bool:
+    """Return whether maps have an inside and an outside, and little in between."""
+    if not all(map(within_unit, arrays)):
+        return False
+    risen = sum(int((array > 0.1).sum()) for array in arrays)
+    inside = sum(int((array > 0.9).sum()) for array in arrays)
+    return 0 < inside >= _SHARP * risen and risen < sum(array.size for array in arrays)
+
+
+def _in_regions(classes: NDArray[np.generic]) -> bool:
+    """Return whether neighbours mostly share a class, and there is more than one class."""
+    if classes.ndim < 2 or min(classes.shape[-2:]) < _SMALLEST or not np.ptp(classes):
+        return False
+    across = classes[..., 1:] == classes[..., :-1]
+    down = classes[..., 1:, :] == classes[..., :-1, :]
+    return float((across.mean() + down.mean()) / 2) >= _REGIONS
+
+
+def _one_is_ahead(scores: NDArray[np.float64]) -> bool:
+    two = np.partition(scores, -2, axis=1)[:, -2:]
+    return float(np.median(two[:, 1] - two[:, 0])) >= _AHEAD
+
+
+def _channels_first(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return NHWC as NCHW; arrays without four axes unchanged."""
+    return np.moveaxis(array, -1, 1) if array.ndim == 4 else array
+
+
+def _is_two_maps(array: NDArray[np.float64]) -> bool:
+    is_map = array.ndim == 4 and array.shape[1] == 2 and min(array.shape[2:]) >= _SMALLEST
+    # Two classes per pixel have the same shape, but stay within [0, 1] as probabilities.
+    return is_map and not within_unit(array)
+
+
+def _are_pair(seen: Seen) -> bool:
+    images = [shape for shape in seen.inputs.values() if len(shape) == 4 and 3 in shape[1::2]]
+    return len(images) == 2 and images[0] == images[1]
+
+
+def _are_shifts(array: NDArray[np.float64]) -> bool:
+    """Distinguish shifts from scores of two classes, one of which falls as the other rises.
+
+    Both channels have both signs: a disparity and its confidence do not.
+    """
+    both_ways = (array.min(axis=(0, 2, 3)) < 0).all() and (array.max(axis=(0, 2, 3)) > 0).all()
+    if not (both_ways and np.isfinite(array).all()):
+        return False
+    return _correlation(array[:, 0].ravel(), array[:, 1].ravel()) > _OPPOSITE
+
+
+def _has_no_image(seen: Seen) -> bool:
+    """Return whether no input is a map, or the output has spectrum bins that no input has."""
+    maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
+    bins = not BINS.isdisjoint(seen.shape[1:])
+    sizes = {length for shape in maps for length in shape[1:]}
+    return bool(seen.inputs) and (not maps or (bins and BINS.isdisjoint(sizes)))
+
+
+def _is_in_range(maps: Arrays) -> bool:
+    low, high = min(float(a.min()) for a in maps), max(float(a.max()) for a in maps)
+    return any(
+        least <= low and high <= most and high - low >= span for least, most, span in _RANGES
+    )
+
+
+def _are_directions(array: NDArray[np.float64]) -> bool:
+    return bool(np.all(np.abs(np.linalg.norm(array, axis=1) - 1) <= 0.05))
+
+
+def _is_smooth(array: NDArray[np.float64]) -> bool:
+    pairs = ((array[..., 1:], array[..., :-1]), (array[..., 1:, :], array[..., :-1, :]))
+    return all(_correlation(one.ravel(), other.ravel()) >= _ALIKE for one, other in pairs)
+
+
+def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else 0.0
+
+
+_RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
     class_scores,
     token_ids,
     embeddings,
@@ -47,38 +433,37 @@ _RULES: tuple[Callable[[Seen], Look | None], ...] = (
     spectrum,
     waveform,
 )
-"""The first rule that shows a kind counts, otherwise the first that suggests one."""
+"""The first rule that shows a kind counts."""
 LOOKED_AT = 8
 """Samples examined: enough to distinguish a mask from a feature map."""
 _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
 
-def looks(references: Sequence[Outputs], inputs: Inputs | None = None) -> tuple[Look, ...]:
-    """Return what the outputs look like, boxes first, others in order.
+def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
+    """Return the outputs whose kind the evidence shows, boxes first; may be empty.
 
-    Outputs with NaN, constants and attention weights look like nothing.
+    Outputs with NaN, constants and attention weights are of no kind.
 
     Args:
         references: FP32 outputs by sample; the first eight are examined. May be empty.
-        inputs: Shapes of the inputs; if they are unknown, less is shown.
+        inputs: Shape of every input, on the first sample; if it is unknown, less is shown.
     """
     if not len(references):
         return ()
-    known, (floats, discrete) = inputs or {}, _seen(references)
-    boxes = boxes_in(floats, discrete, known)
-    found = [] if boxes is None else [boxes]
-    taken = () if boxes is None else boxes.outputs
+    floats, discrete = _seen(references)
+    boxes = boxes_in(floats, discrete, inputs)
+    found = [boxes] if boxes is not None and boxes.boxes is not None else []
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
+        if boxes is not None and name in boxes.outputs:
+            continue
         arrays: Arrays = floats.get(name) or discrete.get(name) or ()
-        if arrays and name not in taken and _tells(arrays):
+        if arrays and _tells(arrays):
             beside = {other: shape for other, shape in shapes.items() if other != name}
-            seen = Seen(name, arrays, name in discrete, known, beside)
-            told = [rule(seen) for rule in _RULES]
-            fits = (each for each in told if each and not is_against(each.kind, name))
-            if (one := max(fits, key=lambda each: each.shown, default=None)) is not None:
-                found.append(one)
+            seen = Seen(name, arrays, name in discrete, inputs, beside)
+            told = (rule(seen) for rule in _RULES)
+            found += [one for one in told if one and not is_against(one.kind, name)][:1]
     return tuple(found)
 
 

@@ -10,20 +10,23 @@ from functools import partial
 from math import inf, isfinite, isnan
 from typing import Any
 
-from halfwise.errors import CaseError
-from halfwise.metrics.built_in import default_drop, required
-from halfwise.metrics.detection import f1, finds_nothing, mean_ap
+from halfwise.errors import CaseError, UsageError
+from halfwise.metrics.boxes import detects_nothing, f1, mean_ap
+from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
-from halfwise.metrics.excess import Excess
-from halfwise.metrics.kinds import METRIC_OF, looks
-from halfwise.metrics.labelling import classes_in
-from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs, totals
-from halfwise.metrics.similarity import cosine_and_length
-from halfwise.metrics.support import Support, support, support_of_boxes
-from halfwise.metrics.targets import Metric
-from halfwise.metrics.task import resolve
-from halfwise.metrics.untested import untested_metric
-from halfwise.records import Boxes, Criterion, Recognised, TaskScore, Unjudged
+from halfwise.metrics.kinds import recognise
+from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
+from halfwise.metrics.targets import Metric, cosine_and_length, default_drop, required, shapes_of
+from halfwise.metrics.task import classes_in, resolve
+from halfwise.metrics.untested import (
+    Support,
+    support,
+    support_of_boxes,
+    untested_metric,
+    untested_outputs,
+)
+from halfwise.records import Boxes, Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
+from halfwise.wording import listed, number, verb
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
@@ -32,28 +35,6 @@ _OF_BOXES: dict[
 ] = {"detection-f1": f1, "map": mean_ap}
 BY_LAYOUT = tuple(_OF_BOXES)
 """Built-in metrics that need the layout of outputs."""
-
-
-def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the outputs whose kind the evidence shows, boxes first; may be empty.
-
-    Args:
-        references: FP32 outputs by sample; the first eight are examined. May be empty.
-        inputs: Shape of every input, on the first sample.
-    """
-    return tuple(
-        Recognised(
-            kind=look.kind,
-            metric=METRIC_OF[look.kind],
-            outputs=look.outputs,
-            required=required(METRIC_OF[look.kind]),
-            shape=look.shape,
-            evidence=look.evidence,
-            boxes=look.boxes,
-        )
-        for look in looks(references, inputs)
-        if look.shown
-    )
 
 
 def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
@@ -129,11 +110,16 @@ def untested_part(
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
 
 
+def finds_nothing(one: Recognised, references: Sequence[Outputs]) -> bool:
+    """Return whether FP32 detects no box in recognised outputs; False for other kinds."""
+    return one.boxes is not None and detects_nothing(references, one.outputs, one.boxes)
+
+
 def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
     """Return whether FP32 detects no box, or has one class for all pixels of all samples."""
-    if one.boxes is not None:
-        return finds_nothing(references, one.outputs, one.boxes)
-    return one.kind == "segmentation" and classes_in(_only(one.outputs, references)) < 2
+    if one.kind == "segmentation":
+        return classes_in(_only(one.outputs, references)) < 2
+    return finds_nothing(one, references)
 
 
 def task_scores(
@@ -271,3 +257,235 @@ def _only(names: Sequence[str], outputs: Sequence[Outputs]) -> list[Outputs]:
             "Give all outputs for which the metric was chosen, or name a metric for the others.",
         )
     return [{name: of[name] for name in names} for of in outputs]
+
+
+AUTO = "auto"
+"""The metric that depends on the recognised outputs."""
+
+
+def has_to_see(criterion: Criterion) -> bool:
+    """Return whether the metric depends on FP32's outputs and has not been settled yet."""
+    return criterion.metric in (AUTO, *BY_LAYOUT) and not criterion.recognised
+
+
+def settle(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs, *, labelled: bool
+) -> Criterion:
+    """Return the criterion with "auto" resolved and the outputs that its metric judges.
+
+    Args:
+        criterion: Its metric is "auto", or one that needs the layout of boxes.
+        references: FP32 outputs by sample; the first eight are examined.
+        inputs: Shape of every input, on the first sample.
+        labelled: Whether there are labels.
+
+    Raises:
+        UsageError: nothing is recognised, or no boxes for a metric of boxes; or labels are given
+            for boxes, or for several outputs at once.
+    """
+    found = recognise(references, inputs)
+    if criterion.metric != AUTO:
+        name = str(criterion.metric)
+        boxes = [one for one in found if one.boxes is not None]
+        if not boxes:
+            raise UsageError(
+                f"The metric {name} cannot read boxes from the outputs without guesswork: "
+                f"{shapes_of(references[0])}.",
+                "Give your own metric: --metric file.py:function.",
+            )
+        one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
+        _demand_unlabelled([one], labelled=labelled)
+        return criterion.model_copy(update={"recognised": (one,)})
+    if not found:
+        raise UsageError(
+            f"--metric auto recognises none of the outputs: {shapes_of(references[0])}.",
+            "Name a metric, give your own as --metric file.py:function, or leave --metric out "
+            "for the default tolerance.",
+        )
+    _demand_unlabelled(found, labelled=labelled)
+    update: dict[str, Any] = {
+        "recognised": found,
+        "metric_drop": 1.0,
+        "drop_source": "each by its own default",
+    }
+    if len(found) == 1 and not others_of(found, references[0]):
+        usual = default_drop(found[0].metric, labelled=labelled)
+        assert usual is not None
+        update |= {"metric": found[0].metric, "metric_drop": usual.drop}
+        update |= {"drop_source": usual.source}
+    return criterion.model_copy(update=update)
+
+
+def settled_metric(criterion: Criterion) -> Metric | None:
+    """Return the metric of the criterion's recognised outputs; None if it has none.
+
+    For several outputs it is 1 minus the largest share of its allowance that any of them uses, so 0
+    just passes; -inf if a candidate is not finite.
+    """
+    if not criterion.recognised:
+        return None
+    if criterion.metric == AUTO:
+        return partial(_together, criterion.recognised)
+    return metric_of(criterion.recognised[0])
+
+
+def untested_task(
+    criterion: Criterion,
+    metric: Metric | None,
+    references: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> tuple[Unjudged, ...]:
+    """Return what no sample tests in a metric (see `untested_metric`), or in any metric of "auto".
+
+    Args:
+        criterion: What is acceptable.
+        metric: The metric; None for none.
+        references: FP32 outputs by sample; may be empty.
+        labels: One label per sample, or None.
+    """
+    if not criterion.recognised or not references:
+        return untested_metric(criterion, metric, references, labels)
+    drop = None if criterion.metric == AUTO else criterion.metric_drop
+    found = [
+        one
+        for part in criterion.recognised
+        for one in untested_part(part, references, labels, drop)
+    ]
+    rest = others_of(criterion.recognised, references[0])
+    only = [{name: outputs[name] for name in rest} for outputs in references]
+    beside = criterion.metric == AUTO and rest
+    return (*found, *(untested_outputs(Criterion(), only) if beside else ()))
+
+
+def _together(
+    recognised: Sequence[Recognised],
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    return 1.0 - shortfall(recognised, reference, candidate, labels)
+
+
+def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
+    """Raise UsageError for labels that no metric takes, or that could belong to several outputs."""
+    if not labelled:
+        return
+    if len(found) > 1:
+        told = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in found)
+        raise UsageError(
+            f"--metric auto recognises several outputs ({told}), but labels fit only one.",
+            "Name the metric that the labels are for, or leave them out.",
+        )
+    if found[0].boxes is not None:
+        raise UsageError(
+            f"The metric {found[0].metric} takes no labels: FP32's detections are the truth.",
+            "Leave the labels out, or give your own metric: --metric file.py:function.",
+        )
+
+
+KINDS: dict[Kind, str] = {
+    "boxes": "boxes",
+    "class-scores": "class scores",
+    "embedding": "embeddings",
+    "flow": "optical flow",
+    "heat-map": "heat maps",
+    "image": "an image",
+    "mask": "a mask",
+    "segmentation": "a segmentation",
+    "spectrum": "a spectrum",
+    "tokens": "tokens",
+    "waveform": "a waveform",
+}
+"""Words for each kind."""
+_ADVICE: dict[Kind, str] = {
+    "boxes": "if only the detections matter",
+    "class-scores": "if only the predicted class matters",
+    "embedding": "if only the direction matters",
+    "flow": "if so",
+    "mask": "if only inside or outside matters",
+    "segmentation": "if only the class of each pixel matters",
+    "tokens": "if only the chosen tokens matter",
+}
+SEEN: dict[Evidence, str] = {
+    "rows-sum": "rows sum to 1",
+    "log-sum": "exponentials of rows sum to 1",
+    "one-channel": "one channel within [0, 1]",
+    "two-valued": "almost nothing in between",
+    "two-channels": "two channels",
+    "pair-of-images": "from two images",
+    "known-count": "the number of ImageNet's classes",
+    "by-name": "by its name",
+    "joined-with-scores": "joined with scores",
+    "beside-scores": "beside scores",
+    "row-per-cell": "as many rows as YOLO has cells",
+    "corners-in-order": "corners in order",
+    "whole-classes": "classes are whole numbers",
+    "unit-length": "rows of length 1",
+    "channels-sum": "channels sum to 1",
+    "in-regions": "neighbours share a class",
+    "one-ahead": "one class far ahead",
+    "size-of-input": "of the image's size",
+    "times-input": "of the image's size or a multiple",
+    "range-of-images": "values of images",
+    "smooth": "neighbours are alike",
+    "bins": "bins of a spectrum, as the input",
+    "around-zero": "around zero",
+    "length-of-input": "as long as an input",
+    "within-image": "within the image",
+}
+"""Words for each kind of evidence."""
+
+
+def criterion_hints(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
+) -> tuple[str, ...]:
+    """Return one sentence for all outputs alike that the default tolerance may misjudge.
+
+    It compares every number. That is wrong if the outputs are a decision (classes, masks, boxes),
+    or if a few numbers may legitimately differ (integers, which come first).
+
+    Args:
+        criterion: As the user gave it, before `effective`; others than the default need no hint.
+        references: FP32 outputs by sample; the first eight are examined. May be empty.
+        inputs: Shapes of the inputs, on the first sample.
+    """
+    if not len(references) or not is_default(criterion):
+        return ()
+    integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
+    found = [
+        f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
+        "its elements must equal the reference's; change the fraction with --agreement."
+        for name in integers
+    ]
+    groups: dict[Recognised, list[str]] = {}
+    for one in recognise(references, inputs):
+        discrete = is_discrete(references[0][one.outputs[0]].dtype)
+        if not (discrete or finds_nothing(one, references)):
+            alike = one.model_copy(update={"outputs": ()})
+            groups.setdefault(alike, []).extend(map(repr, one.outputs))
+    return (*found, *(_hint(one, names) for one, names in groups.items()))
+
+
+def _hint(one: Recognised, names: Sequence[str]) -> str:
+    """Return the hint for the outputs of these names, which are recognised as `one`."""
+    many = len(names)
+    seen = ", ".join((str(list(one.shape)), *(SEEN[each] for each in one.evidence)))
+    advice = f"{_ADVICE[one.kind]}, judge" if one.kind in _ADVICE else "judge"
+    return (
+        f"{verb(many, 'Output', 'Outputs')} {listed(names)} {verb(many, 'looks', 'look')} like "
+        f"{KINDS[one.kind]} ({seen}): {advice} {verb(many, 'it', 'them')} with --metric "
+        f"{one.metric}."
+    )
+
+
+def fitting_metric(
+    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
+) -> str | None:
+    """Return the built-in metric of the first recognised output.
+
+    None if the user gave a metric, if no output is recognised, or if FP32 finds nothing to judge.
+    """
+    if criterion.metric is not None:
+        return None
+    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
+    return next((one.metric for one in shown), None)

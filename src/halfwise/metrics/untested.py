@@ -4,22 +4,102 @@ Samples test nothing if meaningless outputs would be accepted too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
-from halfwise.metrics.excess import Excess
-from halfwise.metrics.measures import Outputs, OutputTotals, totals
+from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
 from halfwise.metrics.slices import FEWEST
-from halfwise.metrics.targets import Metric
-from halfwise.metrics.task import guessing, target_peaks
-from halfwise.records import Criterion, FailureBound, Unjudged
+from halfwise.metrics.targets import (
+    Metric,
+    by_target,
+    class_output,
+    class_rows,
+    float_outputs,
+    flow_outputs,
+    signals_in,
+    vectors_in,
+)
+from halfwise.metrics.task import guessing, pixels_in, target_peaks, tokens_in
+from halfwise.records import Criterion, FailureBound, Recognised, Unjudged
+from halfwise.records.recognised import Unit
 from halfwise.wording import number
+
+Labels = Sequence[Any] | None
+
+
+class Support(NamedTuple):
+    """What a score counts, and how many; fields as in `TaskScore`."""
+
+    evidence: int | None = None
+    unit: Unit | None = None
+
+
+def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -> Support:
+    """Return what a built-in metric counts in the truth; empty for any other metric.
+
+    Args:
+        metric: Its name.
+        references: FP32 outputs by sample, the truth if there are no labels.
+        labels: One label per sample that fits, or None.
+    """
+    if metric not in _COUNTED:
+        return Support()
+    unit, count = _COUNTED[metric]
+    try:
+        return Support(count(references, labels), unit)
+    except CaseError:
+        return Support()  # outputs that the metric is not meant for
+
+
+def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
+    """Return how many boxes FP32 detects in recognised outputs of known layout."""
+    if one.boxes is None:
+        return Support()
+    images = (found for of in references for found in detect(of, one.outputs, one.boxes))
+    return Support(sum(map(len, images)), "boxes")
+
+
+def _rows(references: Sequence[Outputs], _labels: Labels) -> int:
+    names = [class_output(outputs) for outputs in references]
+    return sum(len(class_rows(n, o[n])) for n, o in zip(names, references, strict=True))
+
+
+Count = Callable[[Sequence[Outputs], Labels], int]
+
+
+def _in_targets(
+    counts: Callable[[NDArray[np.float64]], Any],
+    outputs: Callable[[Outputs], Sequence[str]] = float_outputs,
+) -> Count:
+    """Return a function that counts what is true of the targets of some outputs."""
+
+    def count(references: Sequence[Outputs], labels: Labels) -> int:
+        targets = by_target(references, references, labels, outputs)
+        return sum(int(counts(target).sum()) for _, target, _ in targets)
+
+    return count
+
+
+_COUNTED: dict[str, tuple[Unit, Count]] = {
+    "top1": ("rows", _rows),
+    "token-agreement": ("tokens", tokens_in),
+    "mask-iou": ("mask pixels", _in_targets(lambda target: target > 0.5)),
+    "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
+    "cosine": ("vectors", vectors_in),
+    "si-sdr": ("signals", vectors_in),
+    "snr": ("signals", signals_in),
+    "psnr": ("values", _in_targets(np.isfinite)),
+    "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
+}
+"""Unit and count of each metric that takes outputs directly."""
+
 
 _NEXT_TO_NOTHING = 1e-6
 """Relative to an output's largest value: less than FP16 can resolve."""
@@ -147,13 +227,18 @@ def takes_any_sample(
     references: Sequence[Outputs],
     labels: Sequence[Any] | None,
 ) -> bool:
-    """Return whether the metric accepts, for every sample, the outputs of the previous one.
+    """Return whether the outputs of the previous sample pass in place of those of each.
 
-    False without a metric, for a single sample, and if shapes differ.
+    False for a single sample, if shapes differ, and if all outputs are empty.
     """
-    if metric is None or len(references) < 2:
+    if len(references) < 2 or not any(array.size for array in references[0].values()):
         return False
     swapped = [references[-1], *references[:-1]]
+    if metric is None:
+        excess = Excess(criterion, totals(references))
+        for outputs, others in zip(references, swapped, strict=True):
+            excess.update(outputs, others)
+        return excess.final() <= 1
     try:
         value = metric(references, swapped, labels)
     except CaseError:

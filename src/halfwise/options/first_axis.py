@@ -17,7 +17,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.model import Network
 from halfwise.inputs import InputSpec, LoadedSamples, Rows
-from halfwise.metrics.relative import is_close
+from halfwise.metrics.difference import is_close
 from halfwise.records import Note
 
 Reading = Literal["samples", "one", "mixed"]

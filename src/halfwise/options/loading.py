@@ -14,8 +14,9 @@ from halfwise.case import CPU, Case, Runtime, Samples
 from halfwise.emulation.bounded import expect_repeating, took
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
-from halfwise.graph.model import Network, infer_again, is_standard, load_network, network_from_proto
-from halfwise.graph.quantisation.pairs import census
+from halfwise.graph.loading import infer_again, load_network, network_from_proto
+from halfwise.graph.model import Network, is_standard
+from halfwise.graph.quantised import census
 from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
     InputSpec,

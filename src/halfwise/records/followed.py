@@ -82,7 +82,7 @@ class Followed(Record):
             infinities.
         tried: Nodes that were tried as the origin, largest relative error first.
         origin: The first of them that halves the error in FP32, on all samples (see
-            `halfwise.fixing.propagation`); None if there is none.
+            `halfwise.fixing.following`); None if there is none.
         accumulates: Whether no single node causes most of the relative error at the outputs.
         samples: Number of samples behind these largest errors.
         out_of_time: Whether the time budget ended the trials.

@@ -39,6 +39,7 @@ CutStage = Literal[
     "notes",
     "worth",
     "curve",
+    "sums",
 ]
 """A stage that the time budget cut short or left out.
 
@@ -46,7 +47,7 @@ CutStage = Literal[
 "emulate": which samples are worst; "repair": untried repairs; "search" and "certify": smaller
 plans; "growth" and "origin": the source of an error that no guard explains; "notes": what the
 margin or another tolerance would change; "worth": cheaper plans; "curve": other plans to choose
-from.
+from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
 """
 
 

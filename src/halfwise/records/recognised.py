@@ -12,7 +12,7 @@ Kind = Literal[
 
 Evidence = Literal[
     "by-name", "known-count", "log-sum", "rows-sum", "one-channel", "two-valued", "two-channels",
-    "channels-last", "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
+    "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "bins", "around-zero",
     "length-of-input", "within-image",
@@ -23,7 +23,7 @@ Evidence = Literal[
 - "known-count": as many classes as ImageNet has;
 - "rows-sum": rows within [0, 1] that add up to 1; "log-sum": their exponentials do;
 - "one-channel": one channel within [0, 1]; "two-valued": hardly anything between 0 and 1;
-- "two-channels", "channels-last": of [N, 2, height, width] and [N, height, width, 2];
+- "two-channels": of [N, 2, height, width];
 - "pair-of-images": two inputs of one shape that is that of images;
 - "beside-scores", "joined-with-scores": boxes, with scores in another output or the same;
 - "row-per-cell": as many rows as a YOLO has cells for the input, or three times as many;

@@ -247,6 +247,7 @@ RemarkKind = Literal[
     "served",
     "dearer",
     "sounder",
+    "summing",
     "rationed",
     "another-sample",
     "passes",

@@ -77,7 +77,7 @@ _WORDS: Mapping[GuardKind, str] = {
     "{limit:6} is {times} times that",
     "sum": "a running {low} sum inside {inside} ({op}) [can reach {value}, beyond {limit:6}"
     " (sample {sample})|can reach {value}, beyond {limit:6}|is rounded {elements:d} times and may "
-    "lose up to {share:%}]",
+    "lose up to {share:%}|makes it fail where a runtime sums in {low}]",
     "underflow": "[{tensor}, which {node} ({op}) reads, falls to {value}: |{tensor} reaches only "
     "{value} (sample {sample}): |{tensor} reaches only {value}: ][{share:%} of the elements of "
     "{samples:sample} become {becomes} in {low}|{share:%} of all its elements become {becomes} in "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from halfwise.metrics.hints import KINDS, SEEN
+from halfwise.metrics.recognised import KINDS, SEEN
 from halfwise.records import CutStage, FrozenSize, MadeUp, Note, NoteKind, Run
 from halfwise.reporting.remarks import spent
 from halfwise.wording import capital, count, dimensions, fixed, listed, sentence, verb
@@ -302,6 +302,7 @@ _LEFT_OUT: dict[CutStage, str] = {
     "notes": "the effect of the margin and of other tolerances was not measured",
     "worth": "not all cheaper plans were measured",
     "curve": "not all plans to choose from were measured",
+    "sums": "sums in FP16 were not tried on all samples",
 }
 
 

@@ -44,6 +44,7 @@ EARLY: Mapping[RemarkKind, str] = {
     "the further nodes cost more than these save",
     "sounder": "a plan with fewer passes too, but is infinite inside, and would cost more with "
     "what prevents that",
+    "summing": "it passes without {kept:node} too, but not where operators sum in low precision",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
     "{most:d} plans, half as many as ranking all nodes one by one",
     "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "

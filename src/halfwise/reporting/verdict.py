@@ -140,8 +140,8 @@ def _share(upper: float) -> str:
 
 
 ANY_SAMPLE = (
-    "The metric also accepts the outputs of another sample in place of each: it sees little of "
-    "them, or the samples are alike."
+    "The outputs of another sample would pass in place of each: the criterion sees little of them, "
+    "or the samples are alike."
 )
 
 

@@ -21,13 +21,17 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import drop_unused_nodes
-from halfwise.graph.model import QUANTISED, Network, add_constant, is_standard, node_name
-from halfwise.graph.normal_form import Names
-from halfwise.graph.quantisation.channels import give_kernel_shapes, without_kernel_shape
-from halfwise.graph.quantisation.pairs import Pair, pairs_of, quantised_nodes
+from halfwise.graph.loading import numbers
+from halfwise.graph.model import QUANTISED, Names, Network, add_constant, is_standard, node_name
+from halfwise.graph.quantised import (
+    Pair,
+    give_kernel_shapes,
+    pairs_of,
+    quantised_nodes,
+    without_kernel_shape,
+)
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.graph.unchecked import numbers
 from halfwise.records import EngineResult, EngineRung, NetworkLayer, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of

@@ -16,7 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from halfwise.errors import BackendMissing, CaseError, RunFailed
-from halfwise.graph.serialisation import external_files
+from halfwise.graph.protobufs import external_files
 from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures

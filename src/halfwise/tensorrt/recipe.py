@@ -14,10 +14,10 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.patterns.activations import attentions
-from halfwise.graph.patterns.reading import moves
+from halfwise.graph.reading import moves
 from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.sizes import declared_axes, shape_inputs
+from halfwise.graph.written_out import attentions
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,

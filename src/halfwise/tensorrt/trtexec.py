@@ -21,9 +21,9 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError, UsageError
+from halfwise.graph.loading import Place, Unchecked
 from halfwise.graph.model import node_name
-from halfwise.graph.patterns import PATTERNS, written_out
-from halfwise.graph.unchecked import Place, Unchecked
+from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import SEVERITIES, Finding, NodeName, Profile, Severity, TensorName
 from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, Version, has, since, text_of

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
-from halfwise.graph.unchecked import NodePlaces
+from halfwise.graph.loading import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.tensorrt.log import Explainer, read_lines

@@ -11,11 +11,12 @@ from typing import Literal
 import onnx
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.engines.workbench import BUILT_FILE
+from halfwise.fixing.engines.equivalent import BUILT_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
-from halfwise.graph.model import Network, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network
 from halfwise.options.loading import load_model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Profile, Recipe, Run, Typing

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.emulation.tf32 import TF32_MARK
+from halfwise.emulation.typed import TF32_MARK
 from halfwise.fixing.engines.workbench import save
-from halfwise.graph.model import Network, load_network, node_name
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, node_name
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Observations, Run
 from halfwise.reporting.nodes import NodeFacts, node_facts, type_words, words_on

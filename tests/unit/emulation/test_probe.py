@@ -23,7 +23,8 @@ from halfwise.emulation.probe import (
     extremum,
     observable,
 )
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.records import TensorName
 
 OPSETS = [7, 11, 13, 18, 21]
@@ -218,7 +219,6 @@ def test_memory_stays_that_of_plain_inference():
 import resource, sys
 import numpy as np
 sys.path.insert(0, ".")
-from tests.unit.emulation.test_probe import ExtremaProbe, chain, observable
 net = chain(128, 1 << 20)
 tool = ExtremaProbe(net.model, observable(net.model))
 sample = {"t0": np.ones((1, 1 << 20), np.float32)}

@@ -7,11 +7,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
-from halfwise.fixing.cost import FLOPS_PER_BYTE_FP32, FLOPS_PER_BYTE_TF32, CostModel
+from halfwise.fixing.cost import (
+    FLOPS_PER_BYTE_FP32,
+    FLOPS_PER_BYTE_INT8,
+    FLOPS_PER_BYTE_TF32,
+    CostModel,
+    cost_model,
+    described,
+    fused,
+)
+from halfwise.fixing.outcome import worth_of
+from halfwise.fixing.planner import Planner
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from tests import models
 from tests.control import BOOL, F32, GO, I64, STEP, graph
 from tests.graphs import Drawn, graphs
 from tests.unit.graph.sketch import Sketch, f32
@@ -170,3 +185,172 @@ def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
     terms = model.terms()
     told = energy(terms, kept) - energy(terms, frozenset())
     assert told == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)
+
+
+NONE: frozenset[str] = frozenset()
+ROWS, WIDTH = 4, 16
+
+
+def model_of(network, rows=ROWS, width=WIDTH, **more):
+    shapes = seen_shapes(network, {"x": np.ones((rows, width), np.float32)})
+    return CostModel(network, roles_of(network, low_type(FP16)), shapes, **more)
+
+
+def sketched(steps, *, quantised=frozenset(), rows=ROWS, width=WIDTH):
+    """A network of products, Relus and sums of what came before, some products with Q and DQ."""
+    s = Sketch()
+    made = [s.input("x", [rows, width])]
+
+    def pair(value, name):
+        parts = (value, f32(0.1), np.array(0, np.int8))
+        whole = s.op("QuantizeLinear", *parts, name=f"{name}_q")
+        return s.op("DequantizeLinear", whole, *parts[1:], name=f"{name}_dq")
+
+    for i, (op, first, second) in enumerate(steps):
+        a, b = (made[k % len(made)] for k in (first, second))
+        if op == "MatMul":
+            name, b = f"product_{i}", s.constant(f32(np.ones((width, width))), f"weight_{i}")
+            if name in quantised:
+                a, b = pair(a, f"{name}_a"), pair(b, f"{name}_b")
+            made.append(s.op(op, a, b, name=name))
+        else:
+            made.append(s.op(op, *((a, b) if op == "Add" else (a,)), name=f"step_{i}"))
+    read = {name for node in s.nodes for name in node.input}
+    return s.network(*(name for name in made[1:] if name not in read))
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("MatMul", "Relu", "Add")), st.integers(0, 9), st.integers(0, 9)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.data())
+def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
+    plain = sketched(steps)
+    names = sorted(str(n.name) for n in plain.nodes() if n.op_type == "MatMul")
+    quantised = frozenset(names)
+    some = data.draw(st.frozensets(st.sampled_from(names))) if names else NONE
+    kept = data.draw(st.frozensets(st.sampled_from([str(n.name) for n in plain.nodes()])))
+    ours, theirs = model_of(plain), model_of(sketched(steps, quantised=some))
+    assert ours.cost(kept, int8=some) == theirs.cost(kept)
+    assert ours.macs(quantised) == theirs.macs(quantised) == bool(names)
+    # What gives an output could give it in FP32, which the terms leave out.
+    some -= {str(v.producer().name) for v in plain.graph.outputs}
+    terms = ours.int8_terms(quantised)
+    told = energy(terms, quantised - some) - energy(terms, quantised)
+    assert told == pytest.approx(ours.cost(NONE, int8=some) - ours.cost(NONE))
+
+
+def test_int8_reads_bytes_and_computes_twice_as_fast():
+    chain = [("MatMul", i, 0) for i in range(3)]
+    whole = frozenset(f"product_{i}" for i in range(3))
+    weights, values = 3 * WIDTH**2, ROWS * WIDTH
+    # The input is read in FP32 and quantised on its own; the last product gives FP32.
+    moved = weights + (4 + 1) * values + 5 * values + 4 * values
+    assert model_of(sketched(chain)).cost(NONE, int8=whole) == moved
+    large = model_of(sketched(chain[:1], rows=2048, width=2048), 2048, 2048)
+    flops = 2 * 2048**3 / FLOPS_PER_BYTE_INT8
+    assert large.cost(NONE, int8=whole) == pytest.approx(flops + 5 * 2048**2)
+
+
+def test_one_left_out_reads_what_is_stored_beside_the_integers():
+    steps = [("Relu", 0, 0), ("MatMul", 1, 0), ("MatMul", 1, 0), ("Add", 2, 3)]
+    model, both = model_of(sketched(steps)), frozenset(("product_1", "product_2"))
+    apart = model.cost(NONE, int8=both - {"product_2"}) - model.cost(NONE, int8=both)
+    # Its weight and what it reads have another byte, and what both read is stored in FP16 too.
+    assert apart == WIDTH**2 + (1 + 2) * ROWS * WIDTH
+    assert model.macs(frozenset(("product_1",))) == 0.5
+
+
+def named(network):
+    return [(node_name(node), node) for node in network.nodes()]
+
+
+def test_products_count_their_operations():
+    s = Sketch()
+    image = s.input("image", [1, 3, 8, 8])
+    s.input("sequence", [5, 1, 4])
+    y = s.op("Conv", image, f32(np.ones((6, 3, 3, 3))), name="conv")
+    z = s.op("ConvTranspose", y, f32(np.ones((6, 2, 3, 3))), name="back")
+    g = s.op("Gemm", s.op("Flatten", z, name="flat"), f32(np.ones((128, 10))), name="gemm")
+    r = s.op(
+        "RNN",
+        "sequence",
+        f32(np.ones((1, 7, 4))),
+        f32(np.ones((1, 7, 7))),
+        name="rnn",
+        hidden_size=7,
+    )
+    network = s.network(g, r)
+    sample = {"image": f32(np.ones((1, 3, 8, 8))), "sequence": f32(np.ones((5, 1, 4)))}
+    roles, shapes = roles_of(network), seen_shapes(network, sample)
+    kernels = {
+        n: described(node, roles[n], shapes, {}, has_bodies=False, times=1)
+        for n, node in named(network)
+    }
+    flops = {name: kernel.flops for name, kernel in kernels.items()}
+    assert flops["conv"] == 2 * 6 * 6 * 6 * 3 * 9
+    assert flops["back"] == 2 * 6 * 36 * 2 * 9
+    assert flops["gemm"] == 2 * 128 * 10
+    assert flops["rnn"] == 2 * 5 * 7 * (4 + 7)
+    weights = {name: (kernel.stored, kernel.weights) for name, kernel in kernels.items()}
+    assert weights["gemm"] == (1280, 1280)
+    assert weights["rnn"] == (77, 0)
+    assert kernels["flat"].is_free
+    assert not kernels["gemm"].is_free
+
+
+def test_a_product_hands_its_value_on_to_its_one_pointwise_reader():
+    s = Sketch()
+    y = s.op("MatMul", s.input("x", [2, 4]), f32(np.ones((4, 4))), name="product")
+    z = s.op("Relu", y, name="relu")
+    network = s.network(s.op("MatMul", z, f32(np.ones((4, 4))), name="last"))
+    handed = {name: [reader for _, reader in fused(node)] for name, node in named(network)}
+    assert handed == {"product": ["relu"], "relu": [], "last": []}
+
+
+@pytest.fixture
+def planner():
+    ill = models.layer_norm()
+    request = understand(ill.inputs, {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    roles = roles_of(case.network, low_type(request.settings.fmt))
+    return Planner(case, request.settings, roles, Silent())
+
+
+def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(planner, monkeypatch):
+    runs = []
+
+    def seen(*args, **keywords):
+        runs.append(1)
+        return seen_shapes(*args, **keywords)
+
+    monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", seen)
+    compute = frozenset(n for n, role in planner.roles.items() if role.role is Role.COMPUTE)
+    worth = worth_of(planner, frozenset())
+    assert worth is not None
+    assert planner.price(frozenset()) == worth.cost == 1
+    assert planner.prices is not None
+    assert planner.price(compute) == planner.prices.fp32 == worth.fp32 > 1
+    assert planner.price(frozenset(sorted(compute)[:2])) > 1
+    assert runs == [1]
+
+
+def test_what_a_sequence_map_computes_is_not_seen_so_no_cost_is_known():
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        mapped (float[4, 8] x) => (float[4, 8] y) {
+            parts = SplitToSequence <axis = 0> (x)
+            powers = SequenceMap <body = each (float[1, 8] a) => (float[1, 8] b) {
+                b = Exp(a)
+            }> (parts)
+            y = ConcatFromSequence <axis = 0> (powers)
+        }"""
+    )
+    request = understand({"x": np.ones((8, 4, 8), np.float32)}, {"allow_random": True})
+    case = load_case(proto, request.data, request.criterion)
+    roles = roles_of(case.network)
+    assert cost_model(case, request.settings, roles, frozenset()) is None

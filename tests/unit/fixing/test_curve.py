@@ -1,18 +1,40 @@
 """The trade-off of small models."""
 
+from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from halfwise.case import Chosen
 from halfwise.errors import RunFailed
-from halfwise.fixing import holding, infinities, scoring
-from halfwise.fixing.curve import FAR, TradeOff
-from halfwise.fixing.front import SHOWN
+from halfwise.fixing import holding, scoring
+from halfwise.fixing.curve import (
+    FAR,
+    MOST,
+    SHOWN,
+    Measuring,
+    TradeOff,
+    excludes,
+    front,
+    is_fp32,
+    next_open,
+    parts,
+    spread,
+)
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.loop import fix
 from halfwise.fixing.trial import Trials
 from halfwise.judging import inside as judging_inside
-from halfwise.records import Curve, NodeName
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
+from halfwise.records import Criterion, Curve, NodeName, Point
 from tests import models
 from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
+from tests.unit.records.curves import point
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -149,7 +171,7 @@ def test_what_was_run_is_not_run_again(monkeypatch, model):
         return look(candidate, samples, **options)
 
     monkeypatch.setattr(Trials, "results", running)
-    monkeypatch.setattr(infinities, "emulate", looking)
+    monkeypatch.setattr(scoring, "emulate", looking)
     one = fixed(model, rel_max=1e-3)
     curve, low, plan = curve_of(one), frozenset[NodeName](), one.found.kept
     assert plan
@@ -195,6 +217,7 @@ def test_a_plan_whose_file_fails_the_verdict_is_not_recommended(monkeypatch):
     before = curve_of(fixed(one, rel_max=1e-3))
     assert before.recommended == before.plan
     monkeypatch.setattr(scoring, "run_as_file", reversed_classes)
+    monkeypatch.setattr(scoring, "demand", lambda *_: None)
     monkeypatch.setattr(holding, "run_as_file", reversed_classes)
     curve = curve_of(fixed(one, rel_max=1e-3))
     assert curve.plan is not None
@@ -243,8 +266,8 @@ def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_in
     curve, held = curve_of(found), found.planner.held_nodes
     assert held
     assert any(p.infinite_inside for p in curve.points)
-    for point in curve.points:
-        assert held <= curve.kept(point) or point.infinite_inside
+    for one in curve.points:
+        assert held <= curve.kept(one) or one.infinite_inside
 
 
 def test_what_overflows_on_samples_of_the_search_is_not_recommended():
@@ -263,3 +286,180 @@ def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
     curve = curve_of(found)
     assert all(point.error in (0, inf) for point in curve.points if point.is_bound)
     assert not any(curve.points[place].is_bound for place in curve.front)
+
+
+@pytest.fixture(scope="module")
+def ruled() -> Fixed:
+    """Four nodes are needed, and a rule keeps a fifth."""
+    ill = models.layer_norm()
+    request = understand(dict(ill.inputs), {"keep": ["divide"]})
+    case = load_case(ill.proto, request.data, request.criterion)
+    return fix(case, request.settings, Silent())
+
+
+def test_rules_come_first_then_what_guards_name_then_operators(ruled):
+    found = parts(ruled.planner, ruled.found.kept)
+    kinds = [part.kind for part in found]
+    assert kinds == sorted(kinds, key=["rule", "guard", "operator"].index)
+    assert found[0].name == "--keep divide"
+    assert found[0].nodes == {"divide"}
+    guards = {guard.kind for guard in ruled.planner.guards}
+    assert {part.name for part in found if part.kind == "guard"} <= guards
+    assert {"guard", "operator"} <= set(kinds)
+
+
+def test_no_part_is_told_twice_and_none_is_the_plan(ruled):
+    found = [part.nodes for part in parts(ruled.planner, ruled.found.kept)]
+    assert len(found) == len(set(found)) <= MOST
+    assert ruled.found.kept not in found
+
+
+def test_nothing_kept_has_no_parts(ruled):
+    assert parts(ruled.planner, frozenset()) == []
+
+
+def test_what_each_part_buys_is_measured_alone_and_on_top(ruled):
+    curve, forced = ruled.curve, {"divide"}
+    assert [row.name for row in curve.rows] == [
+        part.name for part in parts(ruled.planner, ruled.found.kept)
+    ]
+    for part, row in zip(parts(ruled.planner, ruled.found.kept), curve.rows, strict=True):
+        assert row.alone is not None
+        assert curve.kept(curve.points[row.alone]) == part.nodes | forced
+        if part.kind == "rule":
+            assert row.without is None
+        else:
+            assert row.without is not None
+            without = curve.points[row.without]
+            assert curve.kept(without) == ruled.found.kept - part.nodes | forced
+            assert without.error > curve.points[curve.plan or 0].error
+
+
+errors = st.one_of(st.floats(0, 1e9), st.just(inf))
+drawn = st.lists(st.tuples(st.floats(1, 3), errors), min_size=1, max_size=40)
+
+
+@given(drawn)
+def test_nothing_beats_the_front_and_it_beats_the_rest(pairs):
+    points = [point("", cost, error) for cost, error in pairs]
+    best = [points[place] for place in front(points)]
+    for one in points:
+        beaten = [b for b in best if b.price <= one.price and b.error <= one.error]
+        assert beaten
+        if one in best:
+            assert all((b.price, b.error) == (one.price, one.error) for b in beaten)
+
+
+@given(drawn, st.integers(2, 8))
+def test_few_are_shown_ends_and_what_is_wanted_among_them(pairs, most):
+    points = [point("", cost, error) for cost, error in pairs]
+    shown = spread(points, [0], most)
+    whole = front(points)
+    assert {whole[0], whole[-1], 0} <= set(shown)
+    assert len(shown) == len(set(shown)) <= max(most, 3)
+    assert [points[i].price for i in shown] == sorted(points[i].price for i in shown)
+
+
+def test_no_points_have_no_front():
+    assert front([]) == []
+    assert spread([]) == []
+
+
+bounds = st.lists(st.tuples(st.floats(1, 3), errors, st.booleans()), max_size=30)
+
+
+@given(bounds)
+def test_a_bound_is_no_error(triples):
+    points = [point("", cost, error, is_bound=bound) for cost, error, bound in triples]
+    known = [p for p in points if not p.is_bound]
+    assert [points[i] for i in front(points)] == [known[i] for i in front(known)]
+
+
+@given(bounds)
+def test_when_all_that_is_left_open_was_measured_no_bound_could_be_on_the_front(triples):
+    points = [point("", cost, error, is_bound=bound) for cost, error, bound in triples]
+    while (place := next_open(points)) is not None:
+        assert points[place].is_bound
+        points[place] = points[place].model_copy(update={"is_bound": False})
+    known = [p for p in points if not p.is_bound]
+    assert all(any(excludes(k, p) for k in known) for p in points if p.is_bound)
+
+
+def test_what_is_measured_next_is_far_from_what_is_known():
+    points = [
+        point("", 1.0, 9.0),
+        point("0", 1.1, 2.0, is_bound=True),
+        point("1", 1.5, 2.0, is_bound=True),
+        point("2", 1.5, 1.0, is_bound=True),
+        point("0-1", 1.6, 9.5, is_bound=True),
+        point("0-2", 2.0, 0.0),
+    ]
+    assert next_open(points) == 3
+
+
+@pytest.fixture(scope="module")
+def measuring_normal() -> Fixed:
+    return fixed(models.layer_norm())
+
+
+def measuring(found: Fixed, own: Criterion | None = None) -> Measuring:
+    planner = found.planner
+    return Measuring(found.curve, own or planner.case.criterion, planner, found.heldout)
+
+
+def low(curve: Curve) -> Point:
+    return next(point for point in curve.points if point.count == 0)
+
+
+def test_an_error_is_that_of_all_samples_by_what_was_allowed_in_the_run(measuring_normal):
+    curve, trials = measuring_normal.curve, measuring_normal.planner.trials
+    plan = curve.points[curve.plan]
+    own, wider = measuring(measuring_normal), measuring(measuring_normal, Criterion(rel_max=0.1))
+    assert own.error(plan) == pytest.approx(
+        trials.excess(measuring_normal.found.kept) * trials.factor
+    )
+    assert wider.error(plan) == pytest.approx(own.error(plan) / 10)
+    assert own.error(low(curve)) > 1
+    assert own.count == 2
+
+
+def test_what_passes_on_all_samples_fits(measuring_normal):
+    curve, own = measuring_normal.curve, measuring(measuring_normal)
+    assert own.fits(curve.points[curve.plan])
+    assert not own.fits(low(curve))
+    fp32 = next(point for point in curve.points if is_fp32(curve, point))
+    before = own.count
+    assert own.fits(fp32)
+    assert own.count == before
+
+
+def test_what_is_infinite_inside_has_no_error_that_counts():
+    ill = overflowing_classifier()
+    curve = fixed(ill, rel_max=0.5).curve
+    seen: list[Any] = []
+    point = low(curve)
+
+    def choosing(planner, heldout):
+        own = Measuring(curve, Criterion(), planner, heldout)
+        seen.extend((own.error(point), own.fits(point), low(own.told(point, scored=True))))
+        return Chosen(frozenset(), "choose")
+
+    request = understand(dict(ill.inputs), {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    settings = replace(request.settings, chosen=Chosen(frozenset(), "choose"))
+    fix(case, settings, Silent(), choosing=choosing)
+    error, fits, told = seen
+    assert (error, fits, told.infinite_inside) == (inf, False, True)
+
+
+def test_what_was_measured_is_told(measuring_normal):
+    curve = measuring_normal.curve
+    bound = next(point for point in curve.points if point.is_bound)
+    own = measuring(measuring_normal)
+    assert own.told(bound, scored=True).points == curve.points
+    own.fits(bound)
+    told = own.told(bound, scored=True)
+    place = curve.points.index(bound)
+    assert not told.points[place].is_bound
+    assert told.points[place].error >= bound.error * 0.999
+    assert place in told.front

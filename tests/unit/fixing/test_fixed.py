@@ -1,9 +1,17 @@
 """What a run found is of one plan."""
 
+from dataclasses import replace
+
+import onnx_ir as ir
 import pytest
 
-from tests import models
-from tests.unit.fixing.test_loop import found, kept
+from halfwise.fixing.fixed import plan_of, rungs_of, search_of, with_beside
+from halfwise.records import Failure
+from halfwise.reporting.guards import explained, reason_of
+from tests import models, tasks
+from tests.unit.fixing.int8.products import outlier
+from tests.unit.fixing.running import found, kept
+from tests.unit.reporting.engine_runs import engines
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
@@ -19,3 +27,133 @@ def test_all_that_a_run_found_is_of_one_plan():
     assert fixed.evaluations == fixed.planner.trials.evaluations
     assert fixed.first is fixed.planner
     assert fixed.seen == fixed.observations
+
+
+def test_the_record_tells_what_keeps_a_node():
+    """A rule about ranges keeps what makes large values, and what reads those that overflow."""
+    plan = found(models.layer_norm(), keep_above=4000.0).plan
+    why = {k.node: k.because for k in plan.keep}
+    assert why
+    assert all(b is not None and b.rule == "--keep-above 4000" for b in why.values())
+    assert {k.kept_by for k in plan.keep} == {"rule"}
+    assert plan.repairs == ()
+
+
+def test_a_node_kept_only_because_less_costs_more_has_no_cause():
+    """A guard may name it, but a plan that lowers it passes."""
+    fixed = found(models.layer_norm())
+    name = min(fixed.found.kept)
+    cheaper = replace(fixed.found, spare=frozenset((name,)))
+    keep = {k.node: k for k in plan_of(fixed.planner, cheaper, frozenset(), 0, ()).keep}
+    assert keep[name].spare
+    assert (keep[name].guard, keep[name].unknown) == (None, False)
+    assert all(k.guard and not k.spare for k in keep.values() if k.node != name)
+    assert reason_of(keep[name], None) == "spare"
+    told = explained((keep[name],), fixed.guards, 2.0, None)[0].why
+    assert told.startswith("Not needed: a plan that lowers it passes too, but costs more")
+
+
+def test_what_onnx_runtime_refused_is_on_record():
+    fixed = found(models.layer_norm())
+    record = lambda: search_of(fixed.planner, fixed.heldout, fixed.found).refused  # noqa: E731
+    assert record() == ""
+    fixed.planner.trials.refused = "No kernel."
+    assert record() == "No kernel."
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    return tasks.fixed(tasks.classifier(), rel_max=1e-4)
+
+
+def climbed(*arguments):
+    return [rung.model_dump() for rung in rungs_of(*arguments)]
+
+
+def test_errors_scores_and_costs_are_those_of_each_type(fixed):
+    fp32, tf32, low = climbed(fixed, fixed.verdict, "labels")
+    planner, kept = fixed.planner, fixed.found.kept
+    model = planner.prices.model
+    assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", planner.prices.fp32)
+    assert (tf32["passed"], tf32["candidates"]) == (False, 1)
+    assert tf32["error"] > 1
+    assert tf32["heldout"] > 1
+    assert tf32["failures"]
+    assert tf32["errors"]["max_abs"] > tf32["errors"]["mean_abs"] > 0
+    assert low["errors"] == fixed.verdict.errors.model_dump()
+    assert fp32["errors"] is None
+    assert tf32["cost"] == model.cost(frozenset(planner.roles), tf32=True) / planner.prices.least
+    assert (low["rung"], low["kept"], low["passed"]) == ("fp16", len(kept), fixed.verdict.passed)
+    assert low["cost"] == planner.price(kept)
+    assert low["error"] == pytest.approx(planner.trials.excess(kept) * planner.trials.factor)
+    assert low["low_share"] == model.macs(planner.roles.computing - kept)
+    assert {score["metric"] for score in low["scores"]} == {
+        score["metric"] for score in fp32["scores"]
+    }
+    assert low["bytes"] <= fp32["bytes"]
+
+
+def test_without_engines_the_cheapest_that_is_not_wrong_is_chosen(fixed):
+    failed = fixed.verdict.model_copy(update={"passed": False})
+    chosen = {r["rung"]: r["chosen"] for r in climbed(fixed, failed, None)}
+    assert chosen == {"fp32": True, "tf32": False, "fp16": False}
+
+
+@pytest.mark.parametrize(("decibels", "delivered"), [(25, "int8"), (58, "fp16")])
+def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, tmp_path):
+    found = tasks.fixed(outlier(), to="int8", snr_db=decibels, allow_random=True)
+    whole = climbed(found, found.verdict, None)
+    rungs = {rung["rung"]: rung for rung in whole}
+    assert list(rungs) == ["fp32", "tf32", "fp16", "int8"]
+    (int8,) = (one for one in found.rungs if one.plan.has_int8)
+    own, planner = rungs["int8"], int8.planner
+    assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
+    assert own["low_share"] == 1 - own["left_out"] / 4
+    assert own["cost"] == planner.price(int8.found.kept)
+    for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
+        ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
+        size = (tmp_path / f"{rung}.onnx").stat().st_size
+        assert rungs[rung]["bytes"] == pytest.approx(size, rel=0.01)
+    assert (found.plan.int8 != ()) == (delivered == "int8")
+    assert own["passed"] == (True if delivered == "int8" else None)
+    assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
+    assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
+    curve = with_beside(found, found.found.kept)
+    assert curve.beside is not None
+    assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
+    assert curve.rung == delivered
+
+
+def test_what_the_data_do_not_test_is_not_judged(fixed):
+    random = fixed.verdict.model_copy(
+        update={"passed": False, "failures": (Failure(kind="not-real"),)}
+    )
+    fp32, tf32, low = climbed(fixed, random, None)
+    assert [fp32["passed"], tf32["passed"], low["passed"]] == [None, False, None]
+    assert not low["chosen"]
+
+
+def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):
+    rounds = {1: (4.0, 4.2) * 6, 5: (2.0, 2.1) * 6, 3: (1.0, 1.05) * 6}
+
+    def taking_turns(row):
+        medians = rounds.get(row.build.number, ())
+        rung = {1: "fp32", 5: "tf32"}.get(row.build.number, "fp16")
+        timed = row.latency.model_copy(update={"medians": medians})
+        return row.model_copy(update={"rung": rung, "latency": timed, "excess": 0.5})
+
+    found = engines()
+    rows = tuple(map(taking_turns, found.results))
+    found = found.model_copy(update={"results": rows, "rung": "fp16"})
+    fp32, tf32, low = climbed(fixed, fixed.verdict, None, found)
+    assert [r["chosen"] for r in (fp32, tf32, low)] == [False, False, True]
+    assert fp32["beside"] is None
+    assert tf32["beside"]["low"] == tf32["beside"]["high"] == 0.5
+    # The engine with nothing kept is faster, and failed.
+    assert (low["latency"]["median_ms"], low["kept"], low["passed"]) == (1.05, 13, True)
+    assert low["beside"]["high"] == pytest.approx(0.5)
+    assert low["bytes"] == 10 * 2**20
+    own = rows[-1]
+    assert low["errors"] == own.verdict.errors.model_dump()
+    # Excesses are over what the search may use.
+    assert low["error"] == own.excess * fixed.planner.trials.factor

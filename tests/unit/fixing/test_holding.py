@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from halfwise.fixing.holding import Holding
+from halfwise.fixing.holding import DEARER, Holding
 from halfwise.fixing.plan.found import Found
 from halfwise.records import NodeName
 from tests import models
 from tests.models import Ill
-from tests.unit.fixing.test_loop import Listener, found, kept
-from tests.unit.fixing.test_planner import planner, scoring_of
+from tests.models.accumulation import mean_beside_products
+from tests.unit.fixing.running import Listener, found, kept, planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -132,3 +132,29 @@ def test_a_rule_about_ranges_is_taken_at_its_word():
     fixed = found(models.small_token(), keep_above=1e9)
     assert kept(fixed) == set()
     assert not any(g.kind == "infinite" for g in fixed.guards)
+
+
+def test_a_sum_that_costs_little_is_kept_where_others_sum_in_fp16():
+    fixed = found(mean_beside_products(8192))
+    assert kept(fixed) == {"mean"}
+    assert [k.guard for k in fixed.plan.keep] == ["sum"]
+    assert fixed.verdict.passed
+    assert fixed.verdict.sums == "fp16"
+    assert (fixed.scoring.planner.price(fixed.found.kept) or np.inf) <= DEARER
+    (guard,) = [g for g in fixed.guards if g.kind == "sum"]
+    assert (guard.node, guard.nodes) == ("mean", ("mean",))
+
+
+def test_what_gains_nothing_over_fp32_stays():
+    fixed = found(models.deep(), rel_max=5.5e-4)
+    assert fixed.verdict.sums == "fp32"
+    assert kept(fixed) < fixed.scoring.planner.choices
+
+
+@pytest.mark.parametrize("options", [{}, {"lower": ["mean"]}, {"keep_above": 1e9}])
+def test_a_sum_that_costs_more_or_is_low_by_a_rule_stays_low(options):
+    fixed = found(mean_beside_products(8192 if options else 16), **options)
+    assert kept(fixed) == set()
+    assert fixed.verdict.passed
+    assert fixed.verdict.sums == "fp32"
+    assert not any(g.kind == "sum" for g in fixed.guards)

@@ -1,58 +1,40 @@
 """The loop over small models, without files."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from math import inf
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation import bounded
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
-from halfwise.fixing import plan_judge, planner
-from halfwise.fixing.evidence import FIRST_LOOK
+from halfwise.fixing import loop, plan_judge
+from halfwise.fixing import planner as planning
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.loop import LATE, fix
+from halfwise.fixing.loop import LATE, end_remarks, fix, stands, tolerance_note
+from halfwise.fixing.trial import FIRST_LOOK
+from halfwise.formats import BF16, FP16
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
 from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
+from halfwise.records import Criterion, SliceGroup, Unjudged
+from halfwise.reporting.remarks import remark
 from halfwise.reporting.remarks import remark as in_words
 from tests import models
 from tests.models.depth import one_channel
+from tests.unit.fixing.running import Clock, Listener, found, growing, kept, planner, types_in
 from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.runs import output_error
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
-
-
-class Listener(Silent):
-    """Remembers notes."""
-
-    def __init__(self):
-        self.notes: list[str] = []
-
-    def note(self, line: str) -> None:
-        self.notes.append(line)
-
-
-def found(ill, watcher=None, *, heldout=None, quick=False, start=None, **options) -> Fixed:
-    inputs = dict(ill.inputs)
-    request = understand(inputs, {**options, "heldout": heldout})
-    case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, watcher or Silent(), start_from=start, quick=quick)
-
-
-def kept(fixed):
-    return {k.node for k in fixed.plan.keep}
-
-
-def types_in(fixed: Fixed) -> dict[str, str]:
-    values = (v for n in fixed.rewritten.model.graph for v in n.outputs)
-    return {str(v.name): v.dtype.name for v in values if v.dtype}
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +150,6 @@ def test_a_suspicion_that_few_samples_show_is_looked_at_on_all():
     assert first_looks(quick) == []
 
 
-def growing(*large: int) -> models.Ill:
-    """Twelve samples of which some are twenty times as large as the others."""
-    ill = models.root_mean_square()
-    data = models.signals(1, 2, 16, seed=3, peak=50, count=12)
-    data[list(large)] *= 20
-    return models.Ill(ill.proto, {"x": data}, ill.kept)
-
-
 def test_a_heldout_sample_that_fails_joins_and_others_judge():
     listener = Listener()
     ill = growing(7)
@@ -261,29 +235,6 @@ def test_no_time_leaves_the_best_passing_plan():
     assert fixed.verdict.passed
 
 
-class Clock(Listener):
-    """Stands still until a stage of that name, or a note with some words; then time is over."""
-
-    def __init__(self, monkeypatch, words: str) -> None:
-        super().__init__()
-        self._words, self._time, self._step = words, 0.0, 0.0
-        made = partial(Budget, clock=self._passing)
-        monkeypatch.setattr(planner, "Budget", made)
-
-    def _passing(self) -> float:
-        self._time += self._step
-        return self._time
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        del total
-        self._step = 1e6 if name == self._words else self._step
-
-    def note(self, line: str) -> None:
-        super().note(line)
-        if self._words in line:
-            self._step = 1e6
-
-
 def test_no_time_is_left_when_samples_join(monkeypatch):
     listener = Clock(monkeypatch, "joining the calibration")
     fixed = found(growing(7), listener)
@@ -366,7 +317,7 @@ class Load:
 
     def __init__(self, monkeypatch, times: float) -> None:
         self._now, self._times = 0.0, times
-        monkeypatch.setattr(planner, "Budget", partial(Budget, clock=self._clock))
+        monkeypatch.setattr(planning, "Budget", partial(Budget, clock=self._clock))
 
     def _clock(self) -> float:
         self._now += self._times
@@ -429,10 +380,11 @@ ENDED = [
     (18, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth"]),
     (40, ["search", "growth", "curve"]),
-    (58, ["certify", "growth", "curve"]),
+    (58, ["certify", "sums", "growth", "curve"]),
+    (64, ["sums", "growth", "curve"]),
     (70, ["growth", "curve"]),
-    (73, ["origin", "curve"]),
-    (76, ["curve", "notes"]),
+    (76, ["origin", "curve"]),
+    (80, ["curve", "notes"]),
 ]
 
 
@@ -572,3 +524,130 @@ def test_weights_on_disk_lead_to_the_same(tmp_path, accumulate):
         assert constant_array(value).tobytes() == constant_array(expected[name]).tobytes()
     assert isinstance(stored["out_w"].const_value, MappedTensor)
     assert constant_array(stored["out_w"]).dtype == np.float16
+
+
+def test_a_plan_counts_that_passes_on_real_data():
+    fixed = found(models.small(), allow_random=True)
+    assert stands(fixed)
+    failed = fixed.verdict.model_copy(update={"passed": False})
+    assert not stands(replace(fixed, verdict=failed))
+    strict = replace(fixed.planner.settings, allow_random=False)
+    fixed.planner.settings, fixed.planner.case = strict, replace(fixed.planner.case, real=False)
+    assert not stands(fixed)
+    fixed.planner.case = replace(fixed.planner.case, real=True)
+    assert stands(fixed)
+
+
+def test_what_the_samples_leave_untested_does_not_count_unless_allowed(monkeypatch):
+    fixed = found(models.small(), allow_random=True)
+    untested = Unjudged(kind="zeros", name="y")
+    monkeypatch.setattr(loop, "find_unjudged", lambda *_, **__: (untested,))
+    assert not stands(fixed)
+    fixed.planner.settings = replace(fixed.planner.settings, allow_unjudged=True)
+    assert stands(fixed)
+
+
+def note(criterion=None, *outputs, factor=0.8, kept=0, fmt=FP16):
+    errors = {f"y{i}": output for i, output in enumerate(outputs)}
+    found = tolerance_note(errors, criterion or Criterion(), factor, fmt, kept)
+    return None if found is None else remark(found)
+
+
+OFF = output_error(rel_max=0.025, max_abs=0.5, snr_db=41.3)
+
+
+def test_the_default_tolerance_is_widened_to_what_the_search_needs():
+    """0.025 / 0.8 = 0.03125, rounded up."""
+    told = note(None, output_error(rel_max=1e-3, snr_db=70.0), OFF, kept=3)
+    assert "--rel-max 0.032 " in told
+    assert "all but 3 of the nodes low, FP16 rounding adds up to 0.025 " in told
+    assert "SNR 41.3 dB" in told
+
+
+def test_every_threshold_that_is_missed_gets_its_value():
+    told = note(Criterion(rel_max=0.5, max_abs=0.1, snr_db=45), OFF, factor=1.0, fmt=BF16)
+    assert "every node low, BF16 rounding" in told
+    assert "--rel-max" not in told
+    assert "use --max-abs 0.5 --snr-db 41 if" in told
+
+
+@pytest.mark.parametrize("value", [0.011, 0.0123, 0.0799, 0.05])
+def test_the_value_accepts_the_error(value):
+    told = note(None, output_error(rel_max=value, snr_db=40.0))
+    given = float(told.split("--rel-max ")[1].split()[0])
+    assert value / 0.8 <= given <= value / 0.8 * 1.11
+
+
+def test_slices_of_another_scale_need_more_than_the_whole():
+    scores = SliceGroup(
+        axis=1,
+        ranges=((4, 83),),
+        slices=80,
+        scale=1.0,
+        max_abs=0.03,
+        allowed=0.01,
+        worst_sample="",
+        passed=False,
+    )
+    told = note(None, output_error(rel_max=5e-5, groups=(scores,)), factor=1.0)
+    assert "adds up to 0.03 of the largest reference value of some slices (SNR" in told
+    assert "--rel-max 0.03 " in told
+
+
+def test_what_passes_needs_nothing():
+    assert note(None, output_error(rel_max=0.008)) is None
+    assert note(None) is None
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        Criterion(metric="top1"),
+        Criterion(cosine=0.999),
+        Criterion(rel_max=1e-3),
+        Criterion(rel_max=0.0),
+        Criterion(snr_db=90),
+    ],
+)
+def test_no_option_accepts_what_is_far_off_or_judged_otherwise(criterion):
+    assert note(criterion, OFF) is None
+
+
+def test_non_finite_and_integer_outputs_are_no_rounding():
+    assert note(None, OFF, output_error(rel_max=math.inf, max_abs=math.inf)) is None
+    assert note(None, OFF, output_error(agreement=0.5, passed=False)) is None
+    assert note(None, OFF, output_error(agreement=1.0, passed=True)) is not None
+
+
+def exported(low: int):
+    sketch = Sketch()
+    x = sketch.input("x", [1, 16], low)
+    wide = sketch.op("Exp", sketch.op("Cast", x, name="up", to=1), name="island")
+    y = sketch.op("Relu", sketch.op("Cast", wide, name="down", to=low), name="relu")
+    return models.Ill(sketch.proto(y), {"x": models.signals(1, 16, seed=1, peak=1e5) - 1e5})
+
+
+def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
+    made = planner(exported(TensorProto.FLOAT16))
+    assert made.islands == made.forced.kept.keys() == {"island"}
+    assert made.low_io == {"x", "relu_out"}
+    (found,) = end_remarks(made)
+    assert remark(found).startswith("Input x reaches 200000 and is FP16")
+    made = planner(exported(TensorProto.BFLOAT16))
+    assert made.low_io == frozenset()
+    assert list(map(remark, end_remarks(made))) == [
+        "FP32 in the mixed model although the file stores them low, in another format than FP16: "
+        "relu_out, x."
+    ]
+    assert planner(exported(TensorProto.BFLOAT16), io="fp16").low_io == {"x", "relu_out"}
+
+
+@pytest.mark.parametrize("io", ["fp32", "fp16"])
+def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
+    proto = models.small().proto
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1e6, 2], np.float32), "scale"))
+    proto.graph.output.append(helper.make_tensor_value_info("scale", TensorProto.FLOAT, [2]))
+    remarks = end_remarks(planner(models.Ill(proto, models.small().inputs), io=io))
+    assert [remark(r).split(" (")[0] for r in remarks] == (
+        ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
+    )

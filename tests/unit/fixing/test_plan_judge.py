@@ -6,15 +6,14 @@ import pytest
 
 from halfwise.fixing import plan_judge
 from halfwise.fixing.holding import Holding
-from halfwise.fixing.int8.rung import int8_planner
+from halfwise.fixing.int8.planner import int8_planner
 from halfwise.fixing.plan_judge import BASELINE_INSPECTED, PlanJudge
 from halfwise.judging import inside
 from halfwise.progress import Silent
 from halfwise.records import NodeName
 from tests import models
 from tests.unit.fixing.int8.test_planner import FOUND, MADE, hold
-from tests.unit.fixing.test_loop import found, kept
-from tests.unit.fixing.test_planner import scoring_of
+from tests.unit.fixing.running import found, kept, scoring_of
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 

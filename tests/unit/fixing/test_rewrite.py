@@ -9,13 +9,18 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import BuildFailed, CaseError, KernelMissing
 from halfwise.fixing import rewrite as stage
+from halfwise.fixing.rewrite import prepare as network_for
 from halfwise.fixing.rewrite import rewrite, same, save_checked, with_opset_for
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import Network, constant_array, load_network
+from halfwise.graph.loading import load_network
+from halfwise.graph.model import Network, constant_array
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.judging.reference import check_types
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.progress import Silent
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 from tests import models
@@ -316,3 +321,16 @@ def test_outputs_are_compared_to_a_millionth_of_the_largest(before, after, equal
 
 def test_outputs_have_the_same_names() -> None:
     assert not same({"y": f32([1])}, {"z": f32([1])})
+
+
+@pytest.mark.parametrize(("opset", "raised"), [(11, 13), (17, 17)])
+def test_an_old_opset_is_raised_for_int8_alone(opset, raised):
+    s = Sketch(opset=opset)
+    y = s.op("MatMul", s.input("x", [2, 4]), f32(np.eye(4)))
+    for to, expected in (("int8", raised), ("fp16", opset)):
+        request = understand({"x": np.ones((4, 2, 4), np.float32)}, {"to": to})
+        case = load_case(s.proto(y), request.data, request.criterion)
+        prepared = network_for(case, None, request.settings, Silent())
+        assert prepared.case.network.opset == expected
+        assert prepared.original is prepared.case.network
+        assert len(prepared.notes) == (expected != opset)

@@ -3,21 +3,32 @@ from math import inf
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.trial import WORST, Outcome, has_new_nonfinite
-from halfwise.formats import FP16
-from halfwise.graph.casts import rewrite
+from halfwise.fixing.plan.found import FP32_ALONE, Types
+from halfwise.fixing.trial import (
+    WORST,
+    Outcome,
+    gather,
+    has_new_nonfinite,
+    headroom_limits,
+    kept_above,
+)
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type, rewrite
+from halfwise.graph.roles import roles_of
 from halfwise.metrics import Excess, totals
 from halfwise.progress import Silent
-from halfwise.records import Criterion
+from halfwise.records import Criterion, NodeName, Observations, TensorName
 from tests import models
 from tests.unit.casing import names, prepare
 from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.runs import observation
 
 NONE = names()
 ALL = names("matmul", "bias", "relu")
@@ -433,3 +444,144 @@ def test_what_passes_is_told_and_whether_on_all_samples():
     assert [whole for *_, whole in told] == [False, True]
     many.of(prepared.samples, prepared.references).evaluate(NONE, confirm=True)
     assert len(told) == 2
+
+
+def network():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    a = sketch.op("Mul", x, 2.0, name="a")
+    moved = sketch.op("Reshape", a, [2, 2], name="move")
+    counted = sketch.op("Cast", moved, name="count", to=TensorProto.INT64)
+    back = sketch.op("Cast", counted, name="back", to=TensorProto.FLOAT)
+    return sketch.network(sketch.op("Exp", back, name="b"))
+
+
+def seen(**absmax: float) -> Observations:
+    producers = {"x": None}
+    return Observations(
+        tensors=tuple(
+            observation(name if name == "x" else f"{name}_out", producers.get(name, name), value)
+            for name, value in absmax.items()
+        ),
+        inner=(),
+        samples=("s0", "s1"),
+    )
+
+
+def limits(observations: Observations, fmt: Format, headroom: float) -> dict[TensorName, float]:
+    roles = roles_of(network(), low_type(fmt))
+    return headroom_limits(network(), roles, observations, fmt, headroom)
+
+
+def above(limit, observations, fmt=FP16, headroom=2.0):
+    roles = roles_of(network(), low_type(fmt))
+    return kept_above(limit, network(), roles, observations, fmt, headroom)
+
+
+def test_producers_beyond_the_limit_are_kept_if_they_compute():
+    assert above(10, seen(x=99, a=10.5, move=10.5, b=10)) == ({"a"}, set())
+    assert above(9, seen(x=99, a=10, b=10)) == ({"a", "b"}, set())
+    assert above(1e9, seen(x=99, a=10, b=10)) == (set(), set())
+
+
+def chain():
+    sketch = Sketch()
+    a = sketch.op("Mul", sketch.input("x", [4]), 2.0, name="a")
+    moved = sketch.op("Reshape", a, [2, 2], name="move")
+    return sketch.network(sketch.op("Exp", moved, name="b"), sketch.op("Neg", a, name="c"))
+
+
+@pytest.mark.parametrize(
+    ("absmax", "headroom", "fmt", "readers"),
+    [
+        (70_000, 1, FP16, {"b", "c"}),
+        (40_000, 2, FP16, {"b", "c"}),
+        (40_000, 1, FP16, set()),
+        (20_000, 2, FP16, set()),
+        (70_000, 1, BF16, set()),
+    ],
+)
+def test_what_reads_an_overflow_is_kept_with_its_producer(absmax, headroom, fmt, readers):
+    """Through data movement: an edge is FP32 between two kept nodes only."""
+    roles = roles_of(chain(), low_type(fmt))
+    found = kept_above(1e4, chain(), roles, seen(x=1, a=absmax, move=absmax), fmt, headroom)
+    assert found == (names("a"), names(*readers))
+
+
+def test_the_reader_of_a_large_input_is_kept():
+    roles = roles_of(chain())
+    assert kept_above(1e4, chain(), roles, seen(x=1e5), FP16, 1) == (names(), names("a"))
+
+
+@pytest.mark.parametrize(
+    ("absmax", "limited"),
+    [(32_759, False), (32_760, True), (65_519, True), (65_520, False), (1e9, False), (0, False)],
+)
+def test_what_fits_but_not_with_headroom_is_limited(absmax, limited):
+    found = limits(seen(a=absmax), FP16, 2.0)
+    assert found == ({"a_out": 32_760} if limited else {})
+
+
+def test_inputs_have_the_same_headroom():
+    assert limits(seen(x=60_000), FP16, 2.0) == {"x": 32_760}
+
+
+def test_without_headroom_nothing_is_limited():
+    assert limits(seen(a=65_519, b=3), FP16, 1.0) == {}
+
+
+def test_a_format_with_the_range_of_fp32_has_no_limits():
+    assert limits(seen(a=65_519, b=2e38), BF16, 2.0) == {}
+
+
+def test_a_mask_does_not_grow_with_the_data():
+    sketch = Sketch()
+    allowed = sketch.input("allowed", [4], TensorProto.BOOL)
+    filled = sketch.op("Where", allowed, 0.0, -60_000.0, name="fill")
+    masked = sketch.network(sketch.op("Add", sketch.input("x", [4]), filled, name="add"))
+    found = headroom_limits(masked, roles_of(masked), seen(fill=60_000, add=60_010), FP16, 2.0)
+    assert found == {"add_out": 32_760}
+
+
+def evidence(ill, **settings):
+    prepared = prepare(ill)
+    found = gather(
+        prepared.network, prepared.roles, prepared.samples, Settings(**settings), lambda *_: None
+    )
+    return prepared, found
+
+
+def test_references_come_with_the_observation():
+    prepared, found = evidence(models.small())
+    assert len(found.references) == len(prepared.samples)
+    for one, other in zip(found.references, prepared.references, strict=True):
+        assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_what_overflows_is_certain():
+    _, found = evidence(models.layer_norm())
+    assert models.layer_norm().kept <= found.suspected
+    assert frozenset().union(*found.certain) <= found.suspected
+    assert found.certain
+
+
+def test_a_healthy_model_raises_no_suspicion():
+    _, found = evidence(models.small())
+    assert found.guards == ()
+    assert found.limits == {}
+    assert found.nonfinite == frozenset()
+
+
+def test_headroom_gives_smaller_ranges():
+    _, found = evidence(models.near_the_edge())
+    assert found.limits
+    _, without = evidence(models.near_the_edge(), headroom=1.0)
+    assert without.limits == {}
+
+
+def test_nothing_narrower_is_fp32_alone():
+    some = frozenset((NodeName("a"),))
+    assert Types() == FP32_ALONE
+    assert FP32_ALONE not in (Types(some), Types(tf32=True))
+    # A plan's types are part of the key that what is known of it is stored under.
+    assert len({Types(some), Types(some, tf32=True), FP32_ALONE}) == 3

@@ -8,8 +8,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.graph.anchors import anchor, folded, is_anchor
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network
-from halfwise.graph.normal_form import Names
+from halfwise.graph.model import Names, Network
 from tests.unit.graph.sketch import Sketch, f32
 
 EXTREME = f32([[1e5, 1e-9], [1.0001, -1e5]])

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.emulation.ort import Session
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import adjusted_constants, low_type, rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import NodeRole, Role, roles_of
 from halfwise.records import NodeName, TensorName
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans

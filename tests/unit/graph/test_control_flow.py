@@ -8,7 +8,8 @@ from onnx import TensorProto, helper
 from halfwise.emulation.ort import Session
 from halfwise.formats import FP16
 from halfwise.graph.casts import adjusted_constants, rewrite
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests import control

@@ -22,7 +22,8 @@ from halfwise.graph.conversion import (
     upcast_tensor,
     upcast_type,
 )
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, float_io, roles_of
 from halfwise.graph.weights import LOW_TYPES
 from tests import models

@@ -18,7 +18,7 @@ from halfwise.graph.dataflow import (
     uses_in,
     varying_tensors,
 )
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.records import NodeName, TensorName
 from tests import control

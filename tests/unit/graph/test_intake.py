@@ -1,3 +1,5 @@
+"""Declared shapes: kept, forgotten, and compared with inferred ones."""
+
 import math
 
 import numpy as np
@@ -14,16 +16,19 @@ from halfwise.errors import CaseError
 from halfwise.graph.intake import (
     DROPPED,
     OF_ONNX_RUNTIME,
-    Flaw,
-    Repair,
     checkable,
     checked,
+    contradicted,
+    declared_shapes,
+    forget_shapes,
     repair,
 )
-from halfwise.graph.model import infer_again, network_from_proto, opset_of
+from halfwise.graph.loading import infer_again, network_from_proto
+from halfwise.graph.model import Flaw, Repair, opset_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.sizes import declared_axes
-from tests.unit.graph.test_model import info, model, node
+from tests.unit.graph.test_loading import info, model, node
+from tests.unit.graph.test_sizes import relus
 
 
 def sparse_of(array, name="k", *, linear=True):
@@ -247,3 +252,25 @@ def test_maps_are_refused_with_what_to_do(wrap):
     with pytest.raises(CaseError, match="Output 'z' holds maps") as found:
         network_from_proto(proto)
     assert "zipmap" in found.value.hint
+
+
+def test_sizes_of_computed_values_are_forgotten_and_the_rank_stays():
+    graph = relus((2, 3)).graph
+    forget_shapes([graph])
+    for value in (*graph.value_info, *graph.output):
+        assert [d.HasField("dim_value") for d in value.type.tensor_type.shape.dim] == [False] * 2
+    assert [d.dim_value for d in graph.input[0].type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_shapes_of_computed_values_are_forgotten():
+    graph = relus((2, "n", None)).graph
+    assert declared_shapes([graph]) == dict.fromkeys("ty", (2, "n", None))
+    forget_shapes([graph], ranks=True)
+    assert declared_shapes([graph]) == {}
+    assert graph.input[0].type.tensor_type.HasField("shape")
+
+
+def test_another_rank_or_size_contradicts_and_a_name_does_not():
+    declared = {"rank": (2,), "size": (2, 3), "named": ("n", 3), "same": (None, 3), "gone": (1,)}
+    inferred = {"rank": (2, 1), "size": (2, 4), "named": (2, 3), "same": (2, 3)}
+    assert contradicted(declared, inferred) == ("rank", "size")

@@ -12,7 +12,8 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.switched import SWITCH_INPUT, emulate_switched
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import Following, carried, fewest_casts, smallest_source_side
 from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName

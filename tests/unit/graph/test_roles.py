@@ -5,12 +5,13 @@ from hypothesis import given
 from onnx import TensorProto, defs, helper, numpy_helper, parser
 
 from halfwise.errors import CaseError
-from halfwise.graph.model import network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.records import NodeName
 from tests import control
 from tests.graphs import Drawn, graphs
-from tests.unit.graph.quantisation.qdq import LAYERS, chain, last
+from tests.unit.graph.qdq import LAYERS, chain, last
 
 F32, F64, I64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 

@@ -8,7 +8,8 @@ import pytest
 
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type, rewrite
-from halfwise.graph.model import Network, add_constant, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, add_constant
 from halfwise.graph.roles import roles_of
 from halfwise.graph.sameness import first_difference, shared_tensors
 from tests.models import CLASSES, Factory, mask, two_bodies

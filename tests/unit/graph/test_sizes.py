@@ -5,7 +5,7 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.intake import LONGEST_SHAPE, is_long_vector
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.sizes import (
     batches_of,
     declared_axes,

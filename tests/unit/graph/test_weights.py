@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph import weights as module
-from halfwise.graph.model import load_network, network_from_proto
+from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.weights import (
     LowWeights,
     MappedTensor,

@@ -7,20 +7,26 @@ from onnx.reference import ReferenceEvaluator
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.model import network_from_proto
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import roles_of
 from halfwise.graph.sizes import frozen_lengths
 from halfwise.judging.reference import (
     check,
     check_types,
+    find_unjudged,
     frozen_named,
     frozen_size,
     inspected_reference,
 )
-from halfwise.records import Criterion
+from halfwise.records import Criterion, Unjudged
 from tests import control, models
 from tests.frozen import LENGTH, WIDTH, frozen_batch, frozen_length, network
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.graph.test_bodies import choice
 
 
 def test_a_good_model_gives_the_session_of_the_reference():
@@ -272,3 +278,63 @@ def test_a_failure_of_something_else_stays():
 def test_what_took_too_long_is_not_run_again():
     with pytest.raises(RunFailed, match="too long"), frozen_named(case(1), Settings()):
         raise RunFailed("too long", late=True)
+
+
+DRAWN = np.random.default_rng(7)
+
+
+def unjudged_case(flags, heldout=1):
+    """An If whose flag is a sample's own; the last samples are held out."""
+    s = Sketch()
+    x, flag = s.input("x", [2, 3]), s.input("flag", [], TensorProto.BOOL)
+    s.nodes.append(choice("choose", x, flag))
+    network = s.network(s.op("Neg", "choose_out", name="neg"))
+    data = [{"x": DRAWN.normal(size=(2, 3)).astype(np.float32), "flag": np.array(f)} for f in flags]
+    samples = Samples(tuple(map(str, range(len(data)))), data.__getitem__)
+    first = len(data) - heldout
+    return Case(
+        network=network,
+        calibration=samples.select(range(first)),
+        heldout=samples.select(range(first, len(data))),
+        criterion=Criterion(),
+        metric=None,
+        notes=(),
+        data_sha256="",
+    )
+
+
+def found(unjudged_case, candidate=None):
+    session = Session(unjudged_case.network.model)
+    references = [session.run(sample) for sample in unjudged_case.heldout]
+    return find_unjudged(unjudged_case, candidate, unjudged_case.heldout, references)
+
+
+NEVER = Unjudged(
+    kind="never-ran",
+    name="choose",
+    body="else_branch",
+    op="If",
+    around="choose",
+    inputs=("flag",),
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "idle"), [([True] * 4, (NEVER,)), ([True, False, True], ()), ([True, False], ())]
+)
+def test_a_branch_that_runs_on_no_sample_is_named(flags, idle):
+    assert found(unjudged_case(flags)) == idle
+
+
+@pytest.mark.parametrize(("kept", "idle"), [((), (NEVER,)), (("choose",), ())])
+def test_a_branch_that_stays_fp32_needs_no_sample(kept, idle):
+    one = unjudged_case([True, True])
+    roles = roles_of(one.network)
+    names = frozenset(node_name(n) for n in one.network.nodes() if n.name in kept)
+    assert found(one, rewrite(one.network, roles, names, FP16).model) == idle
+
+
+def test_a_candidate_without_that_node_has_to_be_tested():
+    s = Sketch()
+    other = s.network(s.op("Neg", s.input("x", [2, 3]), name="neg"))
+    assert found(unjudged_case([True, True]), other.model) == (NEVER,)

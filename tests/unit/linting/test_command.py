@@ -3,7 +3,7 @@ import pytest
 
 from halfwise.api import check_constraints, lint
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.linting import RULES
 from halfwise.linting.command import checked, linted, precision_remarks
 from halfwise.options.loading import load_model

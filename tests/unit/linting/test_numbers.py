@@ -1,7 +1,7 @@
 import onnx
 import pytest
 
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.loading import read_unchecked
 from halfwise.linting import lint
 from tests.faults import FAULTS, linted
 from tests.unit.graph.sketch import Sketch

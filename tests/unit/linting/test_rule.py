@@ -2,8 +2,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from halfwise.graph.model import network_from_proto
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.loading import network_from_proto, read_unchecked
 from halfwise.linting import RULES, lint
 from halfwise.linting.rule import Extent, Subject, extents, standard_nodes
 from tests.faults import FAULTS

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.evidence import Inputs
-from halfwise.metrics.kinds import looks
+from halfwise.metrics.kinds import recognise
 
 RNG = np.random.default_rng(11)
 IMAGE: Inputs = {"image": (1, 3, 64, 64)}
@@ -38,5 +38,5 @@ TONE = np.sin(np.arange(8000) / 7).astype(np.float32)
 
 
 def shown(name: str, *samples: NDArray[Any], inputs: Inputs = IMAGE) -> str | None:
-    found = looks([{name: array} for array in samples], inputs)
-    return found[0].kind if found and found[0].shown else None
+    found = recognise([{name: array} for array in samples], inputs)
+    return found[0].kind if found else None

@@ -1,20 +1,27 @@
 """What rules go by."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from halfwise.metrics import recognise
 from halfwise.metrics.evidence import (
+    Inputs,
+    Places,
     Seen,
     begins,
     image_sizes,
     is_against,
     is_weights,
     sums_to_one,
-    without_trailing_ones,
 )
-from halfwise.records import Kind
+from halfwise.metrics.targets import without_trailing_ones
+from halfwise.records import Boxes, Kind
+from tests.unit.metrics import scenes
+from tests.unit.metrics.looked import IMAGE, ROW, normal, softmax
+from tests.unit.metrics.test_boxes import LAYOUTS
 
 
 def test_images_are_told_by_their_channels_in_either_order() -> None:
@@ -94,3 +101,214 @@ def test_weights_and_words() -> None:
     assert not is_weights("output")
     assert begins("pred_boxes", "box")
     assert not begins("inbox", "box")
+
+
+RNG = np.random.default_rng(2)
+
+
+def read(
+    outputs: dict[str, NDArray[Any]], inputs: Inputs = scenes.INPUTS
+) -> tuple[tuple[str, ...], Boxes | None] | None:
+    found = [one for one in recognise([outputs, outputs], inputs) if one.boxes is not None]
+    return (found[0].outputs, found[0].boxes) if found else None
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[:4])
+def test_rows_of_a_yolo_are_told_by_the_size_of_the_image(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    assert read({"y": arrays[0]}) == (("y",), how)
+    assert (read({"y": arrays[0]}, {"image": (1, 3, 64, 96)}) or (0, None))[1] is None
+    assert (read({"y": arrays[0]}, {}) or (0, None))[1] is None
+    channels_last = {"image": (1, scenes.HEIGHT, scenes.WIDTH, 3)}
+    assert read({"y": arrays[0]}, channels_last) == (("y",), how)
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[4:7])
+def test_rows_with_one_class_each_are_told_by_whole_numbers(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    assert read({"y": arrays[0]}) == (("y",), how)
+    broken = arrays[0].copy()
+    broken[..., how.columns[2] if how.columns else 0] += 0.5
+    assert (read({"y": broken}) or (0, None))[1] is None
+
+
+@pytest.mark.parametrize(("how", "arrays"), LAYOUTS[7:9])
+def test_boxes_with_one_score_each_find_their_classes(
+    how: Boxes, arrays: list[NDArray[Any]]
+) -> None:
+    names = ("boxes", "scores", "labels")
+    given = dict(zip(names, arrays, strict=True))
+    assert read(dict(reversed(given.items()))) == (names, how)
+    del given["labels"]
+    assert read(given) == (names[:2], how)
+
+
+def many(layout: int) -> list[NDArray[Any]]:
+    """Return a layout of per-class scores with rows of background, as set predictions have."""
+    boxes, scores = (array.reshape(-1, array.shape[-1]) for array in LAYOUTS[layout][1])
+    none = {9: [0.01] * 3, 10: [-6.0] * 3, 11: [-6.0, -6, -6, 2], 12: [0.97, 0.01, 0.01, 0.01]}
+    centres = np.tile([0.5, 0.5, 0.2, 0.1], (20, 1))
+    boxes = np.concatenate([boxes / 128, centres])
+    return [boxes[None], np.concatenate([scores, np.tile(none[layout], (20, 1))])[None]]
+
+
+@pytest.mark.parametrize("layout", [9, 10, 11, 12])
+def test_scores_of_each_class_tell_what_makes_probabilities_of_them(layout: int) -> None:
+    boxes, scores = many(layout)
+    scores = scores.clip(0) / scores.clip(0).sum(-1, keepdims=True) if layout == 12 else scores
+    how = LAYOUTS[layout][0].model_copy(update={"suppress": False})
+    assert read({"pred_boxes": boxes, "logits": scores}) == (("pred_boxes", "logits"), how)
+    assert (read({"y": boxes, "logits": scores}) or (0, None))[1] is None
+
+
+NOT_SHOWN: list[dict[str, NDArray[Any]]] = [
+    {"loc": RNG.standard_normal((1, 168, 4)), "conf": RNG.random((1, 168, 2))},  # needs priors
+    {"y": RNG.standard_normal((1, 3, 8, 16, 85))},  # needs anchors
+    {"y": RNG.random((1, 168, 9))},  # as many rows as cells, but no place goes with its cell
+    {"rotation": RNG.standard_normal((1, 20, 4)), "p": RNG.random((1, 20))},
+    {"kind": np.tile([0.1, 0.2, 0.3, 0.4], (1, 20, 1)), "other": RNG.random((1, 20, 7))},
+    {"y": np.concatenate([scenes.joined()[..., :5], RNG.standard_normal((1, 168, 40))], -1)},
+    {"y": np.where(np.arange(7) < 6, RNG.random((1, 30, 7)), 3)},
+    {"boxes": np.zeros((0, 4)), "scores": np.zeros(0)},
+    {"boxes": np.full((9, 4), np.nan), "scores": np.full(9, np.nan)},
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("outputs", NOT_SHOWN)
+def test_what_cannot_be_decoded_without_a_guess_is_not_read(
+    outputs: dict[str, NDArray[Any]],
+) -> None:
+    found = read(outputs)
+    assert found is None or found[1] is None
+
+
+def test_four_and_eighty_columns_may_be_read_two_ways() -> None:
+    rows = np.concatenate([scenes.joined()[..., :4], 0.01 * RNG.random((1, 168, 80))], axis=-1)
+    assert (read({"y": rows}) or (0, None))[1] is None
+    assert (read({"y": rows.swapaxes(1, 2)}) or (0, None))[1] == Boxes(layout="transposed")
+
+
+def ranked(scores: NDArray[np.float64], **changed: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return rows of an end-to-end model without a detection: corners, scores, classes."""
+    count = len(scores)
+    low = RNG.random((count, 2)) * (60, 30)
+    parts = {
+        "box": np.concatenate([low, low + 4 + 30 * RNG.random((count, 2))], axis=1),
+        "score": scores[:, None],
+        "class": RNG.integers(0, 3, (count, 1)).astype(float),
+    }
+    columns = {**parts, **changed}
+    return np.concatenate(list(columns.values()), axis=1)[None].astype(np.float32)
+
+
+FALLING = np.sort(1e-3 * RNG.random(40))[::-1]
+
+
+def test_rows_in_the_order_of_their_scores_are_told_where_nothing_is_detected() -> None:
+    how = Boxes(layout="final", corners=True, columns=(0, 4, 5), suppress=False)
+    assert read({"y": ranked(FALLING)}) == (("y",), how)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ranked(FALLING[::-1]),
+        ranked(np.full(40, 1e-3)),  # padding
+        ranked(np.zeros(40)),
+        ranked(FALLING[:3]),
+        ranked(FALLING, box=64 * RNG.random((40, 4))),
+        ranked(FALLING, **{"class": 3 * RNG.random((40, 1))}),
+        ranked(FALLING - 0.5),
+        ranked(FALLING, box=np.sort(5000 * RNG.random((40, 4)))),
+    ],
+)
+def test_rows_that_are_not_ranked_boxes_are_not_read(rows: NDArray[np.float32]) -> None:
+    assert (read({"y": rows}) or (0, None))[1] is None
+
+
+SHARES = np.exp(LOGITS := RNG.standard_normal((9, 5, 4)))
+SHARES /= SHARES.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"logits": LOGITS, "probs": SHARES},
+        {"a": LOGITS, "b": SHARES},
+        {"a": LOGITS, "b": 1 / (1 + np.exp(-LOGITS))},
+        {"class_logits": LOGITS, "objects": RNG.random((9, 5))},
+    ],
+)
+def test_four_scores_and_their_probabilities_are_no_boxes(
+    outputs: dict[str, NDArray[np.float64]],
+) -> None:
+    assert read(outputs) is None
+
+
+SCORES = RNG.uniform(0.1, 0.9, 20)
+QUANTILES = np.cumsum(RNG.random((20, 4)), axis=1)
+BOUNDS = np.sort(RNG.random((20, 2, 2)), axis=1).reshape(20, 4)
+CORNERS = np.sort(RNG.uniform(0, 60, (20, 2, 2)), axis=1).reshape(20, 4)
+SAME_SIZE = np.tile(RNG.uniform(0, 40, (20, 2)), 2) + np.array([0, 0, 8, 8])
+LINES = np.where(np.arange(4) % 2, 30 * ROW[0, :20, None], CORNERS)
+FINAL = np.column_stack([QUANTILES, SCORES, np.zeros(20)])
+
+
+def taken(outputs: dict[str, NDArray[Any]], inputs: Inputs = IMAGE) -> tuple[str, ...]:
+    return tuple(one.kind for one in recognise([outputs, outputs], inputs))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inputs"),
+    [
+        ({"quantiles": QUANTILES, "confidence": SCORES}, IMAGE),
+        ({"y": QUANTILES, "confidence": SCORES}, IMAGE),
+        ({"y": 20 * QUANTILES, "confidence": SCORES}, IMAGE),
+        ({"bounds": BOUNDS, "confidence": SCORES}, IMAGE),  # shares of anything
+        ({"y": BOUNDS, "confidence": SCORES}, {"x": (20, 32)}),
+        ({"y": CORNERS, "confidence": SCORES}, {"x": (20, 32)}),  # no image to lie in
+        ({"y": 100 * CORNERS, "confidence": SCORES}, IMAGE),
+        ({"y": SAME_SIZE, "confidence": SCORES}, IMAGE),
+        ({"y": LINES, "confidence": SCORES}, IMAGE),  # no area
+        ({"depth": CORNERS, "confidence": SCORES}, IMAGE),
+        ({"keypoints": CORNERS, "confidence": SCORES}, IMAGE),
+        ({"box_offsets": CORNERS, "confidence": SCORES}, {"x": (20, 32)}),
+        ({"y": FINAL[None]}, IMAGE),
+        ({"y": np.column_stack([BOUNDS, SCORES, np.zeros(20)])[None]}, {"x": (1, 32)}),
+        ({"y": QUANTILES[None], "p": softmax(normal(1, 20, 5))}, {"x": (1, 20, 8)}),
+        ({"poses": normal(20, 7)}, IMAGE),
+        ({"trajectory": np.cumsum(RNG.random((1, 20, 6)), axis=1)}, IMAGE),
+    ],
+)
+def test_four_numbers_in_order_are_not_enough_for_boxes(
+    outputs: dict[str, NDArray[Any]], inputs: Inputs
+) -> None:
+    assert "boxes" not in taken(outputs, inputs)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inputs"),
+    [
+        ({"boxes": BOUNDS, "scores": SCORES}, {"x": (1, 32)}),
+        ({"6568": CORNERS, "6572": SCORES}, IMAGE),
+        ({"6568": CORNERS, "6572": SCORES}, {"image": (3, 64, 64)}),
+        ({"6568": CORNERS, "6572": SCORES}, {"image": (64, 64, 3)}),
+        ({"y": np.column_stack([BOUNDS, SCORES, np.arange(20) % 3])[None]}, IMAGE),
+        ({"y": CORNERS[None], "p": RNG.random((1, 20, 5))}, IMAGE),
+    ],
+)
+def test_names_and_places_in_the_image_show_boxes(
+    outputs: dict[str, NDArray[Any]], inputs: Inputs
+) -> None:
+    assert taken(outputs, inputs)[:1] == ("boxes",)
+
+
+def test_one_box_needs_its_name() -> None:
+    one = np.array([[4.0, 9, 30, 20]])
+    assert Places("boxes", {}).shown(one, fewest=8) == ("corners-in-order", "by-name")
+    assert Places("detach_1", IMAGE).shown(one, fewest=8) == ()
+    assert Places("y", IMAGE).shown(one, fewest=1) == ("corners-in-order", "within-image")
+    assert Places("boxes", {}).shown(one[:0], fewest=1) == ()

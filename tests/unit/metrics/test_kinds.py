@@ -1,13 +1,30 @@
 """Which looks an output has, and what they go by."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 from halfwise.metrics import BUILT_IN
-from halfwise.metrics.kinds import LOOKED_AT, METRIC_OF, looks
+from halfwise.metrics.evidence import METRIC_OF
+from halfwise.metrics.kinds import LOOKED_AT, recognise
 from halfwise.records import Kind
-from tests.unit.metrics.looked import DISC, IMAGE, RNG, normal, shown, softmax
+from tests.unit.metrics.looked import (
+    DIRECTIONS,
+    DISC,
+    IMAGE,
+    PAIR,
+    PEAK,
+    PICTURE,
+    REGIONS,
+    RNG,
+    TONE,
+    normal,
+    shown,
+    softmax,
+    unit_rows,
+)
 
 
 def test_every_kind_has_a_built_in_metric() -> None:
@@ -21,20 +38,149 @@ def test_one_sample_is_enough_against() -> None:
 
 def test_the_first_samples_are_looked_at_and_no_more() -> None:
     samples = [{"y": DISC}] * LOOKED_AT
-    assert looks([*samples, {"y": 2 + DISC}])[0].shown
-    assert not looks([{"y": 2 + DISC}, *samples])
-    assert looks([]) == ()
+    assert recognise([*samples, {"y": 2 + DISC}], {})
+    assert not recognise([{"y": 2 + DISC}, *samples], {})
+    assert recognise([], {}) == ()
 
 
 def test_nothing_is_said_of_weights_nan_and_constants() -> None:
     scores = softmax(normal(2, 5))
     for outputs in ({"attention": scores}, {"y": scores * np.nan}, {"y": np.full((2, 5), 0.2)}):
-        assert looks([outputs]) == ()
+        assert recognise([outputs], {}) == ()
 
 
 def test_boxes_come_first_and_take_their_outputs() -> None:
     corners = np.cumsum(RNG.random((9, 4)) + 1, axis=1)
     outputs = {"mask": DISC, "scores": RNG.random(9), "boxes": corners}
-    first, second = looks([outputs], IMAGE)
+    first, second = recognise([outputs], IMAGE)
     assert (first.kind, first.outputs) == ("boxes", ("boxes", "scores"))
     assert (second.kind, second.outputs) == ("mask", ("mask",))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("y", softmax(normal(2, 5)), "class-scores"),
+        ("y", np.eye(5, dtype=np.float32)[[0, 1, 2, 3, 4, 0]], "class-scores"),
+        ("y", np.eye(5, dtype=np.float32), None),  # or what states turn into
+        ("y", np.eye(2, dtype=np.float32), None),
+        ("y", np.log(softmax(normal(2, 5))), None),  # too few to be told from anything
+        ("y", np.log(softmax(normal(2, 50))), "class-scores"),
+        ("logits", normal(2, 37), "class-scores"),
+        ("y", normal(2, 1000), "class-scores"),
+        ("y", normal(1, 136), None),  # 68 landmarks
+        ("scores", RNG.random((1, 37)), None),  # several may hold at once
+        ("y", normal(1, 512), None),
+        ("gate_weights", softmax(normal(2, 5)), None),
+        ("tokens", np.arange(12).reshape(1, 12), "tokens"),
+        ("indices", np.arange(12).reshape(1, 12), None),
+        ("logits", normal(1, 9, 40), "tokens"),
+        ("probabilities", normal(1, 9, 40), None),
+        ("y", softmax(normal(1, 9, 40)), "tokens"),
+        ("y", normal(1, 9, 40), None),
+        ("y", normal(3, 64) / 8, None),
+        ("y", unit_rows(3, 64), "embedding"),
+        ("y", unit_rows(3, 4), None),  # quaternions
+        ("sentence_embedding", normal(3, 64), "embedding"),
+        ("last_hidden_state", normal(1, 9, 64), "embedding"),
+    ],
+)
+def test_what_shows_a_kind(name: str, array: NDArray[Any], kind: str | None) -> None:
+    assert shown(name, array, array) == kind
+
+
+def test_scores_of_anchors_beside_boxes_are_no_tokens() -> None:
+    scores = softmax(normal(1, 50, 21))
+    alone, anchors = (
+        recognise([{"conf": scores, **beside}], IMAGE) for beside in ({}, {"loc": normal(1, 50, 4)})
+    )
+    assert [one.kind for one in alone] == ["tokens"]
+    assert not anchors
+
+
+def test_a_thousand_classes_are_of_images() -> None:
+    assert shown("y", normal(2, 1000), inputs={"ids": (2, 9)}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("mel", RNG.random((1, 80, 33)), "spectrum"),
+        ("y", RNG.random((1, 80, 33)), None),
+        ("enhanced", TONE[None, None, :500], "waveform"),
+        ("y", TONE[None], None),
+        ("audio", 1 + TONE[None], None),
+    ],
+)
+def test_what_shows_sound(name: str, array: NDArray[Any], kind: str | None) -> None:
+    assert shown(name, array, array) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("y", TONE[None], "waveform"),
+        ("y", TONE[None, :, None], "waveform"),
+        ("state_out", TONE[None], None),
+        ("enh", normal(1, 257, 5, 2), "spectrum"),
+        ("conv_cache", normal(1, 257, 5, 2), None),
+        ("hidden_out", normal(2, 1, 128), None),
+    ],
+)
+def test_inputs_of_the_same_shape_show_sound_but_no_state(
+    name: str, array: NDArray[Any], kind: str | None
+) -> None:
+    assert shown(name, array, 2 * array, inputs={"x": array.shape}) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "kind"),
+    [
+        ("y", DISC, "mask"),
+        ("y", 0.98 * DISC + 0.01, "mask"),
+        ("alpha", DISC, None),
+        ("y", DISC[..., 10:50:8, 10:50:8], None),
+        ("y", PEAK, None),
+        ("y", RNG.random((1, 1, 64, 64)), None),
+        ("flow", 8 * normal(1, 2, 16, 16), "flow"),
+        ("y", 8 * normal(1, 2, 16, 16), None),
+        ("flow", 8 * normal(1, 16, 16, 2), None),
+        ("y", softmax(6 * REGIONS, axis=1), "segmentation"),
+        ("y", 6 * REGIONS, "segmentation"),
+        ("y", 6 * REGIONS[..., ::2, ::2], None),  # not of the image's size
+        ("segmentation", 6 * REGIONS[..., ::2, ::2], "segmentation"),
+        ("y", 0.1 * REGIONS, None),
+        ("y", normal(1, 7, 64, 64), None),
+        ("y", REGIONS.argmax(axis=1), "segmentation"),
+        ("y", RNG.integers(0, 7, (1, 64, 64)), None),
+        ("heatmap", np.repeat(PEAK, 3, axis=1), "heat-map"),
+        ("y", np.repeat(PEAK, 3, axis=1)[..., ::2, ::2], None),
+        ("y", PICTURE, "image"),
+        ("y", 255 * PICTURE, "image"),
+        ("y", 2 * PICTURE - 1, "image"),
+        ("y", 7 * PICTURE, None),
+        ("y", np.moveaxis(PICTURE, 1, -1), "image"),
+        ("y", np.kron(PICTURE, np.ones((1, 1, 2, 2))), "image"),
+        ("y", np.kron(PICTURE[:, :1], np.ones((1, 1, 4, 4))), "image"),
+        ("y", PICTURE[..., :-1], None),
+        ("y", RNG.random((1, 3, 64, 64)), None),
+        ("normals", PICTURE, None),
+        ("y", DIRECTIONS, None),
+        ("y", np.repeat(DISC, 3, axis=1), None),
+    ],
+)
+def test_map_kinds_what_shows_a_kind(name: str, array: NDArray[Any], kind: str | None) -> None:
+    assert shown(name, array, array) == kind
+
+
+def test_two_images_of_one_size_show_a_flow() -> None:
+    assert shown("y", 8 * normal(1, 2, 16, 16), inputs=PAIR) == "flow"
+
+
+def test_two_values_of_the_inputs_own_shape_may_be_a_page() -> None:
+    assert shown("y", DISC, inputs={"page": DISC.shape}) is None
+
+
+def test_the_size_of_the_image_is_needed_where_nothing_else_shows_it() -> None:
+    for array in (PICTURE, 6 * REGIONS, REGIONS.argmax(axis=1)):
+        assert shown("y", array, inputs={}) is None

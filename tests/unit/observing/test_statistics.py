@@ -12,7 +12,7 @@ from onnx import parser
 
 from halfwise.case import Samples
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.observing import observe
 from halfwise.observing.statistics import DetailCounter, margin, rank_margin

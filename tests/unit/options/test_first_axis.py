@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.inputs import InputSpec, load_inputs
 from halfwise.options.first_axis import load_settled
 from halfwise.options.loading import input_specs, load_case

@@ -2,7 +2,7 @@ from typing import get_args
 
 import pytest
 
-from halfwise.graph.intake import Flaw
+from halfwise.graph.model import Flaw
 from halfwise.records import CutStage, FrozenSize, MadeUp, NodeName, Note, TensorName
 from halfwise.records.record import Fact
 from halfwise.reporting.notes import (

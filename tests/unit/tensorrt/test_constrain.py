@@ -9,8 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.graph.model import Network, network_from_proto, node_name
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.quantised import pairs_of
 from halfwise.graph.roles import bodies, is_float, roles_of
 from halfwise.records import (
     BuildConfig,

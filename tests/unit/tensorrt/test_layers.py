@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.builds import Blamed, how_refused
-from halfwise.graph.model import Network, load_network, network_from_proto, node_name
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.records import EngineLayer, NetworkLayer, NodeName
 from halfwise.tensorrt.layers import (

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from halfwise.errors import BackendMissing, CaseError, RunFailed
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.tensorrt import link
 from halfwise.tensorrt.failures import WorkerEnded
 from halfwise.tensorrt.link import Died, Link, Log, keep_aside

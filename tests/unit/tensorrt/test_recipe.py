@@ -5,7 +5,7 @@ from onnx import TensorProto
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,

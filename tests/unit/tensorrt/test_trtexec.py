@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.loading import read_unchecked
 from halfwise.tensorrt.trtexec import (
     OUTPUT_TYPES,
     PRECISIONS,

@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.api import lint
 from halfwise.errors import UsageError
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.tensorrt import versions, worker
 from halfwise.tensorrt.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (

@@ -7,7 +7,7 @@ import pytest
 
 from halfwise import build
 from halfwise.errors import BuildFailed, CaseError, UsageError
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from tests.engines import ODD, SQUARES
 from tests.fake_tensorrt.faults import Fault
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.workbench import Workbench, low_format
 from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.plan.found import Types
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.types import Types
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import (

@@ -9,19 +9,20 @@ from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case, EngineSettings
-from halfwise.emulation.settling import settled
-from halfwise.fixing.delivery import (
+from halfwise.emulation.folding import settled
+from halfwise.fixing.engines.conclude import proven_folder
+from halfwise.fixing.engines.delivery import (
     delivered,
     folder_of,
     journal_of,
     one_at_a_time,
     proving,
+    recorded,
     refused,
     searching,
     unrepaired,
     with_own_network,
 )
-from halfwise.fixing.engines.conclude import proven_folder
 from halfwise.fixing.engines.device import (
     DeviceBuilds,
     DeviceRun,
@@ -30,7 +31,6 @@ from halfwise.fixing.engines.devices import DevicesRun
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.outcome import Result
-from halfwise.fixing.storing import recorded
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
 from halfwise.progress import Silent, Watcher

@@ -34,8 +34,8 @@ from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, choose, faster
 from halfwise.fixing.engines.workbench import Workbench, low_format
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import HeldOut
 from halfwise.graph.model import node_name
 from halfwise.interruption import Interruption, interruption
 from halfwise.judging.judge import Judged

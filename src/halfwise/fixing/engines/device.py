@@ -39,7 +39,7 @@ from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table
 from halfwise.fixing.engines.workbench import FP32, TF32, has_tf32
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.records import BuildConfig, BuildOutcome, Engines
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.client import Worker

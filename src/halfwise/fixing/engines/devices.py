@@ -30,7 +30,7 @@ from halfwise.fixing.engines.device import (
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Spared, Verdict
 from halfwise.reporting.reasons import under, with_failures

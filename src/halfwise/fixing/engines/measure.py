@@ -18,8 +18,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
-from halfwise.judging.batches import Batches, plan_batches
-from halfwise.judging.batching import find_batching
+from halfwise.judging.batching import Batches, find_batching, plan_batches
 from halfwise.judging.judge import Judged, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.records import (

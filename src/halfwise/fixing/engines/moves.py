@@ -14,17 +14,17 @@ from typing import Self
 
 import onnx_ir as ir
 
-from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step, Terms
 from halfwise.fixing.engines.builds import how_refused
-from halfwise.fixing.engines.workbench import Workbench, normalisations
+from halfwise.fixing.engines.equivalent import UNROLLED_OPS, normalisations, refusal
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
-from halfwise.graph.unroll import UNROLLED_OPS, refusal
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, Refusal, RefusalKind
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.failures import ENGINE_FAULTS

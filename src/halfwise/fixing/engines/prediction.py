@@ -34,7 +34,7 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import fp32_nodes
-from halfwise.emulation.tf32 import ROUNDINGS, emulate_tf32
+from halfwise.emulation.typed import ROUNDINGS, emulate_tf32
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Step, Terms
 from halfwise.fixing.planner import Planner

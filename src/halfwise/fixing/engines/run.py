@@ -34,8 +34,8 @@ from halfwise.fixing.engines.search import EngineSearch, Units, cores, units_of
 from halfwise.fixing.engines.table import Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, has_tf32
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.planner import Planner
+from halfwise.fixing.scoring import HeldOut
 from halfwise.graph.model import node_name
 from halfwise.records import (
     FP32_SNR_DB,

@@ -39,9 +39,9 @@ from halfwise.fixing.engines.proposals import (
     without_futile,
 )
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.patterns.activations import attentions
-from halfwise.graph.patterns.reading import behind
+from halfwise.graph.reading import behind
 from halfwise.graph.roles import Role, Roles
+from halfwise.graph.written_out import attentions
 from halfwise.records import AttentionCore, CoreForm, NodeName, ProvenEngine, Spared
 from halfwise.tensorrt.versions import has
 from halfwise.wording import count, verb

@@ -11,16 +11,23 @@ come first or have three axes. Where none of that happens, both give the same nu
 (test_placing.py).
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.conversion import raise_opset
+from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.probe import ElementProbe, View
+from halfwise.errors import CaseError
+from halfwise.graph.conversion import raise_opset, upcast
+from halfwise.graph.excluding import excluding, with_activations
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import (
+    Names,
     Network,
     add_constant,
     constant_array,
@@ -29,12 +36,108 @@ from halfwise.graph.model import (
     node_name,
     tensor_name,
 )
-from halfwise.graph.normal_form import Names, drop_unused_constants
-from halfwise.graph.quantisation.channels import give_kernel_shapes, output_axis
-from halfwise.graph.quantisation.pairs import QUANTISABLE
-from halfwise.graph.quantisation.residuals import residuals
+from halfwise.graph.quantised import (
+    QUANTISABLE,
+    Pair,
+    give_kernel_shapes,
+    moves_before,
+    output_axis,
+    pairs_of,
+    pairs_read,
+    quantised_nodes,
+    quantising,
+    residuals,
+)
 from halfwise.graph.roles import is_float
-from halfwise.records import NodeName, TensorName
+from halfwise.graph.weights import pieces
+from halfwise.progress import Silent, Watcher
+from halfwise.records import RANGE_METHODS, NodeName, RangeMethod, Remark, Run, TensorName
+from halfwise.wording import listed
+
+Assignment = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A quantised model, and its form without quantisation.
+
+    Attributes:
+        floats: The model without any INT8, with the original's weights where it has them; its nodes
+            have the names of the quantised model.
+        quantised: The model as given, with low tensors widened, and with the activations that the
+            quantiser dropped.
+    """
+
+    floats: Network
+    quantised: Network
+
+    @property
+    def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
+        """The nodes that can be INT8."""
+        found = quantised_nodes(self.quantised)
+        return {name: found[name] for name in found if name not in self.moved}
+
+    @cached_property
+    def moved(self) -> tuple[NodeName, ...]:
+        """The products that read data with scales along an axis, through nodes that move that axis.
+
+        The search puts pairs behind such nodes, where the axis is another one; and TensorRT has one
+        scale for data.
+        """
+        along = [pair for pair in pairs_of(self.quantised) if _is_along(pair)]
+        reads = [read for pair in along for read in pair.readers]
+        names = {node_name(node) for node, slot in reads if moves_before(node, slot)}
+        return tuple(name for name in quantised_nodes(self.quantised) if name in names)
+
+    def place(self, nodes: Assignment) -> Network:
+        """Return the model with these nodes in INT8."""
+        others = pairs_read(self.quantised).keys() - nodes
+        placed = excluding(self.quantised, others, self.floats, ends=True)
+        give_kernel_shapes(placed.graph)
+        return placed
+
+
+def _is_along(pair: Pair) -> bool:
+    """Return whether a pair quantises data along an axis."""
+    is_data = pair.source is not None and pair.source.const_value is None
+    return is_data and pair.axis is not None
+
+
+def given_start(original: Network, start: Network | Run | None) -> Given | None:
+    """Return what a search starts from, if `start` is a quantised model; else None.
+
+    Args:
+        original: The model before quantisation.
+        start: A model with the types in its file, or a run.
+
+    Raises:
+        CaseError: its inputs or outputs have other names than the original's, or it is quantised
+            but no product reads pairs.
+    """
+    if not isinstance(start, Network):
+        return None
+    wide = with_activations(upcast(start)[0], original)
+    nodes = quantised_nodes(wide)
+    if not nodes and quantising(wide):
+        raise CaseError(
+            f"{start.path} is quantised, but none of its products reads both data and weights "
+            "through Q and DQ of at most 8 bits.",
+            "Quantise statically, in QDQ format and data to 8 bits too: quantize_static of "
+            "onnxruntime.quantization with QuantFormat.QDQ. QOperator files, dynamic quantisation, "
+            "INT4 weights alone and INT16 data cannot be used.",
+        )
+    if not nodes:
+        return None
+    for what, ends in (("inputs", "inputs"), ("outputs", "outputs")):
+        own, its = ([tensor_name(v) for v in getattr(n.graph, ends)] for n in (original, wide))
+        if sorted(own) != sorted(its):
+            raise CaseError(
+                f"{start.path} is not a quantised form of this model: its {what} are "
+                f"{', '.join(its)}, those of the model {', '.join(own)}.",
+                "Give the quantised model made from this one.",
+            )
+    return Given(excluding(wide, pairs_read(wide), original, ends=True), wide)
+
 
 LIMIT = 127
 """The largest magnitude of symmetric INT8; -128 is not used."""
@@ -248,3 +351,197 @@ def _stored(
         shape[axis] = -1
     steps = np.rint(weights / scale.reshape(shape if axis is not None else ()))
     return np.clip(steps, -LIMIT, LIMIT).astype(np.int8), scale
+
+
+Ranges = Mapping[TensorName, tuple[float, float]]
+"""Smallest and largest value per tensor, both finite."""
+
+BINS = 2048
+"""Bins of magnitudes; below, the levels that INT8 has for them: S. Migacz, "8-bit inference with
+TensorRT", GTC 2017, slide 38."""
+LEVELS = 128
+_STEP = 8
+"""Distance of thresholds in bins: 1/256 of the largest magnitude, half a step of INT8."""
+PERCENTILE = 0.99999
+"""Share of the elements inside the range; the default of onnxruntime.quantization."""
+
+
+def ranges(
+    network: Network,
+    samples: Samples,
+    method: RangeMethod,
+    runtime: Runtime = CPU,
+    watcher: Watcher | None = None,
+) -> Ranges:
+    """Return the result of `calibrate` for one method."""
+    return calibrate(network, samples, (method,), runtime, watcher)[method]
+
+
+def calibrate(
+    network: Network,
+    samples: Samples,
+    methods: Sequence[RangeMethod] = RANGE_METHODS,
+    runtime: Runtime = CPU,
+    watcher: Watcher | None = None,
+) -> dict[RangeMethod, Ranges]:
+    """Return the range of every tensor that can be INT8, by each of `methods`.
+
+    Samples are run one at a time, twice if other methods than `minmax` are requested; memory holds
+    two numbers and a histogram per tensor. NaN and infinities are ignored. A tensor that never had
+    a finite element has no range.
+
+    Args:
+        network: The model in FP32.
+        samples: Samples to run on.
+        methods: Requested methods.
+        runtime: Where to run.
+        watcher: Receives progress.
+
+    Raises:
+        CaseError, BackendMissing, RunFailed: as for `Session`.
+    """
+    seen = _Seen(network, samples, runtime, watcher or Silent(), passes=2 if _cuts(methods) else 1)
+    ends: dict[TensorName, tuple[float, float]] = {}
+
+    def widen(name: TensorName, finite: NDArray[np.float32]) -> None:
+        low, high = ends.get(name, (np.inf, -np.inf))
+        ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+
+    seen.run(widen)
+    found: dict[RangeMethod, Ranges] = {"minmax": ends}
+    if _cuts(methods):
+        counts = {name: np.zeros(BINS, np.int64) for name in ends}
+
+        def count(name: TensorName, finite: NDArray[np.float32]) -> None:
+            counts[name] += histogram(finite, max(map(abs, ends[name])))
+
+        seen.run(count)
+        for method, cut in ((m, _CUTS[m]) for m in methods if m in _CUTS):
+            found[method] = {name: _within(ends[name], cut(counts[name])) for name in ends}
+    return {method: found[method] for method in methods}
+
+
+def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
+    """Return how many of `finite` f32[*shape] have a magnitude in each of `BINS` parts of `absmax`.
+
+    `absmax` itself is in the last bin; if it is 0, everything is in the first.
+    """
+    counts = np.zeros(BINS, np.int64)
+    for piece in pieces(finite):
+        part = np.abs(piece, dtype=np.float64) / (absmax or 1.0)
+        counts += np.bincount(np.minimum((part * BINS).astype(np.int64), BINS - 1), minlength=BINS)
+    return counts
+
+
+def percentile_bins(counts: NDArray[np.int64]) -> int:
+    """Return the fewest bins that hold at least `PERCENTILE` of the counts i64[bins]."""
+    return int(np.searchsorted(np.cumsum(counts), PERCENTILE * counts.sum())) + 1
+
+
+def entropy_bins(counts: NDArray[np.int64]) -> int:
+    """Return how many bins of i64[bins] to keep so that `LEVELS` levels lose the least.
+
+    The loss is the Kullback-Leibler divergence of the counts, with those cut off added to the last
+    remaining bin, from what the levels leave of them (see `BINS` for the source). The smallest loss
+    of those tried; of equal ones, the fewest bins.
+    """
+    sizes = range(LEVELS, len(counts) + 1, _STEP)
+    return min(sizes, key=lambda size: _divergence(counts, size))
+
+
+def _divergence(counts: NDArray[np.int64], size: int) -> float:
+    kept = counts[:size].astype(np.float64)
+    wanted = kept.copy()
+    wanted[-1] += counts[size:].sum()
+    level = np.arange(size) * LEVELS // size
+    there = kept > 0
+    inside = np.bincount(level, kept, LEVELS) / np.maximum(np.bincount(level, there, LEVELS), 1)
+    given = np.where(there, inside[level], 0.0)
+    if (given[wanted > 0] == 0).any():
+        return np.inf
+    p, q = wanted[there] / wanted.sum(), given[there] / given.sum()
+    return float((p * np.log(p / q)).sum())
+
+
+_CUTS: Mapping[RangeMethod, Callable[[NDArray[np.int64]], int]] = {
+    "entropy": entropy_bins,
+    "percentile": percentile_bins,
+}
+
+
+def _cuts(methods: Sequence[RangeMethod]) -> bool:
+    return any(method in _CUTS for method in methods)
+
+
+def _within(ends: tuple[float, float], bins: int) -> tuple[float, float]:
+    threshold = max(map(abs, ends)) * min(bins, BINS) / BINS
+    return max(ends[0], -threshold), min(ends[1], threshold)
+
+
+class _Seen:
+    """Passes on the finite elements of tensors, a bounded number of bytes at a time."""
+
+    def __init__(
+        self, network: Network, samples: Samples, runtime: Runtime, watcher: Watcher, passes: int
+    ) -> None:
+        self._probe = ElementProbe(network.model, runtime=runtime)
+        self._samples, self._watcher = samples, watcher
+        self._tensors = activations(network)
+        self._sizes = self._probe.sizes(samples[0], self._tensors) if len(samples) else {}
+        self._done = 0
+        watcher.stage("calibrate", passes * len(self._tensors) * len(samples))
+
+    def run(self, look: Callable[[TensorName, NDArray[np.float32]], None]) -> None:
+        """Call `look` with each tensor's finite elements, on each sample with any."""
+
+        def viewer(name: TensorName) -> View:
+            def visit(_: int, array: NDArray[np.float32]) -> None:
+                finite = array[np.isfinite(array)]
+                if finite.size:
+                    look(name, finite)
+                self._done += 1
+                self._watcher.step(self._done)
+
+            return View((name,), visit)
+
+        self._probe.run(self._samples, [viewer(name) for name in self._tensors], self._sizes)
+
+
+def unvarying(
+    network: Network, candidates: Collection[NodeName], ranges: Ranges
+) -> Mapping[NodeName, tuple[TensorName, ...]]:
+    """Return the candidates that read a tensor without a range, with these tensors; in graph order.
+
+    Without a finite value there is no range. Nor does a single value give one: zero would get an
+    arbitrary scale, and any other value would clip other inputs.
+
+    Raises:
+        CaseError: all candidates do.
+    """
+    still = {name for name in activations(network) if _is_one(ranges.get(name, (0.0, 0.0)))}
+    found: dict[NodeName, tuple[TensorName, ...]] = {}
+    for node in network.nodes():
+        read = (TensorName(v.name) for v in node.inputs[:2] if v is not None and v.name)
+        if node_name(node) in candidates and (names := tuple(n for n in read if n in still)):
+            found[node_name(node)] = names
+    if found and len(found) == len(candidates):
+        raise CaseError(
+            "On the calibration samples these tensors have a single value, or no finite one: "
+            f"{listed(sorted(still))}. Every product that could be INT8 reads one of them, so "
+            "there is no range.",
+            "Give real samples with varying values.",
+        )
+    return found
+
+
+def _is_one(ends: tuple[float, float]) -> bool:
+    return ends[0] == ends[1]
+
+
+def remark(found: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
+    """Return a remark on a plan without them."""
+    tensors = dict.fromkeys(name for names in found.values() for name in names)
+    names = {"tensors": listed([*tensors])}
+    return Remark(
+        kind="unranged", severity="warning", names=names, numbers={"elements": len(found)}
+    )

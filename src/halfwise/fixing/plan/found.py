@@ -1,11 +1,47 @@
 """What a search needs, and what it finds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor, inf
 from typing import Protocol
 
-from halfwise.records import LEAST_DEARER, NodeName, Remark
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.plan.rules import ISLAND
+from halfwise.formats import BF16, Format
+from halfwise.graph.casts import adjusted_constants
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles
+from halfwise.graph.sensitivity import chain
+from halfwise.observing.inner import CENTRING
+from halfwise.records import (
+    LEAST_DEARER,
+    Because,
+    Guard,
+    GuardKind,
+    KeptNode,
+    NodeName,
+    Plan,
+    Remark,
+    TensorName,
+    Unsupported,
+)
+
+
+@dataclass(frozen=True)
+class Types:
+    """Types of kept nodes in place of FP32.
+
+    Attributes:
+        bf16: Nodes in BF16.
+        tf32: Whether all FP32 products of the plan are TF32: engines have one switch for all.
+    """
+
+    bf16: frozenset[NodeName] = frozenset()
+    tf32: bool = False
+
+
+FP32_ALONE = Types()
+
 
 Nodes = frozenset[NodeName]
 
@@ -125,3 +161,268 @@ def confirmed(
                 larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
             tried = float(len(kept))
     return best
+
+
+def not_yet_alone(found: Found, held: Nodes) -> Nodes:
+    """Return the nodes that the search did not lower alone in this plan.
+
+    Those are the `held` ones and, if it then took a larger plan that costs less, all needed ones.
+    """
+    return found.kept & held | (found.needed if found.spare else frozenset())
+
+
+def with_each_lowered(
+    found: Found, nodes: Iterable[NodeName], evaluate: Evaluate, budget: Budget
+) -> Found:
+    """Add to a plan what each of these of its nodes does alone, while time is left."""
+    without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
+
+    def alone() -> None:
+        for node in sorted(nodes):
+            budget.check()
+            trial = evaluate(found.kept - {node}, confirm=True)
+            if not trial.passed:
+                without[node] = trial.excess
+                nonfinite.update({node} if trial.nonfinite else ())
+
+    budget.within("certify", alone, None)
+    return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
+
+
+LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
+    ("overflow", "square", "sum", "mask", "underflow", "eps", "constant-range", "headroom")
+)
+"""Guards that may lead to infinities; subnormal weights, say, do not."""
+_LOSING: frozenset[GuardKind] = frozenset(("angle", "cancellation", "grid", "integer"))
+"""Guards on digits that are lost whatever the range."""
+_LINEAR = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"))
+
+
+def kept_nodes(
+    network: Network,
+    roles: Roles,
+    kept: frozenset[NodeName],
+    guards: Sequence[Guard],
+    forced: Mapping[NodeName, str],
+    excess_without: Mapping[NodeName, float],
+    *,
+    nonfinite_without: frozenset[NodeName] = frozenset(),
+    contributions: Mapping[NodeName, float] | None = None,
+    near: Mapping[TensorName, float] | None = None,
+    held: Sequence[Guard] = (),
+    hopeless: Collection[str] | None = None,
+    reading: Container[NodeName] = (),
+) -> tuple[KeptNode, ...]:
+    """Return a record for each kept node, in graph order.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        kept: Names of the kept nodes.
+        guards: Guards, most severe first.
+        forced: Nodes that a user rule or the model itself keeps → the rule, or `ISLAND`.
+        excess_without: Excess relative to what the search allows when only that node is lowered.
+        nonfinite_without: Nodes that give new NaN or infinities when lowered.
+        contributions: Error that a node or its group adds alone, relative to what is allowed.
+        near: Tensors emulated with a reduced range, for the headroom.
+        held: Guards that keep nodes although the outputs pass, last in the record; they explain
+            nodes without excess.
+        hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
+        reading: Nodes that a range rule keeps for what they read.
+    """
+    causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
+    places = {id(guard): place for place, guard in enumerate((*guards, *held))}
+    records = []
+    for name, node in ((node_name(n), n) for n in network.nodes() if node_name(n) in kept):
+        rule, excess = forced.get(name), excess_without.get(name)
+        cause = causes.get(name) if rule is None else None
+        because = Because(
+            guard=None if cause is None else places[id(cause)],
+            rule=rule or "",
+            reads_beyond=name in reading,
+            nonfinite=name in nonfinite_without,
+            at_headroom=any(v and v.name in (near or ()) for v in (*node.inputs, *node.outputs)),
+            contribution=(contributions or {}).get(name),
+            opposed=None if hopeless is None else tuple(hopeless),
+        )
+        seen = name in nonfinite_without or (excess, because.contribution) != (None, None)
+        records.append(
+            KeptNode(
+                node=name,
+                op=node.op_type,
+                kept_by="search" if rule is None else "model" if rule == ISLAND else "rule",
+                guard=cause.kind if cause is not None else None,
+                error_without=excess,
+                unknown=not seen and rule is None and cause is None,
+                because=because,
+            )
+        )
+    return tuple(records)
+
+
+def _causes(
+    guards: Sequence[Guard], held: Sequence[Guard], needed: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: the most severe of its own, else of others.
+
+    What certainly happens explains before what is only possible.
+    """
+    causes: dict[NodeName, Guard] = {}
+    for some in ([g for g in guards if g.severity >= 1], guards):
+        for guard in some:
+            causes.setdefault(guard.node, guard)
+        for guard in some:
+            for name in guard.nodes:
+                causes.setdefault(name, guard)
+    for guard in held:
+        causes |= {name: guard for name in guard.nodes if name not in needed}
+    return causes
+
+
+def _causes_of_infinity(
+    causes: Mapping[NodeName, Guard], guards: Sequence[Guard], nonfinite: Container[NodeName]
+) -> dict[NodeName, Guard]:
+    """Return, for each node that gives infinities, a guard that may lead to them, if any.
+
+    What would overflow only at a multiple of the range seen explains no node that loses its digits
+    within it.
+    """
+    leading = tuple(g for g in guards if g.kind in LEADING_TO_INFINITY)
+    found = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
+    lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
+    return {n: g for n, g in found.items() if g.kind != "headroom" or n not in lost}
+
+
+def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
+    """Return the worst overflow that each kept node reads: in low it would read infinities."""
+    found: dict[NodeName, Guard] = {}
+    for guard in guards:
+        if guard.severity >= 1 and guard.node in kept:
+            for name in guard.nodes:
+                if guard.is_read_by(name):
+                    found.setdefault(name, guard)
+    return found
+
+
+def _explained(
+    network: Network,
+    roles: Roles,
+    guards: Sequence[Guard],
+    held: Sequence[Guard],
+    kept: Container[NodeName],
+    excess_without: Mapping[NodeName, float],
+    nonfinite: frozenset[NodeName],
+) -> dict[NodeName, Guard]:
+    """Return the guard that explains each node: its cause, or what it reads or feeds.
+
+    A worse overflow that it reads explains it, and so does a cancellation that magnifies
+    its error.
+
+    Small weights change a product by at most its own size. They therefore explain nothing next to
+    an overflow that the node reads, and no infinity if the operator is linear in them.
+    """
+    reads = _reads_beyond(guards, kept)
+    causes = _causes(guards, held, excess_without)
+    causes |= _causes_of_infinity(causes, guards, nonfinite)
+    found = {**reads, **causes}
+    for node in network.nodes():
+        name = node_name(node)
+        cause, read = causes.get(name), reads.get(name)
+        if cause is None:
+            continue
+        small = cause.kind == "constant-subnormal"
+        if read is not None:
+            milder = floor(cause.severity) < floor(read.severity)
+            if small or (milder and name in nonfinite):
+                found[name] = read
+        elif small and name in nonfinite and node.op_type in _LINEAR:
+            del found[name]
+    wrong = excess_without.keys() - nonfinite
+    return found | _magnified(network, roles, guards, wrong, found)
+
+
+def _magnified(
+    network: Network,
+    roles: Roles,
+    guards: Sequence[Guard],
+    wrong: Collection[NodeName],
+    causes: Mapping[NodeName, Guard],
+) -> dict[NodeName, Guard]:
+    """Return the cancellation that magnifies what the nodes in `wrong` round, where it does.
+
+    In 1 - x·y / (‖x‖ ‖y‖), say, the difference magnifies the relative errors of norms and
+    quotients. Only for nodes without a certain cause: a trial showed an error that possible
+    overflows, which did not happen, do not explain.
+    """
+    found: dict[NodeName, Guard] = {}
+    nodes = {node_name(n): n for n in network.nodes()}
+    for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
+        node = nodes[guard.node]
+        # A norm's scale and bias are applied to the result.
+        inputs = node.inputs[:1] if node.op_type in CENTRING else node.inputs
+        values = [v for v in inputs if v is not None]
+        for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
+            cause = causes.get(name)
+            if name in wrong and (cause is None or cause.severity < 1):
+                found.setdefault(name, guard)
+    return found
+
+
+def plan_record(
+    network: Network,
+    roles: Roles,
+    fmt: Format,
+    placed: frozenset[NodeName],
+    casts: int,
+    *,
+    keep: tuple[KeptNode, ...],
+    minimal: bool,
+    lowered: Mapping[NodeName, str] | None = None,
+    remarks: Sequence[Remark] = (),
+    low_io: frozenset[TensorName] = frozenset(),
+) -> Plan:
+    """Return the record of a plan.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        fmt: The low format.
+        placed: All free nodes that are FP32 in the rewritten model.
+        casts: Number of Casts in it.
+        keep: The kept compute nodes.
+        minimal: Whether lowering any of them was seen to fail.
+        lowered: Node that a rule lowered → the rule.
+        remarks: Remarks on the plan as a whole.
+        low_io: Float graph inputs and outputs of the low type.
+    """
+    nodes = {node_name(n): n for n in network.nodes()}
+    return Plan(
+        low="bf16" if fmt == BF16 else "fp16",
+        keep=keep,
+        data_movement=tuple(n for n in nodes if n in placed and roles[n].role is Role.MOVEMENT),
+        constants=adjusted_constants(network, roles, placed, fmt, low_io),
+        unsupported=tuple(unsupported(network, roles)),
+        minimal=minimal,
+        candidates=len(roles.computing),
+        in_bodies=_followers(network, roles),
+        casts=casts,
+        lowered=dict(lowered or {}),
+        remarks=tuple(remarks),
+    )
+
+
+def _followers(network: Network, roles: Roles) -> int:
+    """Return how many nodes in bodies have the precision of a compute node around them."""
+    computing = roles.computing
+    nodes = (n for n in network.model.graph.all_nodes() if n.op_type != "Constant")
+    deciders = ((node_name(n), roles.part(n).decider) for n in nodes)
+    return sum(around != name and around in computing for name, around in deciders)
+
+
+def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
+    """Yield the nodes that must be FP32; those in bodies only if other nodes there need not be."""
+    for node in network.model.graph.all_nodes():
+        part = roles.part(node)
+        in_pinned_body = part.decider != node.name and not roles[part.decider].free
+        if part.role.role is Role.PINNED and not in_pinned_body:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)

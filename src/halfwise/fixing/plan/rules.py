@@ -22,9 +22,9 @@ from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes, upcast
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.patterns import PATTERNS, written_out
 from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
 from halfwise.graph.weights import without_weights
+from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run
 
 ISLAND = ""

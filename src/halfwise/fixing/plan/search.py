@@ -7,22 +7,31 @@ Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002).
 1-minimal once no single node can be lowered.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
+from itertools import accumulate
+from math import inf, isfinite, isnan, sqrt
 
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.closing import cheaper_plans
-from halfwise.fixing.plan.contribution import MANY, Futile, gains, is_spread, lowerable, rankings
-from halfwise.fixing.plan.extension import NEAR, extensions
-from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, confirmed
-from halfwise.fixing.plan.groups import neighbourhoods, places, stretches, suspicions, union
-from halfwise.fixing.plan.guide import TRUSTED, Guide, aims, nearest
-from halfwise.fixing.plan.halving import lowered
+from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, clearly_cheaper, confirmed
+from halfwise.fixing.plan.guide import (
+    TRUSTED,
+    Guide,
+    aims,
+    lowered,
+    nearest,
+    neighbourhoods,
+    places,
+    stretches,
+    suspicions,
+    union,
+)
 from halfwise.progress import Silent, Watcher
-from halfwise.records import NodeName, Remark, RemarkKind
+from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
@@ -348,3 +357,191 @@ class Search:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
         self.steps.append(Remark(kind=kind, names=names, numbers=numbers))
         self.watcher.note(remark(self.steps[-1]))
+
+
+LITTLE = 0.5
+"""Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
+BEYOND = (2.0, 1.4, 1.2)
+"""Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
+MANY = 64
+"""This many groups show faults in a few places: 20, one place each, leave two thirds without one.
+A convention: what finer groups would have saved is not known."""
+OF_SERVING = 0.5
+"""Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
+
+
+class Futile(Exception):
+    """No plan that passes gains, and more trials will hardly find one."""
+
+
+def rankings(
+    groups: Sequence[Sequence[NodeName]],
+    contribution: Callable[[Nodes], float],
+    enough: float | None,
+) -> Iterator[list[tuple[Nodes, float]]]:
+    """Yield finer and finer groups down to single nodes, least contribution first.
+
+    The group that contributes most is halved repeatedly, until all groups that are still whole
+    contribute at most `enough` together. This spends few trials on what does not matter: about k
+    log(n/k) for k nodes that do. The first ranking is that of the given groups, the last the
+    finest; another is yielded each time their number doubles, so a caller that runs out of time has
+    at least half that detail.
+
+    Args:
+        groups: A partition of the nodes, each in graph order.
+        contribution: Output error with only the given nodes low; ≥ 0, may be inf or NaN.
+        enough: What the groups left whole may contribute together; None means a tenth of the total
+            contribution.
+    """
+    heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
+    singles: list[tuple[Nodes, float]] = []
+
+    def put(nodes: Sequence[NodeName], known: float | None = None) -> float:
+        found = contribution(frozenset(nodes)) if known is None else known
+        found = inf if isnan(found) else found
+        if len(nodes) == 1:
+            singles.append((frozenset(nodes), found))
+        else:
+            heapq.heappush(heap, (-found, len(heap) + len(singles), tuple(nodes)))
+        return found
+
+    def ranking() -> list[tuple[Nodes, float]]:
+        whole = [(frozenset(nodes), -found) for found, _, nodes in heap]
+        return sorted(whole, key=lambda g: g[1]) + sorted(singles, key=lambda g: g[1])
+
+    for group in filter(None, groups):
+        put(group)
+    if enough is None:
+        enough = 0.1 * _together([-f for f, _, _ in heap if isfinite(f)])
+    told = len(heap) + len(singles)
+    yield ranking()
+    while heap and _together([-found for found, _, _ in heap]) > enough:
+        if len(heap) + len(singles) >= 2 * told:
+            told = len(heap) + len(singles)
+            yield ranking()
+        found, _, nodes = heapq.heappop(heap)
+        whole, first = -found, put(nodes[: len(nodes) // 2])
+        left = sqrt(whole**2 - first**2) if first <= LITTLE * whole < inf else None
+        put(nodes[len(nodes) // 2 :], left)
+    if len(heap) + len(singles) > told:
+        yield ranking()
+
+
+def lowerable(ranking: Sequence[tuple[Nodes, float]], passes: Callable[[Nodes], bool]) -> Nodes:
+    """Return the nodes of as many leading groups as `passes` was seen to accept.
+
+    Near the tolerance some longer ranges pass although shorter ones fail, because errors also
+    cancel: the range found by halving is extended if one of a few longer ranges passes.
+
+    Args:
+        ranking: Groups and their contributions, least first.
+        passes: Whether the nodes may be low together; never called with none.
+    """
+    together = list(accumulate((c * c for _, c in ranking), initial=0.0))
+
+    def leading(count: int) -> Nodes:
+        return frozenset[NodeName]().union(*(group for group, _ in ranking[:count]))
+
+    passing, failing = 0, len(ranking) + 1
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
+        passing, failing = (middle, failing) if passes(leading(middle)) else (passing, middle)
+    while True:
+        reached = together[passing]
+        beyond = (bisect_right(together, reached * factor**2) - 1 for factor in BEYOND)
+        longer = (n for n in beyond if n > passing and passes(leading(n)))
+        if not (further := next(longer, 0)):
+            return leading(passing)
+        passing = further
+
+
+def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
+    """Return whether many groups each add so much error that half of them must be kept.
+
+    Args:
+        ranking: Groups and their contributions; one that is infinite is a fault to be found.
+    """
+    errors = sorted(found for _, found in ranking)
+    half = _together(errors[: len(errors) // 2 + 1])
+    return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
+
+
+def gains(
+    price: float | None,
+    least: float | None,
+    fp32: float | None,
+    *,
+    serving: float | None = None,
+) -> bool:
+    """Return whether a plan within the tolerance saves enough to search on.
+
+    It has to save `LEAST_SAVED` of what everything low saves over FP32, or `OF_SERVING` of what a
+    plan saves that serves the task, if one is known.
+
+    Args:
+        price: Predicted cost of the plan.
+        least: That of everything low.
+        fp32: That of everything in FP32; if any of these is None, the result is True.
+        serving: That of a plan that serves the task; None if none is known.
+    """
+    if price is None or least is None or fp32 is None or fp32 <= least:
+        return True
+    required = LEAST_SAVED * (fp32 - least) if serving is None else OF_SERVING * (fp32 - serving)
+    return fp32 - price >= required
+
+
+def _together(contributions: Sequence[float]) -> float:
+    return sqrt(sum(c * c for c in contributions))
+
+
+NEAR = 2.0
+"""Plans that exceed what is allowed by up to this factor are worth extending."""
+BASES, MOST, TOGETHER, ALONE = 3, 16, (1, 2, 3, 5), 4
+"""Number of plans to extend; of the groups that contribute most; of groups added together, best for
+their cost first; and of the first groups added alone."""
+
+
+def extensions(
+    bases: Sequence[Nodes], needed: Sequence[tuple[Nodes, float]], cost: Callable[[Nodes], float]
+) -> Iterator[Nodes]:
+    """Yield plans to try, with more of the groups that contribute most for their cost.
+
+    Args:
+        bases: Plans that failed, the most promising first.
+        needed: Groups and their contributions, ≥ 0, the largest first.
+        cost: Cost of keeping a group.
+    """
+    worth = {group: c * c / max(1e-9, cost(group)) for group, c in needed[:MOST]}
+    for base in bases[:BASES]:
+        more = sorted((g for g in worth if not g <= base), key=lambda g: -worth[g])
+        choices = [*(more[:count] for count in TOGETHER), *([g] for g in more[1:ALONE])]
+        yield from dict.fromkeys(base.union(*groups) for groups in choices if groups)
+
+
+def cheaper_plans(
+    kept: Nodes,
+    plans: Sequence[Nodes],
+    guide: Guide | None,
+    price: Callable[[Nodes], float | None],
+    everything: Nodes,
+) -> tuple[list[Nodes], list[Nodes]]:
+    """Return plans that cost clearly less than `kept`, as in `clearly_cheaper`.
+
+    First those among `plans`. If some keep all of `kept`, then the cheapest plan of all that do so,
+    where it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried
+    may keep nodes that save nothing. It may fail, which says nothing of the others.
+
+    Args:
+        kept: A plan that passes.
+        plans: Plans that passed before, at least on the worst samples.
+        guide: Finds the cheapest plan; None to return only some of `plans`.
+        price: Predicted cost of a plan; None if unknown.
+        everything: All nodes that a plan may keep.
+    """
+    found = clearly_cheaper(plans, price, kept, everything)
+    larger = [plan for plan in found if kept <= plan]
+    if guide is None or not larger:
+        return found, []
+    closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
+    than = kept if len(closed) < len(best) else best
+    return found, clearly_cheaper([closed], price, than, everything)

@@ -9,9 +9,6 @@ from functools import partial
 from math import inf
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.filed import pass_on
-from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.infinities import Infinities
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.choice import (
@@ -23,6 +20,7 @@ from halfwise.fixing.repair.choice import (
     named,
     planned_with,
 )
+from halfwise.fixing.scoring import HeldOut, Infinities, pass_on
 from halfwise.judging.inside import emulate
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair

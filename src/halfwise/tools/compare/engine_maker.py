@@ -17,7 +17,7 @@ from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import tensor_name
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, Verdict

@@ -16,7 +16,7 @@ from halfwise.case import Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, TensorName, TensorStatus
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import count, number

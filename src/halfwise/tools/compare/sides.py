@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner, Runner
-from halfwise.emulation.tf32 import emulate_tf32
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.rewrite import rewrite
@@ -24,7 +23,7 @@ from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, region_model
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import roles_of
 from halfwise.metrics import Excess, Outputs, totals
 from halfwise.records import Criterion, TensorName, TensorStatus

@@ -14,10 +14,10 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import tensor_bytes
 from halfwise.graph.dataflow import Ancestry, reached, read_by
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.quantisation.pairs import quantising
+from halfwise.graph.quantised import quantising
 from halfwise.graph.roles import is_float
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import RelativeError, relative_rms
+from halfwise.metrics.difference import RelativeError, relative_rms
 from halfwise.records import NodeName, SideName, TensorName, TensorStatus
 from halfwise.tools.compare.sides import UNITS, Regions, Side
 

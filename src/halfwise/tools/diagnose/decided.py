@@ -13,7 +13,8 @@ from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
-from halfwise.graph.model import normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import tensor_name
 from halfwise.graph.roles import roles_of
 from halfwise.judging.deciding import Candidate, Deciding, Given, given_to
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
-from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Step, Verdict, said
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence

@@ -15,7 +15,7 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import EngineDiagnosis, EngineFault, MarksEffect, NodeName, TensorName
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.sides import UNITS, Regions

@@ -13,7 +13,7 @@ import numpy as np
 from halfwise.case import Column, Sample, Samples
 from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.reference import frozen_size
-from halfwise.metrics.relative import RelativeError
+from halfwise.metrics.difference import RelativeError
 from halfwise.records import FrozenSize, InputComparison, InputTrials, Rung, Sign, said
 from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs

@@ -7,10 +7,10 @@ import onnx_ir as ir
 
 from halfwise.emulation.ort import Session
 from halfwise.graph.dataflow import reached
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
-from halfwise.graph.quantisation.exclusion import excluding
-from halfwise.graph.quantisation.pairs import pairs_of
-from halfwise.graph.unchecked import read_unchecked
+from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete

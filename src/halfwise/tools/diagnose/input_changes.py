@@ -18,8 +18,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
-from halfwise.metrics.difference import is_discrete
-from halfwise.metrics.relative import energies
+from halfwise.metrics.difference import energies, is_discrete
 from halfwise.records import InputTrials, TriedInputs
 from halfwise.tools.diagnose.expected_outputs import ROUNDING
 from halfwise.tools.diagnose.subject import Subject

@@ -6,7 +6,7 @@ from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.interruption import interruption
 from halfwise.judging.judge import judge_outputs
 from halfwise.records import (

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.graph.dataflow import GIVEN, read_by
+from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, add_constant, is_standard, node_name, tensor_name
-from halfwise.graph.normal_form import drop_unused_constants
 from halfwise.graph.roles import bodies, is_float
 from halfwise.records import NodeName, TensorName
 

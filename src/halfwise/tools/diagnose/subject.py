@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.graph.quantisation.pairs import pairs_of
+from halfwise.graph.quantised import pairs_of
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher

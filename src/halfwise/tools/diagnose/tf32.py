@@ -9,13 +9,14 @@ import numpy as np
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import TF32_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.graph.dataflow import read_by
-from halfwise.graph.model import node_name, normalise, tensor_name
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import node_name, tensor_name
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import Decided, NodeName, Rung, Sign, Verdict, said
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
@@ -184,7 +185,7 @@ class _Emulation:
     def _run(self, index: int, which: np.ndarray) -> Computed:
         sample = dict(self._subject.samples[index])
         if self._nodes:
-            sample[SWITCH_INPUT] = which
+            sample[TF32_INPUT] = which
         try:
             return self._session.run(sample)
         except RunFailed as failure:

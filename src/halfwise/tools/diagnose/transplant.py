@@ -15,10 +15,11 @@ from halfwise.emulation.runner import (
 )
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.dataflow import read_by
-from halfwise.graph.model import Network, normalise
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
-from halfwise.metrics.relative import relative_rms
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, SymptomKind, TensorName
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain

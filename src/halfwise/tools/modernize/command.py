@@ -14,7 +14,7 @@ from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.fixing.stages import Stages
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
-from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.roles import roles_of
 from halfwise.inputs import RANDOM
 from halfwise.judging.judge import judge

@@ -14,13 +14,16 @@ from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import Network, node_name, normalise
-from halfwise.graph.modern.candidates import FIRST_OPSET, Candidate, candidates
-from halfwise.graph.modern.replacing import (
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.one_node import (
+    FIRST_OPSET,
+    Candidate,
     Replaced,
     Replacement,
     alone,
     between,
+    candidates,
     exactly,
     replace_all,
 )

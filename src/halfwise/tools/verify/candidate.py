@@ -11,9 +11,8 @@ from halfwise.errors import CaseError, GraphRefused, HalfwiseError, RunFailed
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
 from halfwise.graph.casts import is_low_custom, low_type
-from halfwise.graph.model import Network, graphs_of, node_name
-from halfwise.graph.normal_form import values_of
-from halfwise.graph.quantisation.pairs import census
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
+from halfwise.graph.quantised import census
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.reference import frozen_named

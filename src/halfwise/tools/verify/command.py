@@ -9,18 +9,17 @@ from typing import Any, Unpack
 from halfwise.case import Case, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
 from halfwise.errors import UsageError
+from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, verify_run, with_unjudged
-from halfwise.fixing.sizes import judge_sizes
+from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.stages import Stages
-from halfwise.fixing.worth import candidate_worth
 from halfwise.graph.model import Network
-from halfwise.graph.quantisation.pairs import quantised_nodes, quantising
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
-from halfwise.metrics import Outputs, verdict_hints
+from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
@@ -100,7 +99,7 @@ def verify(
     case, judged = _judging(candidate, case, request, watcher, runner)
     stages = Stages(watcher, nodes_of(case.network))
     references, nonfinite = _reference(case, settings, stages)
-    hints = verdict_hints(case.criterion, references, case.input_shapes)
+    hints = criterion_hints(case.criterion, references, case.input_shapes)
     worth, found = _beside(candidate, given, case, request, watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), found)

@@ -12,8 +12,7 @@ from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
-from halfwise.graph.model import Network, graphs_of
-from halfwise.graph.normal_form import values_of
+from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.reference import check

@@ -1,25 +1,383 @@
 """Which Q/DQ pairs make a quantised model's outputs wrong: leaving them out mends the outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
-from halfwise.case import CPU, Runtime, Samples, Settings
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.emulation.bypassed import BypassRunner, Site
+from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import ElementProbe, View
+from halfwise.emulation.rounding import new_node
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.trial import Trials
-from halfwise.graph.model import Network, node_name
-from halfwise.graph.quantisation.channels import small_channels
-from halfwise.graph.quantisation.exclusion import excluding
+from halfwise.graph.excluding import RawInputs, excluding
+from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.quantised import Pair, pairs_of, small_channels
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
-from halfwise.observing.quantised import Reach, reaches
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, NodeName, PairFault, PairLoss, QuantisationLoss, Right
+from halfwise.records import (
+    Criterion,
+    NodeName,
+    PairFault,
+    PairLoss,
+    QuantisationLoss,
+    RangeFault,
+    Right,
+    TensorName,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Pairs that quantise one tensor alike and are left out together; each reader may have its own.
+
+    Attributes:
+        name: The DequantizeLinear of the first pair.
+        pairs: All pairs of the site.
+    """
+
+    name: NodeName
+    pairs: tuple[Pair, ...]
+
+    @property
+    def pair(self) -> Pair:
+        """The first pair."""
+        return self.pairs[0]
+
+    @property
+    def tensor(self) -> TensorName:
+        """The quantised tensor; for stored integers, the dequantised one."""
+        source = self.pair.source
+        return tensor_name(self.pair.dequantise.outputs[0] if source is None else source)
+
+    @property
+    def readers(self) -> tuple[ir.Node, ...]:
+        """Nodes that read the pairs, each once."""
+        return tuple(dict.fromkeys(node for pair in self.pairs for node, _ in pair.readers))
+
+
+def sites_of(network: Network, original: Network | None = None) -> tuple[Site, ...]:
+    """Return the pairs that can be left out, in graph order.
+
+    Stored integers can be left out if there is an original to take weights from. Tensors that are
+    dequantised to a type other than the one they were quantised from cannot.
+    """
+    found: dict[object, list[Pair]] = {}
+    for pair in pairs_of(network):
+        given = pair.dequantise.outputs[0]
+        if pair.source is None and original is None:
+            continue
+        if pair.source is not None and pair.source.dtype != given.dtype:
+            continue
+        layout = (pair.scale.tobytes(), pair.zero_point.tobytes(), pair.axis, pair.block)
+        key = given if pair.source is None else (pair.source, pair.dtype, layout)
+        found.setdefault(key, []).append(pair)
+    return tuple(Site(node_name(p[0].dequantise), tuple(p)) for p in found.values())
+
+
+class BypassRunner:
+    """A quantised model in ONNX Runtime, with any of its sites left out or rescaled.
+
+    Attributes:
+        sites: The sites that can be left out.
+        foreign: Stored integers that are not rounded floats of the original.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        original: Network | None = None,
+        *,
+        accumulate: str = "fp32",
+        runtime: Runtime = CPU,
+    ) -> None:
+        """Load the model; raises as `Session` does.
+
+        Args:
+            network: The quantised model; not changed.
+            original: The model before quantisation, for its weights.
+            accumulate: As for `emulate_typed`, which emulates the model's FP16 and BF16 parts.
+            runtime: Where it runs.
+        """
+        copy = replace(network, model=network.copy())
+        self.sites = sites_of(network, original)
+        self._scales: dict[NodeName, np.ndarray] = {}
+        raw = RawInputs(copy, original)
+        twins = {node_name(pair.dequantise): pair for pair in pairs_of(copy)}
+        for number, site in enumerate(self.sites):
+            self._switch([twins[node_name(p.dequantise)] for p in site.pairs], site, number, raw)
+        foreign = {node_name(pair.dequantise) for pair in raw.foreign}
+        self.foreign = tuple(site.tensor for site in self.sites if site.name in foreign)
+        self._numbers = {site.name: number for number, site in enumerate(self.sites)}
+        model = emulate_typed(copy.model, accumulate=accumulate)
+        self._session = Session(model, runtime=runtime)
+
+    def prepare(self, left_out: frozenset[NodeName]) -> None:
+        """Do nothing: one session runs everything."""
+
+    def release(self) -> None:
+        """Do nothing: the session is as large as the model."""
+
+    def run(
+        self,
+        sample: Sample,
+        left_out: Iterable[NodeName] = (),
+        factors: Mapping[NodeName, float] | None = None,
+    ) -> Outputs:
+        """Return the outputs with some sites left out.
+
+        Args:
+            sample: The inputs.
+            left_out: Names of sites.
+            factors: Factors by which to multiply the scales of other sites that have one scale.
+
+        Raises:
+            RunFailed: as `Session.run`.
+        """
+        gone, factors = set(left_out), factors or {}
+        flags = {_flag(n): np.asarray(name in gone) for name, n in self._numbers.items()}
+        scales = {
+            _scale(self._numbers[name]): np.asarray(scale * factors.get(name, 1.0), scale.dtype)
+            for name, scale in self._scales.items()
+        }
+        return self._session.run({**sample, **flags, **scales})
+
+    def _switch(self, pairs: list[Pair], site: Site, number: int, raw: RawInputs) -> None:
+        graph = raw.network.graph
+        flag = ir.val(_flag(number), ir.DataType.BOOL, ir.Shape([]))
+        graph.inputs.append(flag)
+        scale = self._rescalable(pairs, site, number)
+        for place, pair in enumerate(pairs):
+            node = pair.dequantise
+            given, name = node.outputs[0], tensor_name(node.outputs[0])
+            given.name = f"{name}::quantised"
+            assert given.dtype is not None
+            chosen = new_node(
+                "Where", [flag, raw.before(pair), given], f"{name}::{place}", dtype=given.dtype
+            )
+            graph.insert_after(node, chosen)
+            given.replace_all_uses_with(chosen.outputs[0], replace_graph_outputs=True)
+            chosen.replace_input_with(2, given)
+            chosen.outputs[0].name, chosen.outputs[0].shape = name, given.shape
+            for end in (pair.quantise, node) if scale is not None else ():
+                assert end is not None
+                end.replace_input_with(1, scale)
+        if scale is not None:
+            graph.inputs.append(scale)
+
+    def _rescalable(self, pairs: list[Pair], site: Site, number: int) -> ir.Value | None:
+        """Return a graph input for the pairs' scale; None for weights and for several scales."""
+        given = pairs[0].dequantise.inputs[1]
+        if pairs[0].source is None or pairs[0].axis is not None or given is None:
+            return None
+        assert given.const_value is not None
+        self._scales[site.name] = np.asarray(given.const_value.numpy())
+        return ir.val(_scale(number), given.dtype, given.shape)
+
+
+def _flag(number: int) -> str:
+    return f"halfwise::raw_{number}"
+
+
+def _scale(number: int) -> str:
+    return f"halfwise::scale_{number}"
+
+
+RARE = 1e-3
+"""Share of values that may be outliers; one value always may."""
+CLIPPED = 0.5
+"""Share of a pair's squared error due to clipping from which the pair counts as saturated."""
+WIDE = 4
+"""A range that is this many times what values reach wastes two of its eight bits."""
+_SHIFT = 18
+"""Low bits of binary32 that bins ignore: sign, exponent and 5 of the 23 fraction bits remain."""
+_SIGN = 1 << (31 - _SHIFT)
+_STEPS_PER_OCTAVE = 8
+_OCTAVES = 10
+"""How far better scales are searched for in both directions: up to a factor of 1024."""
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Effect of a pair on the values that it was seen with.
+
+    Attributes:
+        beyond: Share of values more than half a step beyond the ends of the pair's type.
+        clipped: Share of the pair's squared error that comes from those values.
+        ends: Ends of the pair's range, lower first; zeros if it has many scales.
+        largest: Largest finite magnitude; in steps if the pair has many scales.
+        usual: Magnitude that all values but a share of `RARE`, or all but one, stay below; in steps
+            like `largest`.
+        factor: Factor on the scale that gives the smallest squared error; 1 for floats of 8 bits or
+            less, whose steps vary.
+        noise: Squared error with this factor, divided by that without it; 1 if the latter is 0.
+        even: Whether the levels are equally spaced; levels of floats are finer toward zero.
+    """
+
+    beyond: float
+    clipped: float
+    ends: tuple[float, float]
+    largest: float
+    usual: float
+    factor: float
+    noise: float
+    even: bool
+
+    @property
+    def limit(self) -> float:
+        """The end of its range that is further from zero; 0 if it has many scales."""
+        return max(-self.ends[0], self.ends[1])
+
+    @property
+    def fault(self) -> RangeFault | None:
+        """What is wrong with the range; None if nothing is, or if it has many scales.
+
+        A float's steps shrink with its values, so none of its range is wasted.
+        """
+        if self.beyond and self.clipped >= CLIPPED:
+            return "saturated"
+        if not self.even or not self.limit or self.limit < WIDE * self.usual:
+            return None
+        return "outlier" if self.limit < WIDE * self.largest else "wide"
+
+
+class Counter:
+    """Counts the values of one tensor, in steps from zero."""
+
+    def __init__(
+        self, limits: tuple[float, float], step: float = 0.0, *, even: bool = True
+    ) -> None:
+        """Start with no values.
+
+        Args:
+            limits: The smallest and the largest level, minus the zero point.
+            step: The scale; 0 if there are many scales, and values are given in steps.
+            even: Whether all levels are equally far apart.
+        """
+        self.low, self.high = limits
+        self._step, self._is_even = step, even
+        self._ends_at_zero = self.low == 0
+        self.counts = np.zeros(1 << (32 - _SHIFT), np.int64)
+        self.elements = self.beyond = 0
+        self.largest = 0.0
+
+    def add(self, array: NDArray[np.generic]) -> None:
+        """Count f[*shape]; non-finite values count only as elements."""
+        steps = np.asarray(array, np.float32) / (self._step or 1.0)
+        flat = steps.reshape(-1)
+        self.elements += flat.size
+        for start in range(0, flat.size, _BLOCK):
+            block = flat[start : start + _BLOCK]
+            block = np.ascontiguousarray(block[np.isfinite(block)])
+            if self._ends_at_zero:  # values below are cut off on purpose, as by a Relu
+                block = np.maximum(block, 0.0)
+            outside = (block > self.high + 0.5) | (block < self.low - 0.5)
+            self.beyond += int(np.count_nonzero(outside))
+            self.largest = max(self.largest, float(np.abs(block).max(initial=0.0)))
+            bins = np.right_shift(block.view(np.uint32), _SHIFT).astype(np.intp)
+            self.counts += np.bincount(bins, minlength=self.counts.size)
+
+    def reach(self) -> Reach:
+        """Return what was counted."""
+        bins = np.flatnonzero(self.counts).astype(np.uint32)
+        middle = ((bins << _SHIFT) + (1 << (_SHIFT - 1))).view(np.float32).astype(np.float64)
+        middle[bins & (_SIGN - 1) == 0] = 0.0
+        counts = self.counts[bins]
+        factors = np.exp2(
+            np.arange(-_OCTAVES * _STEPS_PER_OCTAVE, _OCTAVES * _STEPS_PER_OCTAVE + 1)
+            / _STEPS_PER_OCTAVE
+        )
+        errors = [self._error(middle, counts, f) for f in (factors if self._is_even else [1.0])]
+        now, clipped = self._error(middle, counts, 1.0)
+        least = int(np.argmin([total for total, _ in errors]))
+        scale = self._step or 1.0
+        return Reach(
+            beyond=self.beyond / max(self.elements, 1),
+            clipped=clipped / now if now else 0.0,
+            ends=(self._step * self.low, self._step * self.high),
+            largest=self.largest * scale,
+            usual=self._usual(middle, counts) * scale,
+            factor=float(factors[least]) if self._is_even else 1.0,
+            noise=errors[least][0] / now if now else 1.0,
+            even=self._is_even,
+        )
+
+    def _usual(self, middle: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+        sizes = np.abs(middle)
+        order = np.argsort(-sizes)
+        rarer = np.cumsum(counts[order]) > max(1, RARE * self.elements)
+        found = sizes[order][rarer]
+        return min(float(found[0]), self.largest) if found.size else self.largest
+
+    def _error(
+        self, middle: NDArray[np.float64], counts: NDArray[np.int64], factor: float
+    ) -> tuple[float, float]:
+        """Return the squared error with a scaled scale, and the part due to clipping."""
+        size = middle / factor
+        kept = np.clip(size, self.low, self.high)
+        past = np.abs(size - kept)
+        # A value between two levels may be anywhere there; one that rounds to zero errs by itself.
+        noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self._is_even else np.zeros(())
+        squares = np.where(past > 0.5, past**2, noise) * counts * factor**2
+        return float(squares.sum()), float((squares * (past > 0.5)).sum())
+
+
+def reaches(
+    network: Network, pairs: Sequence[Pair], samples: Samples, *, runtime: Runtime = CPU
+) -> list[Reach]:
+    """Return the effect of a quantised model's pairs on the floats before them, in order.
+
+    Args:
+        network: The quantised model.
+        pairs: Pairs of it that have a source.
+        samples: Samples to run; constants need none.
+        runtime: Where it runs.
+
+    Raises:
+        RunFailed: as for `ElementProbe`.
+    """
+    counters = [_counter(pair) for pair in pairs]
+    views: list[View] = []
+    for pair, counter in zip(pairs, counters, strict=True):
+        assert pair.source is not None
+        add = _adding(counter, pair)
+        if pair.source.const_value is not None:
+            add(0, constant_array(pair.source))
+        else:
+            views.append(View((tensor_name(pair.source),), add))
+    if views and len(samples):
+        probe = ElementProbe(network.model, runtime=runtime)
+        names = dict.fromkeys(name for view in views for name in view.tensors)
+        probe.run(samples, views, probe.sizes(samples[0], list(names)))
+    return [counter.reach() for counter in counters]
+
+
+def _counter(pair: Pair) -> Counter:
+    is_float = pair.dtype.is_floating_point()
+    kind = (ml_dtypes.finfo if is_float else ml_dtypes.iinfo)(pair.dtype.numpy())
+    zeros = pair.zero_point
+    limits = float(kind.min) - float(zeros.min()), float(kind.max) - float(zeros.max())
+    step = float(pair.scale) if pair.axis is None else 0.0
+    return Counter(limits, step, even=not is_float)
+
+
+def _adding(counter: Counter, pair: Pair) -> Callable[[int, NDArray[np.generic]], None]:
+    if pair.axis is None:
+        return lambda _, array: counter.add(array)
+    return lambda _, array: counter.add(np.asarray(array, np.float32) / pair.steps(array.shape))
+
 
 MOST_CAUSES = 8
 """Largest number of pairs reported as causes: if more must go, 8 bits are too few."""

@@ -11,12 +11,12 @@ from halfwise.declarations import Inputs, RepeatOptions
 from halfwise.declarations.engines import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.workbench import BUILT_FILE
+from halfwise.fixing.engines.equivalent import BUILT_FILE
 from halfwise.fixing.outcome import counting_joined, final_verdict, with_unjudged
 from halfwise.fixing.repair.making import repaired
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import load_network
+from halfwise.graph.loading import load_network
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.reference import check

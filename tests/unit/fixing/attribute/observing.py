@@ -11,7 +11,8 @@ from onnx.reference import ReferenceEvaluator
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import FP16, Format
 from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network, network_from_proto
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.records import (
     Detail,

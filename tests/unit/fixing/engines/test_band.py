@@ -12,7 +12,7 @@ from tests import models
 from tests.models import accumulation
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_prediction import ALL, NORM, NOTHING, scaled
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.running import planner
 
 ERRORS = st.floats(1e-6, 1e3)
 

@@ -9,7 +9,7 @@ from halfwise.fixing.engines.prediction import Bands, StoredConstants, as_stored
 from halfwise.formats import FP16
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.running import planner
 from tests.unit.graph.sketch import Sketch
 
 NOTHING = names()

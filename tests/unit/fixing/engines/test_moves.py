@@ -6,15 +6,16 @@ from hypothesis import strategies as st
 
 from halfwise.fixing.engines.attempts import Candidate, Terms
 from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import Move
 from halfwise.tensorrt.layers import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
+from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.graph.test_unroll import recurrent
 from tests.unit.reporting.engine_runs import build
 from tests.unit.tensorrt.test_layers import chain_regions as chain
 

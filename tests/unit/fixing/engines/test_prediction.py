@@ -14,11 +14,11 @@ from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.types import FP32_ALONE, Types
+from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.running import planner
 from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.engine_runs import build, latency, proof
 

@@ -15,8 +15,8 @@ from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Region
 from tests.models import Ill
 from tests.unit.casing import names
+from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
-from tests.unit.graph.test_unroll import recurrent
 
 REGION = ("pre", "square", "shrink", "mid", "turn", "root", "post")
 KEPT = ("square", "shrink", "mid", "root")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.engines.search import Units, cores, units_of
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
 from tests.unit.graph.sketch import Sketch, f32

@@ -11,7 +11,7 @@ from halfwise.store import FP32_FILE
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.test_planner import planner
+from tests.unit.fixing.running import planner
 
 
 def test_each_file_is_written_once(tmp_path):

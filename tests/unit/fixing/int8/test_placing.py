@@ -1,23 +1,48 @@
 """Q and DQ stand before the nodes asked for, and nowhere else."""
 
+import math
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 from onnxruntime import quantization as theirs
+from onnxruntime.quantization import calibrate as calibrators
 from onnxruntime.quantization.calibrate import TensorData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+from halfwise.api import fix
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.int8.placing import activations, quantisable, quantised, scale_of
-from halfwise.fixing.int8.ranges import Ranges, ranges
-from halfwise.graph.model import Network, network_from_proto
-from halfwise.graph.quantisation.pairs import QUANTISABLE
+from halfwise.errors import CaseError
+from halfwise.fixing.int8.placing import (
+    BINS,
+    LEVELS,
+    Ranges,
+    activations,
+    calibrate,
+    entropy_bins,
+    given_start,
+    histogram,
+    percentile_bins,
+    quantisable,
+    quantised,
+    ranges,
+    scale_of,
+    unvarying,
+)
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, constant_array
+from halfwise.graph.quantised import QUANTISABLE, quantised_nodes
 from halfwise.graph.weights import weight_bytes
-from halfwise.records import TensorName
+from halfwise.records import NodeName, TensorName
+from tests.unit.casing import names
+from tests.unit.fixing.int8.products import outlier
+from tests.unit.graph.sketch import Sketch, f32
 
 DOCUMENTED = {
     "ActivationSymmetric": True,
@@ -197,3 +222,246 @@ def test_a_scale_is_never_zero_or_subnormal():
     found = scale_of(np.array([0.0, 1e-44, 127.0]))
     assert found.tolist() == [1.0, 1.0, 1.0]
     assert scale_of(254.0).tolist() == 2.0
+
+
+ORIGINAL = network_from_proto(outlier().proto)
+RANGES = dict.fromkeys(activations(ORIGINAL), (-4.0, 4.0))
+GIVEN = quantised(ORIGINAL, quantisable(ORIGINAL), RANGES)
+
+
+def test_what_is_placed_has_int8_and_the_rest_floats_of_the_original():
+    given = given_start(ORIGINAL, GIVEN)
+    assert given is not None
+    assert given.pairs.keys() == names(*(f"product{i}" for i in range(4)))
+    assert not quantised_nodes(given.floats)
+    some = names("product1", "product3")
+    assert quantised_nodes(given.place(some)).keys() == some
+    before = {n.name: n.inputs[-1] for n in ORIGINAL.nodes()}
+    for node in (n for n in given.floats.nodes() if n.op_type == "MatMul"):
+        weight, own = node.inputs[1], before[node.name]
+        assert weight is not None
+        assert own is not None
+        assert (constant_array(weight) == constant_array(own)).all()
+
+
+@pytest.mark.parametrize("start", [None, ORIGINAL])
+def test_other_starts_are_none_of_a_quantised_model(start):
+    assert given_start(ORIGINAL, start) is None
+
+
+def everywhere(*, quantised: bool) -> Network:
+    """Two products and a Relu between; quantised, each tensor has a pair, and no Relu is needed."""
+    s = Sketch()
+    zero, scale = np.array(0, np.uint8), 0.125
+
+    def paired(value: str) -> str:
+        codes = s.op("QuantizeLinear", value, scale, zero)
+        return s.op("DequantizeLinear", codes, scale, zero, name=f"{value}/dq")
+
+    weight = f32(np.diag([1, -2, 3, -4]))
+    x = s.input("x", [2, 4])
+    for name in ("first", "second"):
+        given = s.constant(np.rint(weight / scale).astype(np.int8))
+        given = s.op("DequantizeLinear", given, scale) if quantised else s.constant(weight)
+        x = s.op("MatMul", paired(x) if quantised else x, given, name=name)
+        x = x if quantised else s.op("Relu", x, name=f"{name}/relu")
+        s.nodes[-1].output[0] = x = f"{name}/y"
+    s.op("Identity", paired(x) if quantised else x, name="end")
+    s.nodes[-1].output[0] = "y"
+    return s.network("y")
+
+
+def test_a_placed_convolution_states_its_kernel():
+    def convolution(*, paired: bool) -> Network:
+        s = Sketch()
+        x, w = s.input("x", [1, 2, 4, 4]), s.constant(f32(np.ones((3, 2, 3, 1))), "w")
+        for name in ("x", "w") if paired else ():
+            codes = s.op("QuantizeLinear", name, 0.1, np.array(0, np.int8))
+            value = s.op("DequantizeLinear", codes, 0.1, np.array(0, np.int8))
+            x, w = (value, w) if name == "x" else (x, value)
+        return s.network(s.op("Conv", x, w, name="conv"))
+
+    given = given_start(convolution(paired=False), convolution(paired=True))
+    assert given is not None
+    conv = given.place(names("conv")).graph.node("conv")
+    assert conv.attributes.get_ints("kernel_shape") == (3, 1)
+
+
+def test_pairs_of_no_product_go_and_what_they_cut_off_is_made_again():
+    original, start = everywhere(quantised=False), everywhere(quantised=True)
+    given = given_start(original, start)
+    assert given is not None
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    plain, whole, quantised = (
+        Session(network.model).run({"x": x})["y"]
+        for network in (original, given.place(names("first", "second")), start)
+    )
+    for network in (given.floats, given.place(frozenset())):
+        np.testing.assert_array_equal(Session(network.model).run({"x": x})["y"], plain)
+        assert not any("Quantize" in n.op_type for n in network.nodes())
+    ops = [n.op_type for n in given.place(names("second")).nodes()]
+    assert (ops.count("QuantizeLinear"), ops.count("Relu")) == (1, 2)
+    np.testing.assert_allclose(f32(whole), f32(quantised), atol=0.0625)
+
+
+def test_a_quantised_model_without_products_that_read_pairs_is_no_start():
+    s = Sketch()
+    x, weight = s.input("x", [2, 4]), s.constant(np.eye(4, dtype=np.int8))
+    product = s.op("MatMul", x, s.op("DequantizeLinear", weight, 0.5))
+    with pytest.raises(CaseError, match="and DQ of at most 8 bits") as raised:
+        given_start(ORIGINAL, s.network(product))
+    assert "INT4 weights alone and INT16 data cannot be used" in str(raised.value.hint)
+
+
+X = TensorName("x")
+
+
+def net() -> Network:
+    body = "h = MatMul (x, w)\n r = Relu (h)\n y = MatMul (r, w)"
+    weights = np.random.default_rng(0).normal(size=(8, 8))
+    return model(body, "float[n, 8] x", "float[n, 8] y", w=weights)
+
+
+def samples(*arrays: np.ndarray) -> Samples:
+    names = tuple(map(str, range(len(arrays))))
+    return Samples(names, lambda i: {"x": arrays[i].astype(np.float32)})
+
+
+class Reader(calibrators.CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, given: Samples) -> None:
+        self._given = iter(given)
+
+    def get_next(self):
+        return next(self._given, None)
+
+
+def their_ranges(
+    folder: Path, network: Network, given: Samples, method: str
+) -> dict[str, tuple[float, float]]:
+    path, made = folder / "m.onnx", folder / "augmented.onnx"
+    onnx.save(ir.serde.serialize_model(network.model), path)
+    kind = calibrators.CalibrationMethod[method]
+    options = {"symmetric": method != "MinMax", "num_bins": BINS}
+    calibrator = calibrators.create_calibrator(path, ["MatMul"], made, kind, extra_options=options)
+    calibrator.collect_data(Reader(given))
+    data = calibrator.compute_data()
+    ends = {name: data[name].range_value for name in data}
+    return {name: (float(low.item()), float(high.item())) for name, (low, high) in ends.items()}
+
+
+def test_minmax_and_percentile_are_theirs(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    given = samples(*(rng.standard_t(2, (500, 8)) for _ in range(5)))
+    found = calibrate(net(), given, ("minmax", "percentile"))
+    plain = their_ranges(tmp_path, net(), given, "MinMax")
+    assert set(found["minmax"]) == {"x", "r"}
+    for name, (low, high) in found["minmax"].items():
+        assert (low, high) == plain[name]
+    cut = their_ranges(tmp_path, net(), given, "Percentile")
+    for name, (low, high) in found["percentile"].items():
+        width = max(map(abs, plain[name])) / BINS
+        assert max(-low, high) == pytest.approx(max(map(abs, cut[name])), abs=1.01 * width)
+    assert capsys.readouterr().out
+
+
+def test_order_does_not_matter_and_a_small_first_sample_takes_no_memory():
+    rng = np.random.default_rng(2)
+    arrays = [rng.normal(size=(50, 8)) * scale for scale in (1e-12, 0.0, 1.0, 1e6)]
+    one, other = calibrate(net(), samples(*arrays)), calibrate(net(), samples(*arrays[::-1]))
+    assert one == other
+    assert one["percentile"][X] == ranges(net(), samples(*arrays), "percentile")[X]
+
+
+def test_what_is_not_finite_counts_nothing():
+    bad = np.full((2, 8), np.nan)
+    bad[0, 0], bad[0, 1], bad[1, 0] = np.inf, -3.0, 2.0
+    found = calibrate(net(), samples(bad, np.zeros((0, 8))))
+    assert found["minmax"] == {"x": (-3.0, 2.0)}
+    assert found["entropy"][X] == found["percentile"][X] == (-3.0, 2.0)
+    zeros = calibrate(net(), samples(np.zeros((2, 8))))
+    assert all(found[X] == (0.0, 0.0) for found in zeros.values())
+
+
+def test_a_histogram_counts_magnitudes():
+    array = np.array([[-1.0, 0.0], [0.5, 1e-9]], np.float32)
+    counts = histogram(array, 1.0)
+    assert (counts.sum(), counts[0], counts[BINS // 2], counts[-1]) == (4, 2, 1, 1)
+    assert histogram(array * 0, 0.0)[0] == 4
+
+
+def divergence(counts: np.ndarray, size: int) -> float:
+    """Return it as the slides tell it, element by element."""
+    p = [float(c) for c in counts[:size]]
+    p[-1] += float(counts[size:].sum())
+    q = [0.0] * size
+    for level in range(LEVELS):
+        bins = [i for i in range(size) if i * LEVELS // size == level]
+        filled = [i for i in bins if counts[i]]
+        for i in filled:
+            q[i] = sum(float(counts[j]) for j in bins) / len(filled)
+    if any(a > 0 and b == 0 for a, b in zip(p, q, strict=True)):
+        return math.inf
+    parts = [(a / sum(p), b / sum(q)) for a, b in zip(p, q, strict=True) if a]
+    return sum(a * math.log(a / b) for a, b in parts)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), sparse=st.booleans(), tail=st.integers(1, 10**6))
+def test_entropy_cuts_where_the_levels_lose_the_least(seed, sparse, tail):
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(1000 * np.exp(-np.arange(168) / 20)) * (rng.random(168) > 0.5 * sparse)
+    counts[-1] = tail
+    cut = entropy_bins(counts)
+    losses = {size: divergence(counts, size) for size in range(LEVELS, 169, 8)}
+    assert losses[cut] == pytest.approx(min(losses.values()), rel=1e-9)
+
+
+def test_both_cut_an_outlier_and_keep_what_is_even():
+    even = np.full(BINS, 1000)
+    assert entropy_bins(even) == BINS
+    assert percentile_bins(even) == BINS
+    outlier = (1e5 * np.exp(-((np.arange(BINS) / 100) ** 2))).astype(np.int64)
+    outlier[-1] = 1
+    assert 200 < entropy_bins(outlier) < 500
+    assert 200 < percentile_bins(outlier) < 500
+
+
+SIZE = 8
+DATA = np.cumsum(np.random.default_rng(1).uniform(0.1, 1, (12, 1, 4, SIZE)), axis=0)
+
+
+def two_products():
+    """One of the first input, and one of the second; both are added."""
+    s = Sketch(17)
+    ends: list[str] = []
+    for name in ("x", "z"):
+        weight = f32(np.random.default_rng(len(ends)).normal(size=(SIZE, SIZE)))
+        ends.append(s.op("MatMul", s.input(name, [1, 4, SIZE]), weight, name=f"of_{name}"))
+    return s, s.op("Add", *ends, name="sum")
+
+
+def test_products_and_what_they_read():
+    s, end = two_products()
+    ends = {"x": (1.0, 2.0), "z": (0.0, 0.0)}
+    ranges = {TensorName(name): both for name, both in ends.items()}
+    products = [NodeName("of_x"), NodeName("of_z")]
+    network = s.network(end)
+    assert unvarying(network, products, ranges) == {"of_z": ("z",)}
+    never_finite = {TensorName("x"): (1.0, 2.0)}
+    assert unvarying(network, products, never_finite) == {"of_z": ("z",)}
+    with pytest.raises(CaseError, match="a single value, or no finite one: z") as raised:
+        unvarying(network, products[1:], ranges)
+    assert "vary" in raised.value.hint
+
+
+def test_a_run_leaves_them_out_and_says_so():
+    s, end = two_products()
+    inputs = {"x": f32(DATA), "z": f32(np.zeros_like(DATA))}
+    run = fix(s.proto(end), inputs, to="int8", ranges="minmax", rel_max=0.05, allow_random=True).run
+    assert run.plan is not None
+    assert run.plan.int8 == ("of_x",)
+    (note,) = [note for note in run.plan.notes if "INT8" in note]
+    assert note == (
+        "1 node is left out of INT8: on the calibration samples what it reads is constant or not "
+        "finite, so it has no range: z."
+    )

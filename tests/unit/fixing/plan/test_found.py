@@ -1,7 +1,27 @@
 """What a search asks for."""
 
-from halfwise.fixing.plan.found import Found, Trial
+import math
+from dataclasses import replace
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.plan.found import Found, Trial, kept_nodes, plan_record, with_each_lowered
+from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.plan.search import Search
 from halfwise.fixing.trial import Outcome
+from halfwise.formats import FP16
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName, Remark
+from halfwise.reporting.guards import explained
+from tests import control, models
+from tests.unit.casing import names
+from tests.unit.fixing.running import planner
+from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.runs import guard
 
 
 def test_what_the_emulation_shows_is_a_trial():
@@ -12,3 +32,339 @@ def test_what_the_emulation_shows_is_a_trial():
 def test_where_nothing_was_predicted_no_r2_is_told():
     found = Found(frozenset(), True, True, {}, frozenset(), {}, False, ())
     assert found.r2 is None
+
+
+def test_held_nodes_are_tried_alone_only_while_there_is_time():
+    """A metric that anything meets: what is infinite inside alone is kept."""
+    made = planner(models.layer_norm(), metric="snr", metric_drop=1000)
+    made.hold(made.evidence.guards)
+    found = made.find(frozenset())
+    assert not found.exhausted
+    assert found.kept
+    tried, spent = made.trials.runs, Budget(0)
+    made.trials._known.clear()
+    assert with_each_lowered(found, made.held_nodes, made.trials.evaluate, spent) == found
+    assert made.trials.runs == tried
+    assert spent.cut == ["certify"]
+    with_each_lowered(found, made.held_nodes, made.trials.evaluate, Budget())
+    assert made.trials.runs > tried
+
+
+def test_needed_nodes_of_a_plan_that_costs_less_are_lowered_alone_in_it(monkeypatch):
+    """The search saw what they do in the smaller plan, which costs more."""
+    made = planner(models.layer_norm())
+    smaller = made.find(frozenset())
+    (spare,) = sorted(made.choices - smaller.kept)[:1]
+    larger = replace(smaller, kept=smaller.kept | {spare}, excess_without={}, spare={spare})
+    monkeypatch.setattr(Search, "run", lambda *_, **__: larger)
+    assert made.find(frozenset()).excess_without.keys() == smaller.kept
+
+
+NORM = network_from_proto(models.layer_norm().proto)
+NORM_ROLES = roles_of(NORM)
+FIX = "Export as one node."
+
+
+def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, metric=None, **more):
+    found = kept_nodes(NORM, NORM_ROLES, names(*nodes), guards, forced or {}, without or {}, **more)
+    return {k.node: k for k in explained(found, guards, headroom, metric)}
+
+
+def test_nodes_are_in_graph_order_with_their_operators():
+    found = recorded("root", "square", "mean")
+    assert [(k.node, k.op) for k in found.values()] == [
+        *(("mean", "ReduceMean"), ("square", "Pow"), ("root", "Sqrt")),
+    ]
+    assert {k.precision for k in found.values()} == {"fp32"}
+
+
+def test_a_node_is_explained_by_the_guard_it_raised():
+    guards = (
+        guard("variance", "overflow", nodes=names("variance", "eps"), message="v is too large"),
+        guard("square", "square", nodes=names("square", "variance"), message="s is too large"),
+    )
+    found = recorded("square", "variance", "eps", guards=guards)
+    causes = {"square": "square", "variance": "overflow", "eps": "overflow"}
+    assert {n: k.guard for n, k in found.items()} == causes
+    assert "s is too large" in found["square"].reason.lower()
+    assert "needed by variance" in found["eps"].reason.lower()
+
+
+def test_of_several_guards_the_gravest_explains():
+    guards = (
+        guard("a", "overflow", nodes=names("eps"), message="grave"),
+        guard("b", "eps", nodes=names("eps"), message="mild"),
+    )
+    assert "grave" in recorded("eps", guards=guards)["eps"].reason
+
+
+def test_what_is_certain_explains_before_what_is_only_possible():
+    guards = (
+        guard("variance", "cancellation", nodes=names("root", "variance"), severity=1.2),
+        guard("root", "eps", severity=0.6),
+    )
+    assert recorded("root", guards=guards)["root"].guard == "cancellation"
+
+
+def test_a_difference_magnifies_what_norms_and_quotients_round():
+    s = Sketch()
+    x = s.input("x", [2, 16])
+    norm = s.op("Clip", s.op("ReduceL2", x, axes=[1], name="norm"), 1e-12, name="eps")
+    unit = s.op("Div", x, norm, name="unit")
+    cosine = s.op("ReduceSum", s.op("Mul", unit, unit, name="products"), name="cosine")
+    network = s.network(s.op("Sub", np.ones(1, np.float32), cosine, name="distance"))
+    guards = (
+        guard("distance", "cancellation", nodes=names("cosine", "distance"), severity=1.2),
+        guard("norm", "square", severity=0.8),
+        guard("eps", "eps", nodes=names("norm", "eps", "unit"), severity=0.6),
+    )
+    kept = names("norm", "eps", "unit", "cosine", "distance")
+    for without, cause in ((dict.fromkeys(kept, 2.0), "cancellation"), ({}, "eps")):
+        found = kept_nodes(network, roles_of(network), kept, guards, {}, without)
+        causes = {str(k.node): k.guard for k in found}
+        assert causes["eps"] == causes["unit"] == cause
+        assert causes["distance"] == "cancellation"
+
+
+def test_a_norm_magnifies_what_it_reads_and_not_its_scale():
+    s = Sketch()
+    x, style = s.input("x", [1, 4, 16]), s.input("style", [4])
+    read, scale = s.op("Exp", x, name="read"), s.op("Exp", style, name="scale")
+    norm = s.op("InstanceNormalization", read, scale, np.zeros(4, np.float32), name="norm")
+    network, kept = s.network(norm), names("read", "scale", "norm")
+    guards = (guard("norm", "cancellation", nodes=names("norm"), severity=1.2),)
+    found = kept_nodes(network, roles_of(network), kept, guards, {}, dict.fromkeys(kept, 2.0))
+    causes = {str(k.node): k.guard for k in found}
+    assert causes["read"] == causes["norm"] == "cancellation"
+    assert causes["scale"] is None
+
+
+def test_what_becomes_infinite_is_explained_by_what_leads_there():
+    """Subnormal weights are a guard of the node's own, and gave nobody an infinity."""
+    guards = (
+        guard("square", "overflow", nodes=names("square", "variance"), message="s is too large"),
+        guard("variance", "constant-subnormal", message="weights are small"),
+    )
+    without = {NodeName("variance"): math.inf}
+    found = recorded("variance", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["variance"].guard == "overflow"
+    found = recorded("variance", guards=guards, without={NodeName("variance"): 2.0})
+    assert found["variance"].guard == "constant-subnormal"
+
+
+def test_lost_digits_explain_more_than_an_overflow_beyond_the_data():
+    guards = (
+        guard("square", "cancellation", message="operands cancel"),
+        guard("square", "headroom", severity=0.4, message="s is near the end of the range"),
+    )
+    without = {NodeName("square"): math.inf}
+    found = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert found["square"].guard == "cancellation"
+
+
+def test_names_in_a_sentence_stay_as_they_are():
+    """A reason begins with a tensor's name, which is no word to be put in capitals."""
+    message = "square_out reaches 2e7, beyond FP16's 65504"
+    guards = (guard("square", "square", message=message),)
+    assert message in recorded("square", guards=guards)["square"].reason
+
+
+def test_a_reason_tells_what_lowering_does_and_the_usual_fix():
+    guards = (guard("square", "square", message="it overflows", fix=FIX),)
+    found = recorded("square", guards=guards, without={NodeName("square"): 3.271})
+    assert found["square"].error_without == 3.271
+    assert "3.27 ×" in found["square"].reason
+    assert found["square"].reason.endswith(f"Usual fix: {FIX}")
+    without = {NodeName("square"): math.inf}
+    shape = recorded("square", guards=guards, without=without)["square"].reason
+    assert "NaN" not in shape
+    assert "×" not in shape
+    nonfinite = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
+    assert "NaN or infinite outputs" in nonfinite["square"].reason
+    metric = recorded("square", guards=guards, without={NodeName("square"): 1.25}, metric="top1")
+    assert "reduces top1 by 0.25 more than is allowed" in metric["square"].reason
+
+
+def test_without_a_certificate_the_contribution_is_told():
+    found = recorded("gamma", contributions={NodeName("gamma"): 2.5})
+    assert "contributes 2.5 ×" in found["gamma"].reason
+
+
+def test_rules_that_are_in_the_way_are_named():
+    found = recorded("gamma", hopeless=["--lower /c"])
+    assert found["gamma"].reason.endswith("all free nodes in FP32, because of --lower /c.")
+    assert "low inputs and outputs" in recorded("gamma", hopeless=[])["gamma"].reason
+
+
+def test_a_node_without_a_cause_says_so():
+    found = recorded("gamma", without={NodeName("gamma"): 1.5})
+    assert found["gamma"].reason == (
+        "Cause unknown: no single number stands out here; lowered, it brings the error to at least "
+        "1.5 × what the search allows."
+    )
+    assert (found["gamma"].guard, found["gamma"].kept_by) == (None, "search")
+
+
+def test_a_cause_that_is_only_possible_or_was_not_tried_is_a_suspicion():
+    sure, mild = guard("square", message="s is large"), guard("eps", message="e", severity=0.6)
+    without = {NodeName("square"): 2.0, NodeName("eps"): 2.0}
+    tried = recorded("square", "eps", guards=(sure, mild), without=without)
+    assert tried["square"].reason.startswith("S is large; lowered, it brings")
+    assert tried["eps"].reason.startswith("Suspected: e; lowered, it brings")
+    untried = recorded("square", guards=(sure,))["square"].reason
+    assert untried.startswith("Suspected, not tried alone: s is large.")
+
+
+def test_what_happens_only_at_the_headroom_is_said_to():
+    effect = {"without": {NodeName("eps"): math.inf}, "nonfinite_without": names("eps")}
+    near = recorded("eps", near={"variance_out": 32760.0}, headroom=2.0, **effect)
+    assert "lowered, with values 2 × those seen, it gives NaN or infinite" in near["eps"].reason
+    apart = recorded("eps", near={"gamma_out": 32760.0}, headroom=2.0, **effect)
+    assert "lowered, it gives NaN or infinite" in apart["eps"].reason
+
+
+def test_an_island_is_kept_by_the_model_itself():
+    found = recorded("square", guards=(guard("square"),), forced={"square": ISLAND})["square"]
+    assert (found.guard, found.error_without) == (None, None)
+    assert found.reason.startswith("Kept by the model itself: ")
+    assert found.kept_by == "model"
+
+
+def test_a_rule_is_the_reason_where_there_is_one():
+    guards = (guard("square", "square", message="it overflows"),)
+    found = recorded("square", guards=guards, forced={NodeName("square"): "--keep squ.*"})
+    assert "--keep squ.*" in found["square"].reason
+    assert (found["square"].guard, found["square"].kept_by) == (None, "rule")
+
+
+def record(network, placed, keep=(), **more):
+    options = {"minimal": True, **more}
+    return plan_record(network, roles_of(network), FP16, placed, 7, keep=keep, **options)
+
+
+def test_a_plan_counts_what_could_be_low():
+    plan = record(NORM, names("square"), recorded("square").values())
+    assert (plan.low, plan.candidates, plan.casts, plan.minimal) == ("fp16", 8, 7, True)
+    assert plan.remarks == plan.notes == ()
+    assert plan.data_movement == plan.constants == plan.unsupported == ()
+
+
+def test_a_plan_names_what_moves_and_what_must_be_fp32():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    moved = sketch.op("Reshape", sketch.op("Exp", x, name="exp"), [2, 2], name="move")
+    noise = sketch.op("RandomNormalLike", moved, name="noise", dtype=TensorProto.FLOAT)
+    network = sketch.network(sketch.op("Add", moved, noise, name="add"))
+    plan = record(network, names("exp", "move"))
+    assert plan.data_movement == ("move",)
+    (unsupported,) = plan.unsupported
+    assert (unsupported.node, unsupported.op) == ("noise", "RandomNormalLike")
+    assert "random" in unsupported.reason
+
+
+def test_a_plan_lists_constants_that_saturate_where_low_nodes_read_them():
+    network = network_from_proto(models.mask().proto)
+    (constant,) = record(network, frozenset()).constants
+    assert (constant.name, constant.consumers, constant.elements) == ("lowest", ("fill",), 1)
+    assert record(network, names("fill")).constants == ()
+
+
+def test_what_rules_lowered_comes_along():
+    lowered = {NodeName("square"): "--lower square"}
+    assert record(NORM, frozenset(), lowered=lowered).lowered == lowered
+    assert record(NORM, frozenset()).lowered == {}
+
+
+def test_remarks_come_along():
+    remark = Remark(kind="emulated")
+    assert record(NORM, frozenset(), remarks=[remark]).remarks == (remark,)
+
+
+def branching():
+    s = Sketch()
+    x, flag = s.input("x", [2, 4]), s.input("flag", [], TensorProto.BOOL)
+    s.nodes.append(
+        helper.make_node("If", [flag], ["chosen"], "choose", **control.branches("b", x, x))
+    )
+    return s.network(s.op("Neg", "chosen", name="neg"))
+
+
+def test_control_flow_that_no_guard_explains_is_said_to_hide_its_numbers():
+    network = branching()
+    without = {NodeName("choose"): 3.0}
+    kept = kept_nodes(network, roles_of(network), names("choose"), (), {}, without)
+    [found] = explained(kept, (), 1.0, None)
+    assert found.op == "If"
+    assert found.reason == (
+        "Cause unknown: no single number stands out around it, and values inside its bodies are "
+        "not observed; lowered, it brings the error to at least 3 × what the search allows."
+    )
+
+
+def test_control_flow_that_a_guard_elsewhere_names_hides_its_numbers_too():
+    network = branching()
+    named = guard("neg", "cancellation", nodes=("choose", "neg"))
+    kept = kept_nodes(
+        network, roles_of(network), names("choose"), (named,), {}, {NodeName("choose"): 3.0}
+    )
+    [found] = explained(kept, (named,), 1.0, None)
+    assert ", and values inside its bodies are not observed; lowered, it" in found.why
+
+
+def test_nodes_in_bodies_that_must_be_fp32_are_listed():
+    network = branching()
+    plan = plan_record(network, roles_of(network), FP16, names(), 0, keep=(), minimal=True)
+    assert [u.op for u in plan.unsupported] == ["SequenceConstruct", "SequenceAt"]
+    assert plan.candidates == 2
+
+
+def test_small_weights_explain_nothing_beside_an_overflow_that_is_read():
+    large = guard(
+        "square", "overflow", tensor="t", nodes=names("square", "variance"), message="t is large"
+    )
+    small = guard("variance", "constant-subnormal", message="weights are small", severity=1.1)
+    without = {NodeName("variance"): 2.0}
+    found = recorded("square", "variance", guards=(large, small), without=without)
+    assert found["variance"].guard == "overflow"
+    assert found["variance"].reason.startswith("It reads what may overflow: t is large; lowered,")
+    alone = recorded("variance", guards=(large, small), without=without)
+    assert alone["variance"].guard == "constant-subnormal"
+
+
+def test_what_is_graver_explains_an_infinity_and_small_factors_none():
+    large = guard("square", "overflow", tensor="t", nodes=names("square", "variance"))
+    eps = guard("variance", "eps", severity=2.5)
+    without = {NodeName("variance"): math.inf}
+    more = {"without": without, "nonfinite_without": set(without)}
+    found = recorded("square", "variance", guards=(large, eps), **more)
+    assert found["variance"].guard == "overflow"
+    assert recorded("variance", guards=(eps,), **more)["variance"].guard == "eps"
+    name = next(node_name(n) for n in NORM.nodes() if n.op_type == "Mul")
+    more = {"without": {name: math.inf}, "nonfinite_without": {name}}
+    small = guard(name, "constant-subnormal", severity=1.1)
+    assert recorded(name, guards=(small,), **more)[name].reason.startswith("Cause unknown")
+
+
+def test_nothing_is_known_of_what_was_not_lowered_and_no_guard_names():
+    guards = (guard("square", "square", message="s is too large"),)
+    found = recorded(
+        *("mean", "square", "variance", "eps", "root"),
+        guards=guards,
+        forced={NodeName("root"): "--keep root"},
+        without={NodeName("variance"): 3.0},
+        contributions={NodeName("eps"): 0.5},
+    )
+    assert {n for n, k in found.items() if k.unknown} == {"mean"}
+    assert found["mean"].reason == "Not lowered before the search ended; nothing is known of it."
+
+
+def test_a_name_that_a_reason_begins_with_stays_as_it_is():
+    without = {NodeName("square"): 2.0}
+    named = guard("square", message="square (Pow) adds up")
+    reason = recorded("square", guards=(named,), without=without)["square"].reason
+    assert reason.startswith("square (Pow) adds up; low")
+
+
+def test_the_usual_repair_stands_beside_why_a_node_is_kept():
+    (kept,) = recorded("square", guards=(guard("square"),)).values()
+    assert kept.reason.startswith(f"{kept.why} Usual fix: ")

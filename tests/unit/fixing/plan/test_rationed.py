@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfwise.fixing.plan.rationed import MENDING, RESERVED, Rationed
+from halfwise.fixing.plan.rationed import MENDING, RESERVED, Odds, Rationed
 from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
 
 FEW = settings(max_examples=25, deadline=None)
@@ -143,3 +143,31 @@ def test_a_plan_below_that_fails_itself_ends_the_search():
     searching, _, _ = rationed([1.0] * 6, lambda _: 2.0, 20)
     searching.safe = True
     assert not searching.run().passed
+
+
+@pytest.mark.parametrize("expected", [None, 1.0])
+def test_smaller_errors_pass_more_likely(expected):
+    odds = Odds(20.0, expected)
+    chances = [odds.chance(error) for error in (0.01, 0.3, 1.0, 5.0, 40.0)]
+    assert chances == sorted(chances, reverse=True)
+    assert 0 <= chances[-1] < 0.05
+    assert 0.95 < chances[0] <= 1
+
+
+def test_trials_move_the_limit():
+    odds = Odds(20.0, 1.0)
+    before = odds.chance(2.0)
+    odds.learn(2.0, passed=False)
+    odds.learn(1.0, passed=False)
+    assert odds.chance(2.0) < before / 4
+    odds.learn(0.5, passed=True)
+    assert odds.chance(0.2) > 0.9
+
+
+def test_what_nothing_explains_leaves_the_belief():
+    odds = Odds(1.0, None)
+    before = odds.chance(0.5)
+    for _ in range(3):
+        odds.learn(1e12, passed=True)
+    assert odds.chance(0.5) == pytest.approx(before, abs=0.5)
+    assert 0 <= odds.chance(0.5) <= 1

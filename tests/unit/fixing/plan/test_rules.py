@@ -12,7 +12,8 @@ from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.plan.rules import ISLAND, apply_rules, custom_roles, named, starting_plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.graph.model import Network, network_from_proto, node_name
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, bodies, float_io, roles_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES
 from halfwise.judging.reference import check

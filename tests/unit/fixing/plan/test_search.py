@@ -1,5 +1,6 @@
 """The search, against oracles whose answer is known."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.cut import Terms
 from halfwise.fixing.plan.found import LAST
-from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.search import Nodes, Search
+from halfwise.fixing.plan.guide import Guide, Terms
+from halfwise.fixing.plan.search import (
+    BASES,
+    MOST,
+    Nodes,
+    Search,
+    cheaper_plans,
+    extensions,
+    is_spread,
+    lowerable,
+    rankings,
+)
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 
@@ -514,3 +524,262 @@ def test_a_cheaper_plan_that_passed_is_delivered_if_the_cheapest_of_its_kind_fai
     found = searching.run()
     assert closed in oracle.asked
     assert (found.kept, found.needed) == (tried, names(1))
+
+
+NODES = [NodeName(f"n{i}") for i in range(6)]
+CLOSING_COSTS = dict(zip(NODES, [1.0, 1.0, 1.0, 1.0, 3.0, 3.0], strict=True))
+"""What each node of a chain costs more in FP32."""
+CASTS = [0.1, 10.0, 10.0, 1.0, 1.0]
+"""Cost of a Cast between each two of them."""
+
+
+def closing_names(*indices):
+    return frozenset(NODES[i] for i in indices)
+
+
+def price(kept):
+    casts = sum(
+        c for a, b, c in zip(NODES, NODES[1:], CASTS, strict=False) if (a in kept) != (b in kept)
+    )
+    return 20 + sum(CLOSING_COSTS[node] for node in kept) + casts
+
+
+def guide():
+    terms = Terms(dict(CLOSING_COSTS))
+    for a, b, cost in zip(NODES, NODES[1:], CASTS, strict=False):
+        terms.values.append((a, (b,), cost))
+    return Guide([(n,) for n in NODES], lambda: terms)
+
+
+def test_of_larger_plans_the_cheapest_keeps_nothing_that_saves_nothing():
+    tried = closing_names(1, 2, 3, 5)
+    found = cheaper_plans(
+        closing_names(1), [tried, closing_names(1, 2)], guide(), price, frozenset(NODES)
+    )
+    assert found == ([tried], [closing_names(1, 2, 3)])
+    assert price(closing_names(1, 2, 3)) < price(tried) < price(closing_names(1))
+
+
+def test_none_is_sought_where_none_that_passed_costs_less():
+    given = [closing_names(1, 2)], guide(), price, frozenset(NODES)
+    assert cheaper_plans(closing_names(1), *given) == ([], [])
+    other = [frozenset[NodeName]()], guide(), price, given[3]  # such as everything low
+    assert cheaper_plans(closing_names(1), *other) == (other[0], [])
+    alone = cheaper_plans(closing_names(1), [closing_names(1, 2, 3)], None, price, given[3])
+    assert alone == ([closing_names(1, 2, 3)], [])
+
+
+def test_more_nodes_have_to_save_more():
+    """Beside a plan that is nearly as cheap, the cheapest is not worth another node."""
+    tried, ends = closing_names(1, 2), (1, len(NODES))
+    alike = lambda kept: 30.0 if len(kept) in ends else 25 - 0.1 * len(kept)  # noqa: E731
+    assert cheaper_plans(closing_names(1), [tried], guide(), alike, frozenset(NODES)) == (
+        [tried],
+        [],
+    )
+    far = lambda kept: alike(kept) - 5 * (kept == closing_names(1, 2, 3))  # noqa: E731
+    assert cheaper_plans(closing_names(1), [tried], guide(), far, frozenset(NODES))[1] == [
+        closing_names(1, 2, 3)
+    ]
+
+
+def test_a_plan_of_other_nodes_hides_no_larger_one():
+    """It passed at least on the worst samples, and may fail on others."""
+    other, large = closing_names(5), closing_names(1, 2, 3, 4)
+    costs = {closing_names(1): 30.0, other: 24.0, large: 25.0, closing_names(1, 2, 3): 24.9}
+    found = cheaper_plans(
+        closing_names(1),
+        [other, large],
+        guide(),
+        lambda kept: costs.get(kept, 40.0),
+        frozenset(NODES),
+    )
+    assert found == ([other, large], [closing_names(1, 2, 3)])
+
+
+def test_what_contributes_most_for_its_cost_comes_first_and_groups_also_come_alone():
+    needed = [(names(1), 4.0), (names(2), 3.0), (names(3), 1.0)]
+    cost = {names(1): 16.0, names(2): 1.0, names(3): 0.5}.__getitem__
+    plans = list(extensions([names(0)], needed, cost))
+    assert plans[:3] == [names(0, 2), names(0, 2, 3), names(0, 1, 2, 3)]
+    assert {names(0, 1), names(0, 3)} == set(plans[3:])
+
+
+def test_nothing_is_tried_twice_and_what_is_kept_already_adds_nothing():
+    plans = list(extensions([names(0, 1)], [(names(1), 2.0), (names(2), 1.0)], lambda _: 0.0))
+    assert plans == [names(0, 1, 2)]
+    assert not list(extensions([names(1)], [(names(1), 2.0)], lambda _: 0.0))
+
+
+def test_few_plans_and_few_groups_are_taken():
+    needed = [(names(100 + i), 100.0 - i) for i in range(50)]
+    plans = list(extensions([names(i) for i in range(9)], needed, lambda _: 1e-6))
+    assert frozenset().union(*plans) <= names(*range(BASES), *range(100, 100 + MOST))
+
+
+def named(count):
+    return [NodeName(f"n{i}") for i in range(count)]
+
+
+class Measured:
+    """Root of the summed squares of what each node contributes; counts the questions."""
+
+    def __init__(self, errors):
+        self.errors = dict(zip(named(len(errors)), errors, strict=True))
+        self.calls = 0
+
+    def __call__(self, low):
+        self.calls += 1
+        return math.sqrt(sum(self.errors[n] ** 2 for n in low))
+
+
+def ranked(groups, contribution, enough):
+    """The finest of the rankings."""
+    return list(rankings(groups, contribution, enough))[-1]
+
+
+def groups_of(nodes, length):
+    return [nodes[i : i + length] for i in range(0, len(nodes), length)]
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.floats(0.01, 5),
+)
+def test_the_groups_are_a_partition_with_their_contributions(errors, length, enough):
+    measured = Measured(errors)
+    nodes = named(len(errors))
+    found = ranked(groups_of(nodes, length), measured, enough)
+    assert sorted(n for group, _ in found for n in group) == sorted(nodes)
+    for group, contribution in found:
+        assert contribution == pytest.approx(measured(group))
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.floats(0.01, 5),
+)
+def test_what_stays_whole_contributes_little_and_singles_are_in_order(errors, length, enough):
+    measured = Measured(errors)
+    found = ranked(groups_of(named(len(errors)), length), measured, enough)
+    whole = [c for group, c in found if len(group) > 1]
+    singles = [c for group, c in found if len(group) == 1]
+    assert math.sqrt(sum(c * c for c in whole)) <= enough * (1 + 1e-9)
+    assert whole == sorted(whole)
+    assert singles == sorted(singles)
+    assert [len(group) > 1 for group, _ in found] == [True] * len(whole) + [False] * len(singles)
+
+
+def test_few_nodes_that_matter_cost_few_measurements():
+    """About 2 k log2(n/k) for k = 5 of n = 300, and far fewer than 300."""
+    errors = [0.001] * 300
+    for i in (3, 50, 51, 120, 199):
+        errors[i] = 5.0
+    measured = Measured(errors)
+    found = ranked(groups_of(named(300), 17), measured, 0.5)
+    assert {n for group, _ in found[-5:] for n in group} == {
+        NodeName(f"n{i}") for i in (3, 50, 51, 120, 199)
+    }
+    assert measured.calls <= 18 + 2 * 5 * 5
+
+
+def test_where_nothing_matters_groups_are_measured_once():
+    measured = Measured([0.001] * 100)
+    found = ranked(groups_of(named(100), 10), measured, 0.5)
+    assert measured.calls == 10
+    assert len(found) == 10
+
+
+def test_infinite_and_undefined_contributions_come_last():
+    values = {"n0": math.inf, "n1": math.nan, "n2": 0.25, "n3": 7.0}
+
+    def contribution(low):
+        return values[next(iter(low))] if len(low) == 1 else math.nan
+
+    found = ranked([named(4)], contribution, 0.5)
+    assert [c for _, c in found] == [0.25, 7.0, math.inf, math.inf]
+
+
+def test_without_a_tolerance_a_tenth_of_everything_may_stay_whole():
+    """A metric alone decides, so no error is known to be harmless."""
+    errors = [1.0] * 4 + [0.01] * 16
+    measured = Measured(errors)
+    found = ranked(groups_of(named(20), 4), measured, None)
+    singles = {n for group, _ in found if len(group) == 1 for n in group}
+    assert singles == set(named(4))
+
+
+def test_no_groups():
+    assert list(rankings([], Measured([]), 0.5)) == [[]]
+    assert list(rankings([[], []], Measured([]), None)) == [[]]
+
+
+def test_a_ranking_comes_whenever_the_number_of_groups_has_doubled():
+    """Whoever runs out of time has one of half the detail at least, and each is a partition."""
+    measured = Measured([1.0] * 32)
+    nodes = named(32)
+    calls, sizes = [], []
+    for ranking in rankings(groups_of(nodes, 8), measured, 0.01):
+        calls.append(measured.calls)
+        sizes.append(len(ranking))
+        assert sorted(n for group, _ in ranking for n in group) == sorted(nodes)
+    assert sizes == [4, 8, 16, 32]
+    assert calls == [4, 12, 28, 60]
+
+
+def test_the_last_ranking_is_the_finest_also_between_doublings():
+    measured = Measured([5.0, 0.0, 0.0, 0.0])
+    sizes = [len(ranking) for ranking in rankings([named(4)], measured, 0.5)]
+    assert sizes == [1, 2, 3]
+
+
+def singles(errors):
+    return [(frozenset((n,)), e) for n, e in zip(named(len(errors)), errors, strict=True)]
+
+
+@given(st.lists(st.floats(0, 10), max_size=60), st.floats(0, 20))
+def test_as_many_groups_are_lowered_as_the_tolerance_bears(errors, allowed):
+    measured = Measured(errors)
+    ranking = singles(sorted(errors))
+    by_name = dict(zip(named(len(errors)), sorted(errors), strict=True))
+    measured.errors = by_name
+    low = lowerable(ranking, lambda nodes: measured(nodes) <= allowed)
+    assert measured(low) <= allowed
+    assert len(low) == len(errors) or measured(low | {f"n{len(low)}"}) > allowed
+
+
+def test_a_longer_range_that_passes_beyond_one_that_fails_is_found():
+    """Halving ends at 7 of 16; errors cancel in the first ten."""
+    asked = []
+
+    def passes(nodes):
+        asked.append(len(nodes))
+        return len(nodes) in (1, 2, 3, 4, 5, 6, 7, 10)
+
+    assert len(lowerable(singles([1.0] * 16), passes)) == 10
+    assert len(asked) <= 5 + 2 * 3
+
+
+def test_infinite_contributions_are_asked_about_as_any_other():
+    ranking = singles([0.0, 1.0, math.inf, math.inf])
+    assert len(lowerable(ranking, lambda nodes: len(nodes) <= 3)) == 3
+    assert len(lowerable(ranking, lambda _: True)) == 4
+    assert lowerable(ranking, lambda _: False) == frozenset()
+    assert lowerable([], lambda _: True) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("errors", "spread"),
+    [
+        ([0.3] * 64, True),
+        ([0.3] * 63, False),
+        ([0.1] * 64, False),
+        ([9.0] * 31 + [0.01] * 33, False),
+        ([0.3] * 63 + [math.inf], False),
+    ],
+)
+def test_error_is_spread_where_half_of_many_groups_must_be_kept(errors, spread):
+    ranking = [(frozenset({n}), e) for n, e in zip(named(len(errors)), errors, strict=True)]
+    assert is_spread(ranking) is spread

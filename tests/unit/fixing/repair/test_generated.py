@@ -3,9 +3,9 @@
 from hypothesis import HealthCheck, given, settings
 
 from halfwise.emulation.double import DoubleSession
+from halfwise.fixing.repair.making import RULES
 from halfwise.fixing.repair.proof import LIMIT
-from halfwise.fixing.repair.rules import RULES
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from tests import repairing
 from tests.repair_graphs import Drawn, repair_graphs
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.tools.compare import Walk, compared
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -13,7 +13,7 @@ from halfwise.reporting.comparison import comparison as shown
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
-from tests.unit.graph.quantisation.qdq import SIZE, chain, foreign, last
+from tests.unit.graph.qdq import SIZE, chain, foreign, last
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network, proto, side
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine

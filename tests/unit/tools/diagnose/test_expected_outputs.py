@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.case import Case, Samples
 from halfwise.errors import BackendMissing, CaseError, UsageError
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.expected_outputs import (
     Variation,

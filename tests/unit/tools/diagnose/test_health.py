@@ -7,7 +7,7 @@ import onnx
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.export import exported

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx.helper import make_tensor_value_info
 
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.reporting.steps import steps_told
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine

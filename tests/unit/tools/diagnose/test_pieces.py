@@ -6,8 +6,8 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import CaseError
-from halfwise.graph.model import network_from_proto, normalise
-from halfwise.metrics.relative import relative_rms
+from halfwise.graph.loading import network_from_proto, normalise
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import NodeName
 from halfwise.tools.diagnose.pieces import Pieces
 from tests import control

@@ -1,5 +1,5 @@
 from halfwise.case import Samples
-from halfwise.graph.model import network_from_proto
+from halfwise.graph.loading import network_from_proto
 from halfwise.interruption import offered
 from halfwise.records import Step
 from halfwise.tools.diagnose.precision import precision

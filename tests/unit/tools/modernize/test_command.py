@@ -9,8 +9,8 @@ import pytest
 from halfwise import api
 from halfwise.case import Case, Samples, Settings
 from halfwise.errors import BackendMissing, CaseError, UsageError
-from halfwise.graph.model import network_from_proto
-from halfwise.graph.modern.candidates import FIRST_OPSET
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.progress import Silent
 from halfwise.records import Criterion, Modernized, NodeName, Note
 from halfwise.reporting.parts import Lines, Table

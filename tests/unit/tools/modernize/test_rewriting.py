@@ -5,11 +5,11 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
+from halfwise.graph import one_node as looking
 from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import network_from_proto, node_name
-from halfwise.graph.modern import candidates as looking
-from halfwise.graph.modern.candidates import FIRST_OPSET
-from halfwise.graph.modern.replacing import Replacement
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import node_name
+from halfwise.graph.one_node import FIRST_OPSET, Replacement
 from halfwise.metrics import relative_error
 from halfwise.tools.modernize import rewriting as modernize
 from halfwise.tools.modernize.rewriting import TOLERANCE, Modernizer

@@ -1,0 +1,495 @@
+"""Runs the emulation's search during the FP32 build: one needs the CPU, the other the GPU.
+
+Serialising a model temporarily removes its weights, so each side has its own graph.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
+from shutil import move
+from typing import ParamSpec, Protocol, TypeVar
+
+from halfwise.case import Case, Samples
+from halfwise.emulation.bounded import Stop, Stopped, limited, stopped_by
+from halfwise.errors import UsageError
+from halfwise.fixing.engines.conclude import Proven
+from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
+from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.fixed import Fixed, plan_of
+from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of
+from halfwise.fixing.loop import fix as run_fix
+from halfwise.fixing.next_steps import diagnose_step
+from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
+from halfwise.fixing.rewrite import save_checked
+from halfwise.fixing.scoring import Scoring
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.model import Network
+from halfwise.metrics import criterion_hints
+from halfwise.options.options import Request
+from halfwise.options.repairs import RULES
+from halfwise.page.finish import finish
+from halfwise.progress import Watcher
+from halfwise.records import (
+    EngineFile,
+    Engines,
+    LadderRung,
+    NodeName,
+    Plan,
+    Remark,
+    Run,
+    Step,
+    WorkerInfo,
+)
+from halfwise.store import (
+    FP32_FILE,
+    MODEL_FILE,
+    engine_file,
+    new_folder,
+    refuse_irregular,
+)
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
+
+_Found = TypeVar("_Found")
+_Given = ParamSpec("_Given")
+
+
+@contextmanager
+def concurrently(
+    search: Callable[[Watcher], _Found], watcher: Watcher
+) -> Iterator[Callable[[], _Found]]:
+    """Run `search` in a thread during the block; provide what waits for its result.
+
+    Its progress is shown only while it is waited for, so that one thread at a time uses `watcher`.
+    However the block ends, the search stops at its next report or evaluation, or during that
+    evaluation, and is joined.
+
+    Args:
+        search: Receives the watcher to report to; its errors are raised when the result is
+            requested.
+        watcher: Receives progress.
+    """
+    told, stop, context = _Held(watcher), Stop(), copy_context()
+
+    def stoppable() -> _Found:
+        with stopped_by(stop), limited(expect=told.expect):
+            return search(told)
+
+    with ThreadPoolExecutor(1, "search") as pool:
+        future: Future[_Found] = pool.submit(context.run, stoppable)
+
+        def result() -> _Found:
+            told.release()
+            return future.result()
+
+        try:
+            yield result
+        finally:
+            told.stop()
+            stop.ask()
+
+
+def one_at_a_time(case: Case) -> Case:
+    """Return the case with its samples and metric, which are user code, called one at a time."""
+    lock = threading.RLock()
+    metric = case.metric
+    return replace(
+        case,
+        calibration=_locked_samples(case.calibration, lock),
+        heldout=_locked_samples(case.heldout, lock),
+        metric=None if metric is None else _locked(metric, lock),
+    )
+
+
+def with_own_network(case: Case) -> Case:
+    """Return the case with a copy of its graph; weights are shared."""
+    network = case.network
+    return replace(case, network=replace(network, model=network.copy()))
+
+
+def _locked_samples(samples: Samples, lock: AbstractContextManager[bool]) -> Samples:
+    return replace(samples, load=_locked(samples.load, lock))
+
+
+def _locked(
+    function: Callable[_Given, _Found], lock: AbstractContextManager[bool]
+) -> Callable[_Given, _Found]:
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        with lock:
+            return function(*args, **kwargs)
+
+    return call
+
+
+class _Held:
+    """A watcher that holds messages back until it is released."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._held: list[Callable[[], None]] | None = []
+        self._stopped = False
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        self._tell(lambda: self._watcher.stage(name, total))
+
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        # Nobody misses steps of a stage that is over when it is shown.
+        self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
+
+    def left(self, seconds: float) -> None:
+        self._tell(lambda: self._watcher.left(seconds), hold=False)
+
+    def expect(self, seconds: float, of: str) -> None:
+        self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
+
+    def note(self, line: str) -> None:
+        self._tell(lambda: self._watcher.note(line))
+
+    def release(self) -> None:
+        """Pass on what was held back, and everything later at once."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            for tell in held:
+                tell()
+
+    def stop(self) -> None:
+        """End the reporting thread."""
+        self._stopped = True
+
+    def _tell(self, tell: Callable[[], None], *, hold: bool = True) -> None:
+        if self._stopped:
+            raise Stopped
+        with self._lock:
+            if self._held is None:
+                tell()
+            elif hold:
+                self._held.append(tell)
+
+
+class _Provable(Protocol):
+    """The result of engines, on one device or several."""
+
+    @property
+    def refuted(self) -> bool:
+        """Whether engines refute every plan that was built."""
+        ...
+
+
+_Proven = TypeVar("_Proven", bound=_Provable)
+
+JOURNAL_FILE = "journal.jsonl"
+TIMING_CACHE_FILE = "timing.cache"
+
+
+def searching(
+    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
+) -> AbstractContextManager[Callable[[], Fixed]]:
+    """Search for a plan in the emulation, concurrently with the block unless that disturbs it.
+
+    On the GPU it starts only when its result is requested.
+    """
+
+    def search(told: Watcher) -> Fixed:
+        return run_fix(case, request.settings, told, start_from=start)
+
+    if request.settings.runtime.device == "cpu":
+        return concurrently(search, watcher)
+    return nullcontext(lambda: search(watcher))
+
+
+def proving(
+    found: Fixed, prove: Callable[[Fixed], _Proven], without: Callable[[], Fixed]
+) -> tuple[Fixed, _Proven]:
+    """Prove a plan in engines; if they refute all of a repaired model, try one without repairs.
+
+    Args:
+        found: Result of the search.
+        prove: Returns the result of engines.
+        without: Searches without repairs.
+
+    Returns:
+        The result that the engines were built for, and theirs.
+    """
+    proven, repairs = prove(found), len(found.plan.repairs)
+    if not (repairs and proven.refuted):
+        return found, proven
+    found = without()
+    note = Remark(kind="unrepaired", numbers={"repairs": repairs})
+    plan = found.plan.model_copy(update={"remarks": (note, *found.plan.remarks)})
+    found = replace(found, plan=plan)
+    return found, prove(found)
+
+
+def unrepaired(
+    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
+) -> Fixed:
+    """Search for a plan in the emulation, without repairs."""
+    watcher.note("no engine of the repaired model passed; searching again without repairs")
+    settings = replace(request.settings, no_repair=RULES)
+    return run_fix(case, settings, watcher, start_from=start)
+
+
+def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
+    """Provide the run folder while it is made; None if there is none."""
+    return nullcontext() if out is None else new_folder(out)
+
+
+def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
+    """Return the result with the plan, the model and the verdict from the engines."""
+    if fixed.rungs:
+        own = fixed.rungs[-1] if proven.int8 else fixed.rungs[0]
+        fixed = replace(own, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
+    search = fixed.search
+    joined = {
+        "joined": (*search.joined, *proven.joined),
+        "calibration": fixed.planner.trials.samples.ids,
+        "seen": fixed.planner.trials.samples.marks or (),
+    }
+    fixed = replace(
+        fixed,
+        verdict=proven.verdict,
+        search=search.model_copy(update=joined),
+        references=fixed.planner.trials.references,
+        stage_seconds=fixed.stage_seconds | seconds,
+    )
+    keep = proven.keep
+    if proven.unrepaired and keep is not None:
+        return _unrepaired(fixed, proven, keep)
+    if proven.engines.full:
+        remarks = (Remark(kind="other-engine"), *fixed.plan.remarks)
+        plan = fixed.plan.model_copy(update={"remarks": remarks})
+        return replace(fixed, plan=plan)
+    if keep is None:
+        return fixed
+    if keep == fixed.found.kept:
+        plan = fixed.plan
+        if plan.minimal and not proven.minimal:
+            remarks = (*plan.remarks, Remark(kind="emulated"))
+            plan = plan.model_copy(update={"remarks": remarks})
+        return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
+    rewritten, plan = _other_plan(fixed, proven, keep)
+    return replace(fixed, rewritten=rewritten, plan=plan, guards=fixed.planner.guards)
+
+
+def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixed:
+    """Return the result as a plan of the unrepaired model, whose engine is delivered."""
+    planner, curve = fixed.planner.original, fixed.curve.unrepaired
+    assert planner is not None
+    assert curve is not None
+    rewritten, placed = planner.rewrite(keep)
+    found = replace(fixed.found, kept=keep, minimal=proven.minimal, spare=frozenset())
+    note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
+    return replace(
+        fixed,
+        rewritten=rewritten,
+        plan=plan_of(planner, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
+        guards=planner.guards,
+        observations=planner.evidence.observations,
+        found=found,
+        scoring=Scoring(planner, fixed.heldout),
+        curve=curve,
+    )
+
+
+def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:
+    """Return the mixed model and the record of a plan other than the emulation's."""
+    added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
+    rewritten, placed = fixed.planner.rewrite(keep)
+    found = replace(fixed.found, kept=keep, minimal=proven.minimal)
+    if isinstance(fixed.planner, Int8Planner):
+        below = fixed.rungs[0].plan
+        return rewritten, int8_plan_of(below, fixed.planner, found, placed, rewritten.casts)
+    remarks = list(fixed.plan.remarks)
+    if dropped:
+        numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}
+        remarks.append(Remark(kind="spared", numbers=numbers))
+    if added:
+        remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
+    plan = plan_of(fixed.planner, found, placed, rewritten.casts, remarks)
+    kept = tuple(
+        k.model_copy(update={"guard": None, "error_without": None, "kept_by": "engine"})
+        if k.node in added and k.kept_by == "search" and k.guard is None
+        else k
+        for k in plan.keep
+    )
+    return rewritten, plan.model_copy(update={"keep": kept})
+
+
+def refused(
+    case: Case,
+    request: Request,
+    proven: Proven,
+    out: Path | None,
+    started: float,
+    watcher: Watcher,
+    further: tuple[Engines, ...] = (),
+    worker: str = "",
+) -> Result:
+    """Return the run that ends because the FP32 engine is wrong.
+
+    Args:
+        case: The case.
+        request: The options.
+        proven: Results of the engines.
+        out: Run folder to create.
+        started: `time.monotonic()` at the start of the run.
+        watcher: Receives progress.
+        further: Results of the other devices, if there are several.
+        worker: The device whose engine is wrong, if there are several.
+    """
+    run = unsearched_run(
+        "fix",
+        case,
+        request,
+        final_verdict(proven.verdict, case, request, ()),
+        cost(0, time.monotonic() - started, {}),
+        next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
+    )
+    wrong = LadderRung(rung="fp32", passed=False, failures=proven.verdict.failures)
+    found = {"engines": proven.engines, "further": further}
+    run = run.model_copy(update=found | ({"rungs": (wrong,)} if request.ladder else {}))
+    if out is not None:
+        with new_folder(out) as partial:
+            finish(partial, run, case, watcher)
+    return Result(run, out)
+
+
+@contextmanager
+def journal_of(
+    out: Path | None, worker: WorkerInfo, *, resume: bool, device: str = ""
+) -> Iterator[Journal | None]:
+    """Provide the journal next to the run folder; it is kept only to remember a crash.
+
+    With several devices, each journal bears the device's name.
+
+    Raises:
+        UsageError: a journal of a run that ended early exists and no option says what to do with
+            it, or it cannot be written.
+    """
+    if out is None:
+        yield None
+        return
+    path = out.with_name(f"{out.name}.{f'{device}.' if device else ''}{JOURNAL_FILE}")
+    refuse_irregular(path, "The journal")
+    if path.exists() and not resume:
+        raise UsageError(
+            f"{path} is the journal of a run that ended early or is still running.",
+            "Continue without the builds that crashed (--resume), or remove the file to retry all.",
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    except OSError as error:
+        raise UsageError(
+            f"The journal {path} cannot be written: {error.strerror}.",
+            "It is next to the run folder: choose another folder with -o.",
+        ) from error
+    finished = False
+    try:
+        yield journal
+        finished = True
+    finally:
+        if finished or not journal.remembers:
+            path.unlink(missing_ok=True)
+
+
+def recorded(
+    partial: Path | None,
+    case: Case,
+    fixed: Fixed,
+    request: Request,
+    engines: Sequence[Engines],
+    out: Path | None,
+    started: float,
+    journals: Mapping[str, Journal | None],
+    watcher: Watcher,
+) -> Run:
+    """Return the run of what was found and proven, stored in `partial` if that is a folder.
+
+    Args:
+        partial: The run folder while it is made; None for none.
+        case: The case.
+        fixed: What was found.
+        request: The options, with a target.
+        engines: Results of the engines, by device.
+        out: The run folder's later place.
+        started: `time.monotonic()` at the start of the command.
+        journals: As for `store`.
+        watcher: Receives progress.
+    """
+    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
+    seconds, (first, *others) = time.monotonic() - started, engines
+    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
+    return run if partial is None else store(partial, run, case, fixed, request, journals, watcher)
+
+
+def store(
+    partial: Path,
+    run: Run,
+    case: Case,
+    fixed: Fixed,
+    request: Request,
+    journals: Mapping[str, Journal | None],
+    watcher: Watcher,
+) -> Run:
+    """Write everything into the folder; return the run with its engines' paths.
+
+    Args:
+        partial: The folder.
+        run: The run; its engines are still elsewhere on this machine.
+        case: The case.
+        fixed: What was found.
+        request: The options, with a target.
+        journals: Per device, by the name of its worker; "" for the only one.
+        watcher: Receives progress.
+    """
+    assert request.target is not None
+    engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
+    version = engines.worker.tensorrt if engines else None
+    if engines and engines.typing == "strong":
+        mixed = readable(mixed, version)
+    save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
+    # Weakly typed engines are built from it, and other workers' engines are compared with it.
+    save(readable(case.network, version).model, partial / FP32_FILE)
+    if is_built_apart(run):
+        planner = fixed.planner
+        if isinstance(planner, Int8Planner):
+            built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
+        else:
+            built = equivalent(planner.case.network, rewritten_nodes(run)).network
+        save(readable(built, version).model, partial / BUILT_FILE)
+    devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
+    cache = request.target.settings.timing_cache
+    if cache is not None and cache.exists():
+        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
+        devices[0] = devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+    for name, journal in journals.items():
+        if journal is not None:
+            file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
+            (partial / file).write_bytes(journal.path.read_bytes())
+    run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
+    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
+    return run
+
+
+def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
+    """Return the record with its engine's path in the run folder, after moving it there.
+
+    Files that workers share are stored once.
+    """
+    if engines.delivered is None:
+        return engines
+    name = engine_file((engines.shares or engines.worker.name) if several else "")
+    if Path(engines.delivered.path).exists() and not (partial / name).exists():
+        move(engines.delivered.path, partial / name)
+    here: EngineFile = engines.delivered.model_copy(update={"path": name})
+    return engines.model_copy(update={"delivered": here})

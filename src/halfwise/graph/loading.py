@@ -1,0 +1,524 @@
+"""Load ONNX files into normal form; or, for a linter and for logs, as far as that is possible.
+
+Normal form: model-local functions inlined, Constant nodes lifted to initializers, initializers not
+listed as inputs, CastLike written as Cast, nodes in topological order, every node and value with a
+unique name and a type.
+
+A linter must say what is wrong with a file that nothing else accepts, and users need a log
+explained most when a parser has refused the model. So `read_unchecked` takes each step toward the
+normal form if possible; otherwise the graph stays as it was.
+"""
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common as passes
+
+from halfwise.errors import CaseError
+from halfwise.graph.intake import (
+    checkable,
+    checked,
+    contradicted,
+    declared_shapes,
+    drop_unused_constants,
+    infer_shapes,
+    inline_functions,
+    name_cast_types,
+    name_uniquely,
+    open_negative_sizes,
+    refuse_maps,
+    refuse_unusable,
+    repair,
+    restore_sizes,
+    take_types,
+)
+from halfwise.graph.model import (
+    Flaw,
+    Network,
+    Repair,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+    tensor_name,
+)
+from halfwise.graph.protobufs import (
+    PER_MB,
+    blocks,
+    external_files,
+    find_beside,
+    graphs_in,
+    megabytes,
+    nodes_in,
+    normalising,
+    read_proto,
+    refuse_files,
+    refuse_special_files,
+    said,
+    silent,
+    skeleton,
+    weights_folder,
+    without_files,
+)
+from halfwise.graph.weights import map_files, own_weights
+from halfwise.progress import Weighed
+from halfwise.records import LogNode, NodeName, TensorName
+
+_FIRST_IR_VERSION = 4
+"""First IR version in which initializers need not be graph inputs, as in the normal form."""
+_SPARE_OPSET = 17
+"""Default operator set for a model that imports none: rewriting adds Casts."""
+REFUSALS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    RuntimeError,
+    ir.passes.PreconditionError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
+"""Exceptions that onnx and onnx-ir raise for a graph that they refuse."""
+_UNREADABLE = (
+    *REFUSALS,
+    OSError,
+    NotImplementedError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+)
+"""Exceptions that onnx-ir raises for unchecked files."""
+_PLACE = "halfwise.place"
+_SORT = "sort nodes"
+_STEPS: Mapping[str, Callable[[ir.Model], Any]] = {
+    "inline functions": inline_functions,
+    "make negative sizes dynamic": lambda model: open_negative_sizes(graphs_of(model)),
+    "separate constants from inputs": passes.RemoveInitializersFromInputsPass(),
+    "lift constants": passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+    _SORT: passes.TopologicalSortPass(),
+}
+"""The first steps to the normal form, in place."""
+_NUMBERED = re.compile(r"^node (?P<number>\d+)$")
+_AGAIN = re.compile(r"_\d+$")
+"""Suffix that TensorRT appends to a name already in use."""
+
+
+def load_network(path: Path, progress: Callable[[int, int, str], None] | None = None) -> Network:
+    """Return the model of an ONNX file in normal form.
+
+    Args:
+        path: The file.
+        progress: Called with the weight of the work done, the weight of all of it, and `PERCENT`.
+
+    Raises:
+        CaseError: not a file, not ONNX, truncated, external data missing or outside the model's
+            folder, inputs or outputs that hold maps, or a graph that the ONNX checker refuses.
+    """
+    digest, work = hashlib.sha256(), Weighed(progress)
+    proto = read_proto(path, work, digest.update)
+    files = dict.fromkeys(external_files(proto, path).values())
+    files.pop(path, None)
+    work.expect(PER_MB * megabytes(sum(file.stat().st_size for file in files)))
+    quarter = normalising(proto) / 4
+    for block in chain.from_iterable(blocks(file, work) for file in files):
+        digest.update(block)
+    folder = weights_folder(proto, path)
+    repairs, model = _deserialise(proto, path)
+    # This frees the memory of a large model once its weights are in a file.
+    del proto
+    find_beside(model, folder)
+    source: dict[str, Any] = {"path": path, "sha256": digest.hexdigest(), "repairs": repairs}
+    return normalise(model, **source, over=partial(work.did, quarter))
+
+
+def network_from_proto(proto: onnx.ModelProto) -> Network:
+    """Return a model from memory in normal form; `proto` stays. Errors are as in `load_network`."""
+    refuse_files(proto)
+    digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+    own = onnx.ModelProto()
+    own.CopyFrom(proto)
+    repairs, model = _deserialise(own, None)
+    return normalise(model, path=None, sha256=digest, repairs=repairs)
+
+
+def normalise(
+    model: ir.Model,
+    *,
+    path: Path | None,
+    sha256: str,
+    repairs: tuple[Repair, ...] = (),
+    over: Callable[[], object] = lambda: None,
+) -> Network:
+    """Bring `model` into normal form, in place, and wrap it.
+
+    Declared sizes of computed values are only claims: they stay where ONNX infers the same. Those
+    of outputs that no node reads also stay where ONNX infers none, if it contradicts no other.
+    Names of axes stay. `over` is called after each of three quarters of the work.
+
+    Raises:
+        CaseError: the graph is cyclic, ill-typed or otherwise refused by the ONNX checker, or a
+            constant's data is incomplete.
+    """
+    model.ir_version = max(model.ir_version, _FIRST_IR_VERSION)
+    if not any(is_standard(node) for node in model.graph.all_nodes()):
+        model.opset_imports.setdefault("", _SPARE_OPSET)
+    with _explaining_refusals(path):
+        results = {what: step(model) for what, step in _STEPS.items()}
+        drop_unused_constants(graphs_of(model))
+        renamed = name_uniquely(model)
+        _check_nodes(model)
+        map_files(model)
+        for value, error in _unreadable_constants(model, (ValueError, OSError)):
+            raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
+        own_weights(model)
+        over()
+        misdeclared = _check_and_infer(model, over)
+        name_cast_types(graphs_of(model))
+        drop_unused_constants(graphs_of(model))
+    repairs += (Repair(Flaw.UNSORTED),) * results[_SORT].modified
+    repairs += (Repair(Flaw.MISDECLARED, misdeclared),) * bool(misdeclared)
+    names = {NodeName(new): old for new, old in renamed.items()}
+    return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
+
+
+def infer_again(network: Network) -> None:
+    """Infer types and shapes again, in place, after some values have gained theirs.
+
+    Raises:
+        CaseError: the types contradict each other.
+    """
+    with _explaining_refusals(network.path):
+        _check_and_infer(network.model)
+
+
+def check_again(path: Path | None) -> str:
+    """Return a hint for a model that ONNX refuses; `path` is None if it has no file."""
+    if path is None:
+        return "Check it with onnx.checker.check_model, and export it again."
+    # `python -m onnx.checker` checks nothing: the module does nothing when run.
+    name = json.dumps(str(path), ensure_ascii=False)
+    code = f"import onnx; onnx.checker.check_model({name}, full_check=True)"
+    return f"Run `{shlex.join(['python', '-c', code])}`, and export it again."
+
+
+@contextmanager
+def _explaining_refusals(
+    path: Path | None, what: str = "ONNX refuses the graph in {}"
+) -> Iterator[None]:
+    try:
+        yield
+    except REFUSALS as error:
+        message = what.format(path or "the model")
+        raise CaseError(f"{message}: {said(error)}", check_again(path)) from error
+
+
+def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
+    refuse_unusable(proto, path or "The model")
+    refuse_maps(proto)
+    with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
+        return repair(proto), ir.serde.deserialize_model(proto)
+
+
+def _check_nodes(model: ir.Model) -> None:
+    for node in model.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None and value.producer() is None and value.graph is None:
+                raise ValueError(f"node {node.name!r} reads {value.name!r}, which nothing computes")
+        axis = node.attributes.get("axis")
+        # ONNX and ONNX Runtime truncate a larger axis to its low 32 bits.
+        if axis is not None and axis.type is ir.AttributeType.INT and abs(axis.value) >> 31:
+            raise ValueError(f"node {node.name!r} has the axis {axis.value}, which no tensor has")
+
+
+def _check_and_infer(model: ir.Model, over: Callable[[], object] = lambda: None) -> tuple[str, ...]:
+    """Run the ONNX checker and give every value the type and shape that ONNX infers.
+
+    onnx-ir's own pass only logs errors, and mistakes a sequence of tensors for a tensor.
+
+    Returns:
+        The values whose declared shape differs from the inferred one.
+    """
+    for node in model.graph.all_nodes():
+        if is_standard(node, "Loop"):
+            # ONNX infers no type for the condition of a Loop without an initial one.
+            for condition in node.attributes["body"].as_graph().inputs[1:2]:
+                condition.type = condition.type or ir.TensorType(ir.DataType.BOOL)
+    proto = skeleton(model)[0]
+    over()
+    declared = declared_shapes(graphs_in(proto.graph))
+    inferred = checked(proto)
+    over()
+    take_types(model, inferred)
+    wrong = contradicted(declared, declared_shapes(graphs_in(inferred.graph)))
+    if not wrong:
+        restore_sizes(model.graph.outputs, declared)
+    return wrong
+
+
+def _unreadable_constants(
+    model: ir.Model, errors: tuple[type[Exception], ...]
+) -> Iterator[tuple[ir.Value, Exception]]:
+    """Yield the constants whose data is missing or does not fill their shape, with the error."""
+    for value in (v for graph in graphs_of(model) for v in graph.initializers.values()):
+        if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
+            try:
+                value.const_value.numpy()
+            except errors as error:
+                yield value, error
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node is in the file.
+
+    Attributes:
+        name: The user's name for it; "" if it has none.
+        op: Its operator.
+        number: Its position in the file, from 1; nodes of bodies follow the node that holds them.
+            None for a node outside the file's graph.
+        called: halfwise's name for a nameless node; "" if the node has a name, or halfwise's name
+            is ambiguous.
+    """
+
+    name: NodeName
+    op: str
+    number: int | None
+    called: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Unchecked:
+    """An unchecked model.
+
+    Attributes:
+        proto: The file's content, without external data.
+        path: The file.
+        network: The graph, in normal form as far as possible; None if it cannot be read at all.
+        nodes: All nodes of the file, bodies included, in file order.
+        refusal: Why ONNX's checker refuses it; "" if it does not.
+        unread: The steps to the normal form that failed, with the reason.
+        broken: Constants whose data cannot be read, with the reason; they have no value in the
+            network.
+    """
+
+    proto: onnx.ModelProto
+    path: Path
+    network: Network | None
+    nodes: tuple[tuple[Place, onnx.NodeProto], ...]
+    refusal: str = ""
+    unread: tuple[str, ...] = ()
+    broken: Mapping[TensorName, str] = field(default_factory=dict)
+
+    @property
+    def opset(self) -> int | None:
+        """Version of ONNX's own operator set; None if the file names none."""
+        named = {o.domain: o.version for o in self.proto.opset_import}
+        return named.get("", named.get("ai.onnx"))
+
+    def place(self, node: ir.Node) -> Place:
+        """Return a node's place; for a node of a function, the place of the call."""
+        number = node.metadata_props.get(_PLACE)
+        name = node_name(node)
+        original = self.network.original_names.get(name, name) if self.network else name
+        called = "" if original else name
+        return Place(NodeName(original), node.op_type, int(number) if number else None, called)
+
+
+def read_unchecked(
+    path: Path, progress: Callable[[int, int, str], None] | None = None
+) -> Unchecked:
+    """Return the model of an ONNX file, whatever is wrong with it.
+
+    Args:
+        path: The file.
+        progress: As of `load_network`.
+
+    Raises:
+        CaseError: not a file, not an ONNX model, or external data that is not a regular file.
+    """
+    work = Weighed(progress)
+    proto = read_proto(path, work)
+    work.expect(checking := PER_MB * megabytes(path.stat().st_size))
+    refuse_special_files(proto, path)
+    nodes = []
+    for number, (_, node) in enumerate(nodes_in(proto.graph), 1):
+        nodes.append((Place(NodeName(node.name), node.op_type, number), node))
+        # Inlining passes metadata on, so inlined nodes know the place of their call.
+        node.metadata_props.add(key=_PLACE, value=str(number))
+    refusal = _refusal(proto)
+    work.did(checking)
+    with silent():
+        try:
+            refuse_maps(proto)
+            repair(proto)
+            folder = _folder(proto, path)
+            model = ir.serde.deserialize_model(proto)
+            find_beside(model, folder)
+            work.did(normalising(proto) / 4)
+            unread, broken, names = _normalise_leniently(model)
+        except (*_UNREADABLE, CaseError) as error:
+            why = f"the graph cannot be read: {said(error)}"
+            return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
+    network = Network(model=model, path=path, sha256="", original_names=names)
+    called = _made_up(network)
+    named = ((replace(at, called=called.get(at.number, at.called)), node) for at, node in nodes)
+    return Unchecked(proto, path, network, tuple(named), refusal, unread, broken)
+
+
+def _made_up(network: Network) -> dict[int | None, NodeName]:
+    """Return halfwise's names of nameless nodes, by place; inlined calls have none."""
+    names: dict[int | None, list[NodeName]] = {}
+    for node in network.model.graph.all_nodes():
+        number = node.metadata_props.get(_PLACE)
+        if number and network.original_names.get(node_name(node)) == "":
+            names.setdefault(int(number), []).append(node_name(node))
+    return {number: some[0] for number, some in names.items() if len(some) == 1}
+
+
+def _folder(proto: onnx.ModelProto, path: Path) -> Path:
+    try:
+        return weights_folder(proto, path)
+    except CaseError:  # reported where the data is read
+        return path.parent
+
+
+def _refusal(proto: onnx.ModelProto) -> str:
+    with without_files(proto):
+        try:
+            onnx.checker.check_model(proto)
+        except _UNREADABLE as error:
+            return said(error)
+    return ""
+
+
+def _normalise_leniently(
+    model: ir.Model,
+) -> tuple[tuple[str, ...], dict[TensorName, str], dict[NodeName, str]]:
+    broken: dict[TensorName, str] = {}
+    names: dict[NodeName, str] = {}
+
+    def drop_broken(model: ir.Model) -> None:
+        for value, error in _unreadable_constants(model, _UNREADABLE):
+            broken[tensor_name(value)] = said(error)
+            value.const_value = None
+
+    def rename(model: ir.Model) -> None:
+        names.update({NodeName(new): old for new, old in name_uniquely(model).items()})
+
+    unread = []
+    steps: Mapping[str, Callable[[ir.Model], object]] = {
+        **_STEPS,
+        "map external data": map_files,
+        "read constants": drop_broken,
+        "name nodes": rename,
+        "infer types": _infer,
+        "resolve the types of CastLike": lambda model: name_cast_types(graphs_of(model)),
+    }
+    for what, step in steps.items():
+        try:
+            step(model)
+        except _UNREADABLE as error:
+            if what == _SORT:  # there is a cycle, and a walk along it never ends
+                raise
+            unread.append(f"could not {what}: {said(error)}")
+    return tuple(unread), broken, names
+
+
+def _infer(model: ir.Model) -> None:
+    """Give values the types that ONNX infers, in place, if its checker takes the graph.
+
+    Inference has crashed on graphs that the checker refuses. Operators that ONNX does not know,
+    such as TensorRT's plugins, are skipped.
+
+    Raises:
+        ValidationError: the checker refuses the graph.
+    """
+    proto = skeleton(model)[0]
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for name, value in model.graph.initializers.items():
+        if name not in stored and value.const_value is None and value.dtype and value.shape:
+            shape = list(value.shape.numpy())
+            info = onnx.helper.make_tensor_value_info(name, value.dtype.value, shape)
+            proto.graph.input.append(info)
+    onnx.checker.check_model(checkable(proto, any_operator=True))
+    take_types(model, infer_shapes(proto))
+
+
+def numbers(value: ir.Value | None) -> NDArray[np.generic] | None:
+    """Return the array of a numeric constant; None for anything else."""
+    if value is None or value.const_value is None or value.const_value.dtype == ir.DataType.STRING:
+        return None
+    return constant_array(value)
+
+
+class NodePlaces:
+    """The nodes of a file, bodies included, by name, output tensor and constant.
+
+    Attributes:
+        count: Number of nodes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            CaseError: not an ONNX file.
+        """
+        nodes = list(nodes_in(read_proto(path).graph))
+        self._nodes = [node for _, node in nodes]
+        self._main = [place for place, (depth, _) in enumerate(nodes) if not depth]
+        self.count = len(self._nodes)
+        self._names: dict[str, tuple[int, str]] = {}
+        own = [[node.name] for node in self._nodes]
+        outputs = [node.output for node in self._nodes]
+        inputs = [node.input for node in self._nodes]
+        for via, names in (("node", own), ("output", outputs), ("reader", inputs)):
+            for place, some in enumerate(names):
+                for name in filter(None, some):
+                    self._names.setdefault(name, (place, via))
+        # Myelin replaces all but letters and digits in constants' names by underscores.
+        self._plain = {re.sub(r"\W", "_", name): at for name, at in self._names.items()}
+
+    def find(self, name: str) -> LogNode:
+        """Return the node that `name` refers to."""
+        if numbered := _NUMBERED.match(name):
+            number = int(numbered["number"])
+            if number < len(self._main):
+                return self._answer(name, self._main[number], "node")
+        for names, wanted in self._wanted(name):
+            if wanted in names:
+                return self._answer(name, *names[wanted])
+        return LogNode(name=NodeName(name))
+
+    def _wanted(self, name: str) -> Iterator[tuple[dict[str, tuple[int, str]], str]]:
+        yield self._names, name
+        yield self._names, name.removeprefix("node_of_")
+        yield self._names, _AGAIN.sub("", name)
+        yield self._names, name.removesuffix("_output")
+        yield self._plain, re.sub(r"\W", "_", name.removesuffix("_constant"))
+
+    def _answer(self, name: str, place: int, via: str) -> LogNode:
+        node = self._nodes[place]
+        return LogNode.model_validate(
+            {
+                "name": name,
+                # TensorRT's name for a nameless node.
+                "node": node.name or f"node_of_{next(iter(node.output), '')}",
+                "op": node.op_type,
+                "place": place + 1,
+                "via": via,
+            }
+        )

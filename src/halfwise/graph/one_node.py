@@ -1,0 +1,424 @@
+"""Patterns that could be one node: each gets a replacement, or a reason why it stays."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.graph.dataflow import nodes_between
+from halfwise.graph.functions import activations
+from halfwise.graph.model import Names, Network, add_constant, graphs_of, node_name, tensor_name
+from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
+from halfwise.graph.roles import bodies
+from halfwise.graph.written_out import read_softmaxes
+from halfwise.records import NodeName, TensorName
+
+_LARGEST_PART = 1000
+"""Nodes between two values above which they are not run alone."""
+
+Attribute = float | int | str | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """A node that computes `output` from `x`.
+
+    Attributes:
+        op: Its operator, of the default domain.
+        x: Name of its first input in the network.
+        output: Name of its output, which it takes over.
+        attributes: Its attributes.
+        constants: Its other inputs, f32, by the last part of their names.
+        order: Permutation of the axes of x before the node, undone after it; None if not needed.
+    """
+
+    op: str
+    x: TensorName
+    output: TensorName
+    attributes: Mapping[str, Attribute]
+    constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a replacement did to the graph.
+
+    Attributes:
+        removed: Removed nodes, in graph order.
+        added: Added nodes, in graph order.
+    """
+
+    removed: tuple[NodeName, ...]
+    added: tuple[NodeName, ...]
+
+
+def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Replaced]:
+    """Make the replacements, in place; return what each did.
+
+    Nodes that become unused are removed with the first replacement that leaves them unused. Other
+    nodes and values keep their names.
+    """
+    values = {
+        v.name: v for v in (*model.graph.inputs, *(o for n in model.graph for o in n.outputs))
+    }
+    names = Names(graphs_of(model))
+    done = []
+    for replacement in replacements:
+        output = values[replacement.output]
+        new, result = _made(replacement, values[replacement.x], model.graph, names)
+        values[replacement.output] = result
+        removed = put_in_place(model.graph, output, new, result, names)
+        done.append(Replaced(removed, tuple(node_name(n) for n in new)))
+    return done
+
+
+def put_in_place(
+    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
+) -> tuple[NodeName, ...]:
+    """Replace the nodes that compute `output` by `new`, whose `result` takes its name.
+
+    Returns:
+        The removed nodes, whose outputs nothing reads any more, in graph order.
+    """
+    root = put_before(graph, output, new, result, names)
+    return tuple(node_name(n) for n in _remove_unused(graph, root))[::-1]
+
+
+def put_before(
+    graph: ir.Graph, output: ir.Value, new: Sequence[ir.Node], result: ir.Value, names: Names
+) -> ir.Node:
+    """Make all readers of `output` read `result`, computed by `new`, under the same name instead.
+
+    Returns:
+        The node that computes `output`, which stays behind the new nodes, unread.
+    """
+    root = output.producer()
+    assert root is not None
+    graph.insert_before(root, new)
+    result.type, result.shape = output.type, output.shape
+    name = output.name
+    ir.convenience.replace_all_uses_with(output, result, replace_graph_outputs=True)
+    output.name, result.name = names.take(f"{name}_before"), name
+    return root
+
+
+def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
+    """Return the result of a LayerNorm or RMSNorm on f32[*shape of x], computed in FP64.
+
+    None for other operators. NaN and infinities propagate as in NumPy.
+    """
+    if made.op not in ("LayerNormalization", "RMSNormalization"):
+        return None
+    axis, eps = made.attributes["axis"], made.attributes["epsilon"]
+    assert isinstance(axis, int)
+    assert isinstance(eps, float)
+    axes = tuple(range(axis, 0))
+    wide = x.astype(np.float64)
+    wide = wide if made.order is None else wide.transpose(made.order)
+    if made.op == "LayerNormalization":
+        wide = wide - wide.mean(axes, keepdims=True)
+    weight, bias = made.constants["weight"], made.constants.get("bias", np.zeros(1))
+    root = np.sqrt((wide**2).mean(axes, keepdims=True) + eps)
+    y: NDArray[np.float64] = wide / root * weight + bias
+    return y if made.order is None else y.transpose(np.argsort(made.order))
+
+
+def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
+    """Return a model of the replacement's nodes only, from `x` to its output.
+
+    Args:
+        replacement: The replacement.
+        x: The value in `source` that it reads, with type and shape.
+        source: The model that it reads from; supplies the versions of the operator sets.
+    """
+    start = ir.Value(name=x.name, type=x.type, shape=x.shape)
+    graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
+    model = ir.Model(graph, ir_version=source.ir_version)
+    nodes, result = _made(replacement, start, graph, Names(graphs_of(model)))
+    graph.extend(nodes)
+    result.name, result.type = replacement.output, x.type
+    graph.outputs.append(result)
+    return model
+
+
+def between(
+    graph: ir.Graph, x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]
+) -> ir.Graph | None:
+    """Return a copy of the part of `graph` that computes `output` from `x` and constants alone.
+
+    It takes time for that part only; ONNX IR's `extract` takes time for the whole graph.
+
+    Args:
+        graph: The graph of both values.
+        x: The start.
+        output: The end.
+        places: Each node's place in the graph.
+
+    Returns:
+        The part; None if there is none, if it is large, or if a node of it has bodies.
+    """
+    constants, nodes = set[ir.Value](), set[ir.Node]()
+    waiting = [output]
+    while waiting:
+        value = waiting.pop()
+        node = value.producer()
+        if value is x or node in nodes:
+            continue
+        if value.is_initializer():
+            constants.add(value)
+        elif node is None or bodies(node) or len(nodes) == _LARGEST_PART:
+            return None
+        else:
+            nodes.add(node)
+            waiting += [v for v in node.inputs if v is not None]
+    part = ir.GraphView(
+        [x],
+        [output],
+        nodes=sorted(nodes, key=places.__getitem__),
+        initializers=tuple(constants),
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+    )
+    return part.clone()
+
+
+def _made(
+    made: Replacement, x: ir.Value, graph: ir.Graph, names: Names
+) -> tuple[list[ir.Node], ir.Value]:
+    stem = _stem(made.output)
+    nodes = []
+
+    def add(op: str, operands: list[ir.Value], attributes: Mapping[str, Attribute]) -> ir.Value:
+        name = names.take(f"{stem}/{op}")
+        node = ir.node(op, operands, attributes=dict(attributes), name=name)
+        node.outputs[0].name = names.take(f"{name}_output")
+        nodes.append(node)
+        return node.outputs[0]
+
+    constants = []
+    for part, array in made.constants.items():
+        constants.append(add_constant(graph, names.take(f"{stem}/{part}"), array))
+    if made.order is not None:
+        x = add("Transpose", [x], {"perm": made.order})
+    result = add(made.op, [x, *constants], made.attributes)
+    if made.order is not None:
+        back = tuple(int(axis) for axis in np.argsort(made.order))
+        result = add("Transpose", [result], {"perm": back})
+    return nodes, result
+
+
+def _stem(output: TensorName) -> str:
+    """Return the prefix of node names: the tensor's path without the operator."""
+    path = output.rsplit("/", 1)[0]
+    return path or str(output)
+
+
+def _remove_unused(graph: ir.Graph, root: ir.Node) -> Iterator[ir.Node]:
+    """Remove `root` and all nodes before it that become unused; yield them, last first."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop(0)
+        if node.graph is not graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+            continue
+        before = [v.producer() for v in node.inputs if v is not None]
+        yield node
+        graph.remove(node, safe=True)
+        waiting += [n for n in before if n is not None]
+
+
+FIRST_OPSET = {
+    "LayerNormalization": 17,
+    "Gelu": 20,
+    "GroupNormalization": 21,
+    "RMSNormalization": 23,
+}
+"""The operators that replace patterns, with their first opset (ONNX operator changelog).
+
+GroupNormalization came in opset 18 with weights per group; ONNX's checker refuses that version.
+"""
+
+
+_Planned = tuple[ir.Value, ir.Value, str, Replacement | str]
+"""Input, output, operator, and the replacement or the reason why the pattern stays."""
+
+
+def _gelus(network: Network) -> Iterator[_Planned]:
+    for gelu in activations(network, "Gelu"):
+        tanh = any(node.op_type == "Tanh" for node in gelu.nodes)
+        attributes = {"approximate": "tanh"} if tanh else {}
+        x, output = tensor_name(gelu.x), tensor_name(gelu.output)
+        yield gelu.x, gelu.output, "Gelu", Replacement("Gelu", x, output, attributes)
+
+
+def _softmaxes(network: Network) -> Iterator[_Planned]:
+    for found in read_softmaxes(network):
+        attributes = {"axis": found.axis}
+        x, output = tensor_name(found.x), tensor_name(found.output)
+        yield found.x, found.output, found.op, Replacement(found.op, x, output, attributes)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A pattern that is, or looks like, a single operator.
+
+    Attributes:
+        op: The operator.
+        nodes: The known nodes of the pattern, in graph order.
+        replacement: What replaces it; None if it stays.
+        reason: Why it stays; empty if it is replaced.
+    """
+
+    op: str
+    nodes: tuple[NodeName, ...]
+    replacement: Replacement | None
+    reason: str = ""
+
+
+def candidates(
+    network: Network,
+    available: Collection[str],
+    *,
+    transposes: bool = False,
+    opset: int | None = None,
+) -> list[Candidate]:
+    """Return the patterns of the main graph.
+
+    Args:
+        network: The model.
+        available: The target's operators among the keys of `FIRST_OPSET`, plus
+            InstanceNormalization, Softmax and LogSoftmax if wanted.
+        transposes: Whether a norm over other than the last axes may get Transposes around it.
+        opset: The opset of the result; None for the model's own.
+    """
+    opset = network.opset if opset is None else opset
+    found = list(read_normalisations(network))
+    groups = list(read_groups(network, found))
+    grouped = "GroupNormalization" in available and opset >= FIRST_OPSET["GroupNormalization"]
+    inside = {g.normal for g in groups} if grouped else set()
+    read = [n for n in found if isinstance(n, Unread) or n.output not in inside]
+    unread = [
+        Candidate("normalisation", (node_name(n.root),), None, _unread(n))
+        for n in read
+        if isinstance(n, Unread)
+    ]
+    places = {node: place for place, node in enumerate(network.nodes())}
+    ends = {value for node in places for value in node.outputs}
+    planned: list[_Planned] = [
+        *(
+            (n.x, n.output, n.kind, _norm_plan(n, available, transposes=transposes))
+            for n in read
+            if isinstance(n, Normalisation)
+        ),
+        *map(_group, groups),
+        *_gelus(network),
+        *(_softmaxes(network) if "Softmax" in available else ()),
+    ]
+    made = []
+    for x, output, op, plan in planned:
+        inner = nodes_between(x, output) & places.keys() if output in ends else ()
+        nodes = tuple(node_name(n) for n in sorted(inner, key=places.__getitem__))
+        reason = _why_not(plan.op if isinstance(plan, Replacement) else op, x, opset, available)
+        reason = reason or (plan if isinstance(plan, str) else "")
+        usable = plan if isinstance(plan, Replacement) and not reason else None
+        made.append(Candidate(op, nodes, usable, reason))
+    return made + unread
+
+
+def _unread(found: Unread) -> str:
+    over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
+    return f"its exact form{over} is not recognised"
+
+
+def _why_not(op: str, x: ir.Value, opset: int, available: Collection[str]) -> str:
+    if x.dtype != ir.DataType.FLOAT:
+        return f"it computes in {'an unknown type' if x.dtype is None else x.dtype.name}"
+    if op not in available:
+        return f"the target has no {op}"
+    first = FIRST_OPSET.get(op, 1)
+    return f"{op} needs opset {first}; the model has {opset}" if opset < first else ""
+
+
+def _norm_plan(
+    norm: Normalisation, available: Collection[str], *, transposes: bool
+) -> Replacement | str:
+    """Return the replacement of a normalisation, or why there is none."""
+    if not norm.exact:
+        return "it is bounded, or computes in lower precision inside"
+    assert norm.x.shape is not None
+    rank = norm.rank
+    last = tuple(range(rank - len(norm.axes), rank))
+    sizes = tuple(norm.x.shape[axis] for axis in norm.axes)
+    if not all(isinstance(size, int) for size in sizes):
+        return "a normalised axis is dynamic, so the size of the weight is unknown"
+    if rank >= 4 and norm.axes == tuple(range(2, rank)) and norm.varying <= {1}:
+        return _instance(norm, available)
+    if not norm.varying.issubset(norm.axes):
+        return "its weight varies along an axis that is not normalised"
+    order = None
+    if norm.axes != last:
+        if not transposes:
+            axes = ", ".join(map(str, norm.axes))
+            return (
+                f"it normalises over axis {axes} of {rank}: {norm.kind} then needs a "
+                "Transpose on either side (--transpose)"
+            )
+        order = (*(axis for axis in range(rank) if axis not in norm.axes), *norm.axes)
+    constants = {"weight": _whole(norm.weight, norm, sizes)}
+    if norm.bias is not None:
+        constants["bias"] = _whole(norm.bias, norm, sizes)
+    return Replacement(
+        norm.kind,
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"axis": -len(norm.axes), "epsilon": norm.eps},
+        constants,
+        order,
+    )
+
+
+def _instance(norm: Normalisation, available: Collection[str]) -> Replacement | str:
+    """Return the InstanceNormalization equal to a per-channel norm, or why there is none."""
+    assert norm.x.shape is not None
+    channels = norm.x.shape[1]
+    if "InstanceNormalization" not in available or norm.kind != "LayerNormalization":
+        return "it normalises each channel separately, as InstanceNormalization does"
+    if not isinstance(channels, int):
+        return "the number of channels is dynamic, so the size of the weight is unknown"
+    bias = np.zeros(1) if norm.bias is None else norm.bias
+    constants = {"weight": norm.weight, "bias": bias}
+    return Replacement(
+        "InstanceNormalization",
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"epsilon": norm.eps},
+        {
+            name: np.broadcast_to(a.reshape(-1), (channels,)).astype(np.float32)
+            for name, a in constants.items()
+        },
+    )
+
+
+def _whole(
+    array: NDArray[np.float64], norm: Normalisation, sizes: tuple[Any, ...]
+) -> NDArray[np.float32]:
+    """Return a weight in the shape of the normalised axes."""
+    assert norm.x.shape is not None
+    full = array.reshape((1,) * (norm.x.shape.rank() - array.ndim) + array.shape)
+    inner = full.reshape(tuple(full.shape[axis] for axis in norm.axes))
+    return np.ascontiguousarray(np.broadcast_to(inner, sizes), np.float32)
+
+
+def _group(norm: GroupNorm) -> _Planned:
+    op = "GroupNormalization"
+    plan = Replacement(
+        op,
+        tensor_name(norm.x),
+        tensor_name(norm.output),
+        {"epsilon": norm.eps, "num_groups": norm.groups},
+        {"weight": norm.weight.astype(np.float32), "bias": norm.bias.astype(np.float32)},
+    )
+    return norm.x, norm.output, op, plan

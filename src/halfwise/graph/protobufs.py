@@ -1,0 +1,438 @@
+"""Read ONNX files, report how much of the work is done, and word what ONNX says of a graph."""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.files import is_regular, is_special, mistaken, no_file, open_regular, unreadable
+from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
+from halfwise.progress import Weighed
+
+_SHOWN = 100
+"""Most characters of a file's text that a message quotes."""
+STAND_IN = "in-memory"
+"""The file that a serialised graph names for tensors kept out of it."""
+
+
+def external_files(proto: onnx.ModelProto, path: Path) -> dict[str, Path]:
+    """Return the files that hold weights of the model at `path`, by their names in the model.
+
+    They lie in the model's folder. In a cache such as Hugging Face's, the model is a symbolic link,
+    and links next to it lead to the folder of its content, or deeper: weights may lie there too. A
+    model may not name files outside its folder; only the user's links may lead out of it, and only
+    to neighbours of the file that the user chose to read.
+
+    Raises:
+        CaseError: a file is missing, truncated, or lies elsewhere.
+    """
+    folder, store = path.parent.resolve(), path.resolve().parent
+    files: dict[str, Path] = {}
+    for tensor in _outside(proto):
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        try:
+            file = (folder / location).resolve()
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links in a circle
+            raise CaseError(
+                f"{path} locates its external data at {_short(location)}, which is not a path.",
+                "Save the model again.",
+            ) from error
+        name = os.path.normpath(location)
+        stored = file.is_relative_to(store) and not _leads_out(name)
+        if not stored and not file.is_relative_to(folder):
+            raise CaseError(
+                f"{path} refers to external data outside its own folder: {_short(location)}.",
+                "External data must be next to the model: copy it there and save the model again.",
+            )
+        if not is_regular(file):
+            raise CaseError(
+                f"{path} needs the external data file {_short(location)}, which is missing or not "
+                "a regular file.",
+                f"Copy it into {folder}.",
+            )
+        offset, length = (entries.get(key, "0") for key in ("offset", "length"))
+        if not (_is_size(offset) and _is_size(length)):
+            raise CaseError(
+                f"{path} refers to external data {_short(location)} with offset {_short(offset)} "
+                f"and length {_short(length)}.",
+                "Offset and length must be numbers of bytes; save the model again.",
+            )
+        end = int(offset) + int(length)
+        if file.stat().st_size < end:
+            raise CaseError(
+                f"External data file {_short(location)} is truncated: {file.stat().st_size} "
+                f"bytes, {end} expected.",
+                "Copy it again.",
+            )
+        files[name] = file
+    return files
+
+
+def weights_folder(proto: onnx.ModelProto, path: Path) -> Path:
+    """Return the folder that external data names in `proto` are relative to.
+
+    If they are links out of the model's folder, the real names replace them in `proto`: later
+    readers follow no links.
+
+    Raises:
+        CaseError: see `external_files`; or only some of the data are such links.
+    """
+    files, store = external_files(proto, path), path.resolve().parent
+    if all(file.is_relative_to(path.parent.resolve()) for file in files.values()):
+        return path.parent
+    for tensor in _outside(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                file = files[os.path.normpath(entry.value)]
+                if not file.is_relative_to(store):
+                    raise CaseError(
+                        f"{path} and its external data {entry.value!r} are in different folders.",
+                        "Copy the model and its external data into one folder.",
+                    )
+                entry.value = str(file.relative_to(store))
+    return store
+
+
+@contextmanager
+def without_files(proto: onnx.ModelProto) -> Iterator[None]:
+    """Make the tensors with data in files empty for a while, in place.
+
+    ONNX's checker then opens no file: it refuses links, and paths that are not UTF-8.
+    """
+    outside = [(tensor, tensor.SerializeToString()) for tensor in _outside(proto)]
+    try:
+        for tensor, _ in outside:
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+            tensor.dims[:] = [0]
+        yield
+    finally:
+        for tensor, stored in outside:
+            tensor.ParseFromString(stored)
+
+
+def _leads_out(name: str) -> bool:
+    """Return whether a normalised name, appended to a folder, may lie outside it."""
+    return name.startswith(("..", "/"))
+
+
+def _is_size(text: str) -> bool:
+    """Return whether a text is a number in the range of file sizes (off_t has 63 bits)."""
+    return text.isdecimal() and len(text) <= len(str(1 << 63)) and int(text) < 1 << 63
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+
+
+def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise a CaseError if weights lie in a pipe or device; ONNX's checker would open it and wait.
+
+    Missing or otherwise wrong files pass.
+    """
+    for tensor in _outside(proto):
+        location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+        file = path.parent / location
+        if is_special(file):
+            raise CaseError(
+                f"{path} needs the external data file {_short(location)}, which is not a regular "
+                "file.",
+                "Copy the data to a file next to the model.",
+            )
+
+
+def refuse_files(proto: onnx.ModelProto) -> None:
+    """Raise a CaseError if weights lie in files: a model in memory has no folder to search."""
+    for tensor in _outside(proto):
+        raise CaseError(
+            f"The model is in memory, but the data of its tensor {tensor.name!r} is in a file.",
+            "Give the path of the model, or load it with its external data.",
+        )
+
+
+def find_beside(model: ir.Model, folder: Path) -> None:
+    """Make all external data of `model` relative to `folder`, in functions too."""
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        ir.external_data.set_base_dir(graph, folder)
+    for function in model.functions.values():
+        for attribute in function.attributes.values():
+            if isinstance(attribute.value, ir.ExternalTensor):
+                attribute.value.base_dir = folder
+
+
+def _outside(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors with data in files, of graphs, bodies and functions."""
+    tensors = [*_tensors(proto.graph)]
+    for function in proto.functions:
+        tensors += [*_attribute_tensors(function.attribute_proto), *_node_tensors(function.node)]
+    return filter(onnx.external_data_helper.uses_external_data, tensors)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        yield from _attribute_tensors(node.attribute)
+
+
+def _attribute_tensors(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.TensorProto]:
+    for attribute in attributes:
+        yield from (attribute.t, *attribute.tensors)
+        for body in (attribute.g, *attribute.graphs):
+            yield from _tensors(body)
+
+
+def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph without its large tensors, and these by name.
+
+    The graph refers to them as external data in a nonexistent file; the caller passes the arrays
+    when it runs.
+    """
+    inner = {
+        v
+        for body in model.graph.subgraphs()
+        for v in body.initializers.values()
+        if _is_large(v) and not v.is_graph_output()
+    }
+    large = (*(v for v in model.graph.initializers.values() if _is_large(v)), *inner)
+    tensors = [(v, v.const_value) for v in large if v.const_value is not None]
+    arrays = {str(v.name): np.asarray(t.numpy(), order="C") for v, t in tensors}
+    try:
+        # Briefly in place: copying the graph takes longer than serialising it.
+        for value, tensor in tensors:
+            value.const_value = _stand_in(str(value.name), tensor)
+        proto = ir.serde.serialize_model(model)
+    finally:
+        for value, tensor in tensors:
+            value.const_value = tensor
+    # ONNX Runtime takes arrays for the main graph only; names are unique, so a body finds its
+    # former initializers there. A body's output must stay its own.
+    moved = {v.name for v in inner}
+    for body in list(graphs_in(proto.graph))[1:] if moved else []:
+        for constant in [t for t in body.initializer if t.name in moved]:
+            proto.graph.initializer.append(constant)
+            body.initializer.remove(constant)
+    return proto, arrays
+
+
+def _stand_in(name: str, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor(
+        STAND_IN, 0, tensor.nbytes, tensor.dtype, shape=shape, name=name, base_dir=""
+    )
+
+
+def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.generic]]]:
+    """Return the graph with its large tensors as inputs, and these by name.
+
+    For ONNX's tools that only look at graphs: they would search for external data.
+    """
+    proto, arrays = weightless(model)
+    for tensor in list(proto.graph.initializer):
+        if tensor.name in arrays:
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+            proto.graph.initializer.remove(tensor)
+    return proto, arrays
+
+
+def _is_large(value: ir.Value) -> bool:
+    tensor = value.const_value
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return False
+    # Recipients of the graph do not know where its file was.
+    return tensor.nbytes > LARGE_TENSOR_BYTES or isinstance(tensor, ir.ExternalTensor)
+
+
+def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the bodies of a node, in the order of its attributes."""
+    return [
+        body
+        for attribute in node.attribute
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+    ]
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield `graph` and the bodies of its nodes, at any depth."""
+    yield graph
+    for node in graph.node:
+        for body in bodies_of(node):
+            yield from graphs_in(body)
+
+
+def nodes_in(graph: onnx.GraphProto, depth: int = 0) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """Yield depth (0: the graph itself) and node, each node followed by those of its bodies."""
+    for node in graph.node:
+        yield depth, node
+        for body in bodies_of(node):
+            yield from nodes_in(body, depth + 1)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep onnx-ir from writing about broken graphs to standard error."""
+    logger, handler = logging.getLogger("onnx_ir"), logging.NullHandler()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+PER_MB = 3.0
+"""Weight of reading and hashing a megabyte."""
+PARSING = 1.0
+"""Weight of parsing a megabyte of protobuf."""
+PER_NODE = 0.2
+"""Weight of bringing a node into normal form. All three are milliseconds of a processor on models
+of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
+_BLOCK_BYTES = 1 << 24
+_HEAD_BYTES = 100
+"""Leading bytes from which a file that is not ONNX may be recognised."""
+
+
+def megabytes(size: int) -> float:
+    """Return a number of bytes in megabytes."""
+    return size / 1e6
+
+
+def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
+    """Yield a file's bytes in order, as expected work.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_regular(file) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
+            work.did(PER_MB * megabytes(len(block)))
+
+
+def read_proto(
+    path: Path,
+    work: Weighed | None = None,
+    heard: Callable[[memoryview], object] = lambda _: None,
+) -> onnx.ModelProto:
+    """Return the unchanged content of an ONNX file, without external data.
+
+    Args:
+        path: The file.
+        work: Receives the work of reading it; bringing it into normal form is expected then.
+        heard: Called with the bytes of the file, block by block.
+
+    Raises:
+        CaseError: not a file, not ONNX, or truncated.
+    """
+    if not is_regular(path):
+        raise CaseError(no_file(path), "Give the path of an ONNX model.")
+    if (size := path.stat().st_size) > PROTOBUF_BYTES:
+        raise CaseError(
+            f"{path} is not an ONNX model: it has {size:,} bytes; a protobuf has at most "
+            f"{PROTOBUF_BYTES:,}.",
+            "Save larger models with their weights in a separate file (external data).",
+        )
+    work = work or Weighed()
+    work.expect((PER_MB + PARSING) * megabytes(size))
+    try:
+        with open_regular(path) as stream:
+            content = _content(stream, work, heard)
+    except OSError as error:
+        raise CaseError(unreadable(path, error), "Check its permissions.") from error
+    proto, head = onnx.ModelProto(), bytes(content[:_HEAD_BYTES])
+    try:
+        proto.ParseFromString(content)
+    except (DecodeError, ValueError) as error:
+        raise _no_model(path, head) from error
+    if not proto.graph.node and not proto.graph.output:
+        raise _no_model(path, head)
+    # Known only now, and before anything else ends: the work must not seem to be over.
+    work.expect(normalising(proto))
+    work.did(PARSING * megabytes(size))
+    return proto
+
+
+def normalising(proto: onnx.ModelProto) -> float:
+    """Return the weight of bringing a model into normal form."""
+    return PER_NODE * sum(1 for _ in nodes_in(proto.graph))
+
+
+def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], object]) -> bytearray:
+    """Return the bytes of a file, of which there is no second copy in memory."""
+    content, done = bytearray(os.fstat(stream.fileno()).st_size), 0
+    with memoryview(content) as view:
+        # A file object reads into a buffer, which the type of streams does not say.
+        while read := stream.readinto(view[done : done + _BLOCK_BYTES]):  # type: ignore[attr-defined]
+            heard(view[done : done + read])
+            done += read
+            work.did(PER_MB * megabytes(read))
+    del content[done:]
+    return content
+
+
+def _no_model(path: Path, head: bytes) -> CaseError:
+    what, hint = mistaken(head) or (
+        "",
+        "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
+    )
+    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
+    return CaseError(f"{path} is {told}.", hint)
+
+
+_CONTEXT = re.compile(
+    r"(?P<what>.*?)\.?\s*==> Context: Bad node spec(?: for node\. Name: (?P<name>.*?)\s*OpType: "
+    r"(?P<op>\S+))?.*"
+)
+"""ONNX's checker about a node; older ones print the whole node after it (onnx, checker.cc)."""
+_SIGNATURE = re.compile(r"Node(?:\((?P<name>.*?)\))? with schema\(.*?::\w+:(?P<since>\d+)\) has ")
+"""How it begins if the number of inputs or outputs is wrong (onnx, defs/schema.cc)."""
+_UNSORTED = re.compile(
+    r"Nodes in a graph must be topologically sorted, however input '(?P<value>.*)' of node: "
+    r"name: (?P<name>.*?)\s*OpType: (?P<op>\S+) is not output of any previous nodes\."
+)
+
+
+def said(error: Exception) -> str:
+    """Return what ONNX says first, on one line, beginning with the node it is about.
+
+    onnx-ir wraps ONNX's errors in its own.
+    """
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    if isinstance(first, UnicodeDecodeError):
+        return "a name in it is not UTF-8, so the file is probably damaged"
+    text = " ".join(str(first).split()) or type(first).__name__
+    if unsorted := _UNSORTED.fullmatch(text):
+        node = _named(unsorted["name"], unsorted["op"])
+        return f"{node} reads {unsorted['value']!r}, which no node before it computes"
+    found = _CONTEXT.fullmatch(text)
+    if found is None:
+        return text
+    what, name, op = found["what"], found["name"], found["op"]
+    if begin := _SIGNATURE.match(what):
+        # Inside a body, the context is the node that has it.
+        inner = f"{begin['name']!r} in it has " if name not in (None, begin["name"] or "") else ""
+        what = (inner or "it has ") + what[begin.end() :]
+    return f"{_named(name, op)}: {what}" if op else what
+
+
+def _named(name: str | None, op: str) -> str:
+    return f"node {name!r} ({op})" if name else f"a {op} without a name"

@@ -1,1 +1,0 @@
-"""Quantised models: reading values through QuantizeLinear and DequantizeLinear, or without them."""

@@ -1,0 +1,593 @@
+"""Make a model whose tensors have given exponents."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.errors import CaseError
+from halfwise.formats import FP32, Format
+from halfwise.graph.casts import replace_output
+from halfwise.graph.dataflow import captured
+from halfwise.graph.model import (
+    Names,
+    Writer,
+    add_constant,
+    constant_array,
+    graphs_of,
+    is_standard,
+    node_name,
+    opset_of,
+    tensor_name,
+)
+from halfwise.graph.reading import scalar
+from halfwise.graph.roles import DATA_MOVEMENT, bodies, is_float
+from halfwise.graph.weights import pieces
+from halfwise.records import NodeName, TensorName
+
+Place = int | str
+Equation = Mapping[Place, int]
+
+Y = ~0
+_PRODUCT: Equation = {0: 1, 1: 1, Y: -1}
+_CARRIES: Equation = {0: 1, Y: -1}
+_GATES: tuple[Equation, ...] = ({1: 1, 0: 1},)
+_NORM: tuple[Equation, ...] = ({"epsilon": 1, 0: -2}, {1: 1, Y: -1}, {2: 1, Y: -1})
+
+RULES: Mapping[str, tuple[Equation, ...]] = {
+    # x·w, linear in both: the bias is added to the product.
+    "MatMul": (_PRODUCT,),
+    "Gemm": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "Conv": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "ConvTranspose": ({1: 1, 0: 1, Y: -1}, {2: 1, Y: -1}),
+    "DeformConv": ({1: 1, 0: 1, 4: 1, Y: -1}, {3: 1, Y: -1}),
+    "Mul": (_PRODUCT,),
+    "Div": ({0: 1, 1: -1, Y: -1},),
+    "STFT": ({2: 1, 0: 1, Y: -1},),
+    # softmax(q·k)·v is linear in v; a cache adds more.
+    "Attention": ({2: 1, Y: -1},),
+    # √x, 1/x, Σx²: homogeneous of degree ½, -1, 2.
+    "Sqrt": ({0: 1, Y: -2},),
+    "Reciprocal": ({0: 1, Y: 1},),
+    "ReduceSumSquare": ({0: 2, Y: -1},),
+    # x for x ≥ 0, else slope·x; rows of x at positions that are read unscaled.
+    **dict.fromkeys(("PRelu", "RoiAlign", "MaxRoiPool"), (_CARRIES,)),
+    # (x - mean) / √(mean square + eps) · scale + bias: the quotient does not depend on the scale of
+    # x where eps has its square. With the scale's sign, whatever x is, NaN and infinities included.
+    # A LayerNormalization may give the mean and 1 / √(mean square + eps) as well.
+    "LayerNormalization": (*_NORM, {0: 1, ~1: -1}, {0: 1, ~2: 1}),
+    "RMSNormalization": _NORM[:2],
+    "InstanceNormalization": _NORM,
+    "GroupNormalization": _NORM,
+    # Here the variance is a constant, whose scale may also go into `scale`.
+    "BatchNormalization": (
+        {3: 1, 0: -1},
+        {1: 2, 0: 2, 4: -1, Y: -2},
+        {"epsilon": 1, 4: -1},
+        {2: 1, Y: -1},
+    ),
+    # x / (bias + alpha/size · Σx²)^beta.
+    "LRN": (_CARRIES, {"alpha": 1, 0: 2}),
+    # The compared operands; the result is no number.
+    **dict.fromkeys(
+        ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), ({0: 1, 1: -1},)
+    ),
+    # Gates read x·W + h·R + b.
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _GATES),
+    # Constants that are attributes; `Clip` and `Pad` have them up to opset 10.
+    "ConstantOfShape": ({"value": 1, Y: -1},),
+    "Clip": ({"min": 1, Y: -1}, {"max": 1, Y: -1}),
+    "Pad": ({"value": 1, Y: -1},),
+    "Resize": ({"extrapolation_value": 1, Y: -1},),
+}
+"""Equations by operator. The first constant in one absorbs the remainder."""
+
+HOMOGENEOUS = DATA_MOVEMENT | frozenset(
+    (
+        *("Add", "Sub", "Sum", "Mean", "Max", "Min", "Clip", "Mod", "CumSum", "Range", "OneHot"),
+        *("Relu", "LeakyRelu", "Abs", "Neg"),
+        *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"),
+        *("AveragePool", "MaxPool", "LpPool", "MaxUnpool"),
+        *("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
+        *("Resize", "Upsample", "GridSample", "Col2Im", "CenterCropPad", "DFT", "TopK", "Unique"),
+    )
+)
+"""Operators with f(s·x, s·z, …) = s·f(x, z, …) for s > 0, where x, z, … are the inputs that share
+the result's type in the schema: all have the exponent of the result."""
+
+LOGARITHMS = ("Log", "ReduceLogSum")
+"""Operators with f(s·x) = log(s) + f(x) for s > 0: a constant is added after them."""
+INVARIANT = frozenset(
+    (
+        *("Sign", "ArgMax", "ArgMin", "Hardmax", "NonZero", "IsNaN", "IsInf", "Shape", "Size"),
+        *("LpNormalization", *LOGARITHMS),
+    )
+)
+"""Operators with f(s·x) = f(x) for s > 0, or logarithms: their first input has any exponent."""
+
+DEFAULTS: Mapping[str, float] = {"epsilon": 1e-5, "alpha": 1e-4, "value": 0.0}
+"""ONNX's defaults of omitted attributes; others named here count only if given."""
+
+
+def equations(node: ir.Node, opset: int) -> tuple[Equation, ...]:
+    """Return what a node requires of the exponents of its inputs and outputs.
+
+    Args:
+        node: Any node, of any operator.
+        opset: The model's.
+
+    Returns:
+        Equations between places of inputs, outputs and attributes, which the node may omit.
+    """
+    if not is_standard(node) or _is_special(node):
+        return ()
+    if node.op_type == "Pow":
+        return _power(node)
+    if node.op_type == "Einsum":
+        return ({**{i: 1 for i, _ in enumerate(node.inputs)}, Y: -1},)
+    if node.op_type == "Cast":
+        return (_CARRIES,)
+    own = RULES.get(node.op_type, ())
+    return (*own, *_equal(node, opset)) if node.op_type in HOMOGENEOUS else own
+
+
+def is_invariant(node: ir.Node) -> bool:
+    """Return whether a node's first input may have any exponent, whatever the others have."""
+    boolean = is_standard(node, "Cast") and node.outputs[0].dtype == ir.DataType.BOOL
+    return boolean or is_standard(node, *INVARIANT)
+
+
+def _is_special(node: ir.Node) -> bool:
+    """Return whether a node's options make it differ from the operator in the tables."""
+    if node.op_type == "BatchNormalization":
+        return bool(node.attributes.get_int("training_mode", 0))
+    if node.op_type == "Attention":
+        return len(node.inputs) > 4 or len(node.outputs) > 1
+    reduction = node.attributes.get("reduction")
+    return reduction is not None and reduction.value == "mul"
+
+
+def _power(node: ir.Node) -> tuple[Equation, ...]:
+    """Return that x^(n/d) has n/d times the exponent; empty if n/d varies, or d is large."""
+    number = scalar(node.inputs[1])
+    if number is None or not 0 < abs(number) <= 8 or (4 * number) % 1:
+        return ()
+    power = Fraction(number)
+    return ({0: power.numerator, Y: -power.denominator},)
+
+
+def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    kind = schema.outputs[0].type_str
+
+    def alike(formals: list[onnx.defs.OpSchema.FormalParameter], count: int) -> list[int]:
+        kinds = (formals[min(i, len(formals) - 1)].type_str for i in range(count))
+        return [i for i, other in enumerate(kinds) if other == kind]
+
+    read = alike(list(schema.inputs), len(node.inputs))
+    given = [~i for i in alike(list(schema.outputs), len(node.outputs))]
+    return tuple({place: 1, Y: -1} for place in (*read, *given) if place != Y)
+
+
+_MOST = 126
+"""Largest exponent of a Mul's factor: its inverse must also be normal in FP32."""
+ANY = 1 << 12
+"""An exponent that means no limit: zeros and infinities are their own multiples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant at one place: an initializer that a node reads, or an attribute.
+
+    Attributes:
+        node: The node.
+        slot: Index of the input, or name of the attribute.
+        value: The initializer; None for an attribute.
+        array: f32[*shape]: its content.
+    """
+
+    node: ir.Node
+    slot: int | str
+    value: ir.Value | None
+    array: NDArray[np.float32]
+
+    @cached_property
+    def magnitudes(self) -> tuple[float, float]:
+        """The smallest and largest finite nonzero magnitudes; (0, 0) for none."""
+        low, high = math.inf, 0.0
+        for piece in pieces(self.array):
+            sizes = np.abs(piece)
+            sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+            if sizes.size:
+                low, high = min(low, float(sizes.min())), max(high, float(sizes.max()))
+        return (low, high) if high else (0.0, 0.0)
+
+    @cached_property
+    def binades(self) -> Mapping[int, int]:
+        """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
+        found: dict[int, int] = {}
+        for piece in pieces(self.array):
+            finite = piece[np.isfinite(piece) & (piece != 0)]
+            levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
+            for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
+                found[level] = found.get(level, 0) + count
+        return found
+
+    def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
+        """Return the least and greatest exponent with which all elements are normal in `fmt`.
+
+        Zeros, NaN and infinities do not count; (-`ANY`, `ANY`) if there is nothing else. For FP32,
+        the range always includes 0, and elements can be recovered exactly. A lower format may have
+        no such exponent: then the first is above the second.
+        """
+        smallest, largest = self.magnitudes
+        if not largest:
+            return -ANY, ANY
+        low = math.frexp(fmt.smallest_normal)[1] - math.frexp(smallest)[1]
+        low += math.ldexp(smallest, low) < fmt.smallest_normal
+        high = math.frexp(fmt.max)[1] - math.frexp(largest)[1]
+        high -= math.ldexp(largest, high) > fmt.max
+        return (min(low, 0), max(high, 0)) if fmt is FP32 else (low, high)
+
+
+class Edge(NamedTuple):
+    """One read of a tensor.
+
+    Attributes:
+        tensor: The tensor.
+        node: The node that reads it; None for the end of the model.
+        slot: Index of its input; None for reads in its bodies.
+    """
+
+    tensor: TensorName
+    node: ir.Node | None
+    slot: int | None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Σ coefficient · e(name) = 0.
+
+    Attributes:
+        node: The node that requires it.
+        terms: Coefficients by name: of an edge, a constant's place, or an output tensor.
+        absorber: The constant among them that absorbs the remainder, if any.
+    """
+
+    node: NodeName
+    terms: Mapping[TensorName, int]
+    absorber: TensorName | None
+
+
+@dataclass(frozen=True)
+class Relations:
+    """Constraints on the exponents of a model; e(t) means that t is stored as t·2^e.
+
+    There are three kinds of names. Unless set, an exponent is 0 or follows from others:
+
+    - a tensor of the main graph, by its own name: the stored tensor;
+    - an edge "<tensor>@<node>:<slot>", a node's read of a tensor: follows the tensor. If it has
+      another exponent, a Mul goes between them (one for all edges of a tensor with the same).
+      "<tensor>@<node>:body" is a read in a node's bodies, and "<tensor>@output" the model's output:
+      both are fixed, so a scaled output costs a Mul;
+    - a constant at a place, "<constant>@<node>:<slot>", or "@<node>:<attribute>": follows from the
+      relation that it absorbs. Every reader may have its own multiple of a shared constant. Those
+      that absorb none (the variance of a BatchNormalization, say) are free, and 0 unless set.
+
+    Attributes:
+        tensors: The tensors with an exponent, in graph order: FP32 ones that are not constants.
+        edges: The reads of tensors, except by readers that accept any exponent.
+        constants: The constants that may be multiplied, by place.
+        equations: What the nodes require.
+        fixed: Tensors and edges whose exponent is 0.
+        logs: Edges into a logarithm: an exponent there costs an Add, and is not bit-exact.
+    """
+
+    tensors: tuple[TensorName, ...]
+    edges: Mapping[TensorName, Edge]
+    constants: Mapping[TensorName, Constant]
+    equations: tuple[Relation, ...]
+    fixed: frozenset[TensorName]
+    logs: frozenset[TensorName]
+
+
+def relations(model: ir.Model) -> Relations:
+    """Return what the exponents of `model` must satisfy.
+
+    Args:
+        model: In normal form: every value has a name and a type. Contents of If, Loop and Scan
+            bodies are not scaled.
+    """
+    reading = _Reading(opset_of(model))
+    for value in model.graph.inputs:
+        if is_float(value):
+            reading.fixed.add(reading.tensor(value))
+    for node in model.graph:
+        reading.read(node)
+    for value in model.graph.outputs:
+        if is_float(value) and value.name in reading.tensors:
+            reading.fixed.add(reading.edge(value, None, None))
+    related = {name for relation in reading.equations for name in relation.terms}
+    return Relations(
+        tuple(reading.tensors),
+        reading.edges,
+        {name: c for name, c in reading.constants.items() if name in related},
+        tuple(reading.equations),
+        frozenset(reading.fixed),
+        frozenset(reading.logs),
+    )
+
+
+def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
+    """Return the exponents of all tensors, edges and constants, completed from some of them.
+
+    Args:
+        found: The constraints that they must satisfy.
+        exponents: Exponents of tensors, and of names that do not follow them; 0 if left out.
+
+    Raises:
+        CaseError: a name is unknown, a relation does not hold, or a constant would not be exact in
+            FP32.
+    """
+    if unknown := exponents.keys() - {*found.tensors, *found.edges, *found.constants}:
+        raise CaseError(
+            f"The model has no tensor {min(unknown)!r} to scale.",
+            "Give the model for which the repair was proposed.",
+        )
+    full: dict[TensorName, int] = dict.fromkeys(found.tensors, 0)
+    full |= dict.fromkeys(found.constants, 0)
+    full |= {name: e for name, e in exponents.items() if name in full}
+    full |= {name: exponents.get(name, full[e.tensor]) for name, e in found.edges.items()}
+    for relation in found.equations:
+        absorber = relation.absorber
+        if absorber is not None and absorber not in exponents:
+            full[absorber] -= _left(relation, full) // relation.terms[absorber]
+    if broken := [relation.node for relation in found.equations if _left(relation, full)]:
+        raise _broken(broken[0])
+    if wrong := [name for name in found.fixed if full[name]]:
+        raise _broken(min(wrong))
+    spans = {n: c.exponents() if full[n] else (0, 0) for n, c in found.constants.items()}
+    for name, edge in found.edges.items():
+        stored = full[edge.tensor]
+        spans[name] = (stored - _MOST, stored + _MOST)
+    for name, (low, high) in spans.items():
+        if not low <= full[name] <= high:
+            raise CaseError(
+                f"{name} times 2^{full[name]} is not exact in FP32.",
+                f"Use an exponent from {low} to {high}.",
+            )
+    return full
+
+
+def _left(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
+    return sum(c * exponents[name] for name, c in relation.terms.items())
+
+
+def _broken(name: str) -> CaseError:
+    return CaseError(
+        f"The exponents of the inputs and outputs of {name!r} do not fit together.",
+        "Give the model for which the repair was proposed.",
+    )
+
+
+@dataclass
+class _Reading:
+    """The relations of the nodes read so far."""
+
+    opset: int
+    tensors: dict[TensorName, None] = field(default_factory=dict)
+    edges: dict[TensorName, Edge] = field(default_factory=dict)
+    constants: dict[TensorName, Constant] = field(default_factory=dict)
+    equations: list[Relation] = field(default_factory=list)
+    fixed: set[TensorName] = field(default_factory=set)
+    logs: set[TensorName] = field(default_factory=set)
+
+    def tensor(self, value: ir.Value) -> TensorName:
+        """Add a stored tensor, and return its name."""
+        name = tensor_name(value)
+        self.tensors[name] = None
+        return name
+
+    def edge(self, value: ir.Value, node: ir.Node | None, slot: int | None) -> TensorName:
+        """Add a read of a tensor, and return its name."""
+        reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
+        name = TensorName(f"{value.name}@{reader}")
+        self.edges[name] = Edge(tensor_name(value), node, slot)
+        return name
+
+    def read(self, node: ir.Node) -> None:
+        """Add a node of the main graph, after those it reads from."""
+        outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
+        given: dict[Place, TensorName] = {place: self.tensor(v) for place, v in outputs}
+        read = {i: v for i, v in enumerate(node.inputs) if v is not None and v.name in self.tensors}
+        free = {0} if is_invariant(node) else set[Place]()
+        # After an operator that ONNX does not know, types are unknown too.
+        known = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
+        for equation in equations(node, self.opset) if known else ():
+            named = {p: given.get(p) or self._named(node, p, read) for p in equation}
+            terms = {name: equation[p] for p, name in named.items() if name is not None}
+            if len(terms) > 1:
+                absorber = next((name for name in terms if name in self.constants), None)
+                self.equations.append(Relation(node_name(node), terms, absorber))
+                free |= {p for p, name in named.items() if name is not None}
+        self.fixed |= {name for place, name in given.items() if place not in free}
+        self.fixed |= {self.edge(v, node, i) for i, v in read.items() if i not in free}
+        inside = (v for v in captured(node) if v.name in self.tensors)
+        self.fixed |= {self.edge(v, node, None) for v in inside}
+        if is_standard(node, *LOGARITHMS) and 0 in read:
+            self.logs.add(self.edge(read[0], node, 0))
+
+    def _named(
+        self, node: ir.Node, place: Place, read: Mapping[int, ir.Value]
+    ) -> TensorName | None:
+        """Return the name that a place of `node` has in equations; None if there is none."""
+        if isinstance(place, str):
+            value, array = None, _attribute(node, place)
+        elif place in read:
+            return self.edge(read[place], node, place)
+        else:
+            value = node.inputs[place] if 0 <= place < len(node.inputs) else None
+            array = constant_array(value) if value is not None and is_float(value) else None
+        if array is None:
+            return None
+        name = TensorName(f"{value.name if value else ''}@{node.name}:{place}")
+        self.constants[name] = Constant(node, place, value, array)
+        return name
+
+
+def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
+    """Return the value or default of a float attribute; None if it plays no part."""
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return np.asarray(DEFAULTS[name], np.float32) if name in DEFAULTS else None
+    tensor = attribute.type is ir.AttributeType.TENSOR
+    array = np.asarray(attribute.as_tensor().numpy() if tensor else attribute.as_float())
+    return array.astype(np.float32)
+
+
+def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
+    """Store each tensor of the main graph times a power of two, in place.
+
+    Constants and attributes are multiplied as the relations require; a node that needs another
+    multiple of a shared constant reads a copy. A Mul is inserted where an edge and its tensor
+    differ in exponent, and an Add after a Log. Nodes and tensors keep their names, and graph inputs
+    and outputs keep their values: if an output is stored scaled, a Mul's result takes its name and
+    the stored tensor gets another.
+
+    Args:
+        model: In normal form.
+        exponents: The nonzero exponents of tensors, edges and constants that do not follow (see
+            `Relations`).
+
+    Raises:
+        CaseError: they do not fit the model, which is left unchanged.
+    """
+    found = relations(model)
+    full = completed(found, exponents)
+    names = Names(graphs_of(model))
+    places: dict[ir.Value, dict[Constant, int]] = {}
+    for constant, exponent in multiples(found, full).items():
+        if constant.value is not None:
+            places.setdefault(constant.value, {})[constant] = exponent
+        elif exponent:
+            _multiply_attribute(constant, exponent)
+    for value, wanted in places.items():
+        _multiply(value, wanted, model.graph, names)
+    made = (v for node in model.graph for v in node.outputs if v.name)
+    values = {tensor_name(v): v for v in (*model.graph.inputs, *made)}
+    edges: dict[tuple[TensorName, int], list[Edge]] = {}
+    for name, edge in found.edges.items():
+        if difference := full[name] - full[edge.tensor]:
+            edges.setdefault((edge.tensor, difference), []).append(edge)
+    for (tensor, difference), readers in edges.items():
+        _insert_mul(Writer(model, tensor, names), values[tensor], difference, readers)
+    for name in found.logs:
+        log = found.edges[name].node
+        if full[name] and log is not None:
+            _insert_add(model, log, full[name], names)
+
+
+def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
+    """Return the exponent of each constant's replacement; 0 for constants that stay.
+
+    Args:
+        found: What exponents must satisfy.
+        full: All exponents, see `completed`.
+    """
+    # Zeros and infinities are their own multiples.
+    return {
+        constant: full[name] if full[name] and constant.magnitudes[1] else 0
+        for name, constant in found.constants.items()
+    }
+
+
+def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
+    """Return the exponent that an initializer itself gets; places that need another get copies.
+
+    Args:
+        value: The initializer.
+        wanted: The exponents of all places for which relations require one.
+    """
+    others = len(value.uses()) > len(wanted) or value.is_graph_output()
+    return 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
+
+
+def _multiply(
+    value: ir.Value, wanted: Mapping[Constant, int], graph: ir.Graph, names: Names
+) -> None:
+    """Give each place its multiple of an initializer, which others may read unchanged."""
+    array = constant_array(value)
+    kept = in_place(value, wanted)
+    stored = {kept: value}
+    for constant, exponent in wanted.items():
+        if exponent not in stored:
+            name = names.take(f"{value.name}_scaled")
+            stored[exponent] = add_constant(graph, name, np.ldexp(array, exponent))
+        assert isinstance(constant.slot, int)
+        constant.node.replace_input_with(constant.slot, stored[exponent])
+    if kept:
+        value.const_value = ir.tensor(np.ldexp(array, kept), name=value.name)
+
+
+def _multiply_attribute(constant: Constant, exponent: int) -> None:
+    name, array = str(constant.slot), np.ldexp(constant.array, exponent)
+    is_tensor = array.ndim > 0
+    constant.node.attributes[name] = (
+        ir.AttrTensor(name, ir.tensor(array)) if is_tensor else ir.AttrFloat32(name, float(array))
+    )
+
+
+def _insert_mul(writer: Writer, value: ir.Value, difference: int, readers: Iterable[Edge]) -> None:
+    """Make `readers` read `value` times 2^difference."""
+    result = _behind(writer, value, "Mul", 2.0**difference)
+    for _, node, slot in readers:
+        if node is None:
+            result.name, value.name = value.name, result.name
+            replace_output(writer.graph, value, result)
+        elif slot is not None:
+            node.replace_input_with(slot, result)
+        else:
+            _capture(node, value, result)
+
+
+def _insert_add(model: ir.Model, log: ir.Node, exponent: int, names: Names) -> None:
+    """Subtract log(2^exponent) from the result of `log`, which keeps its name."""
+    value = log.outputs[0]
+    uses = list(value.uses())
+    writer = Writer(model, tensor_name(value), names)
+    result = _behind(writer, value, "Add", -exponent * math.log(2))
+    result.name, value.name = value.name, result.name
+    for graph in graphs_of(model):
+        replace_output(graph, value, result)
+    for node, slot in uses:
+        node.replace_input_with(slot, result)
+
+
+def _capture(node: ir.Node, value: ir.Value, result: ir.Value) -> None:
+    """Make the bodies of `node`, at any depth, read `result` instead of `value`."""
+    for body in bodies(node):
+        for graph in (body, *body.subgraphs()):
+            replace_output(graph, value, result)
+        for inner in body.all_nodes():
+            for slot, read in enumerate(inner.inputs):
+                if read is value:
+                    inner.replace_input_with(slot, result)
+
+
+def _behind(writer: Writer, value: ir.Value, op: str, number: float) -> ir.Value:
+    """Insert a node that computes with `value` and a number; return its result."""
+    result = writer.op(op, value, writer.constant("operand", np.array(number, np.float32)))
+    result.type, result.shape = value.type, value.shape
+    producer = value.producer()
+    if producer is None:
+        writer.graph.insert_before(writer.graph[0], writer.made)
+    else:
+        writer.graph.insert_after(producer, writer.made)
+    return result

@@ -1,0 +1,50 @@
+"""Compare what a repaired model gives in FP32 with the function in FP64, beside the original."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfwise.emulation.double import DoubleSession
+from halfwise.emulation.ort import Session
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rule import Rule
+from halfwise.formats import FP16
+from halfwise.graph.loading import network_from_proto, normalise
+from halfwise.graph.model import Network
+from halfwise.graph.roles import roles_of
+from halfwise.records import Repair
+from tests.models.illness import Ill
+from tests.unit.fixing.attribute.observing import observe
+
+Inputs = Mapping[str, NDArray[Any]]
+
+
+def evidence(ill: Ill) -> Evidence:
+    """Return what the first sample of a model shows."""
+    network = network_from_proto(ill.proto)
+    seen = observe(network, ill.proto, ill.sample(0), FP16)
+    return Evidence(network, roles_of(network), seen, FP16, 2.0, "fp32")
+
+
+def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
+    """Apply repairs that went through JSON, as those of a run do."""
+    model = network.copy()
+    for repair in repairs:
+        rule.apply(model, Repair.model_validate_json(repair.model_dump_json()))
+    return normalise(model, path=None, sha256="")
+
+
+def errors(before: Network, after: Network, inputs: Inputs) -> tuple[float, float]:
+    """Return the largest error of an output over its largest value, before and after."""
+    truth = DoubleSession(before.model).run(inputs)
+    with np.errstate(invalid="ignore"):
+        old, new = (
+            max(
+                float(np.abs(found[n].astype(np.float64) - t).max() / np.abs(t).max(initial=1e-30))
+                for n, t in truth.items()
+            )
+            for found in (Session(network.model).run(inputs) for network in (before, after))
+        )
+    return old, new

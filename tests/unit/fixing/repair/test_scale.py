@@ -1,0 +1,262 @@
+import math
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfwise import api
+from halfwise.errors import CaseError
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair import exponents as exponent_program
+from halfwise.fixing.repair import scale as exponent_regions
+from halfwise.fixing.repair.exponents import BIT, ROOM, Loss
+from halfwise.fixing.repair.scale import SIZES, Scale, assigned, pieces
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import roles_of
+from halfwise.graph.scaling import completed, relations
+from halfwise.records import Detail, Histogram, Observation, Observations, Repair, TensorName
+from tests.unit.fixing.repair.test_exponents import chain
+from tests.unit.graph.sketch import Sketch, f32
+
+
+def seen(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Evidence:
+    """Return evidence in which tensors reach `peaks`, 1 by default, over four binades."""
+
+    def look(name: str, producer: str | None) -> Observation:
+        peak = peaks.get(name, 1.0)
+        last = math.floor(math.log2(peak))
+        detail = Detail(
+            smallest_nonzero=2.0 ** (last - 3),
+            overflow=0.0,
+            flush=0.0,
+            subnormal=0.0,
+            histogram=Histogram(first=last - 3, counts=(1, 1, 1, 1), zeros=0),
+            samples=1,
+        )
+        return Observation.model_validate(
+            {"tensor": name, "producer": producer, "absmax": peak, "nonfinite": 0}
+            | {"worst_sample": 0, "detail": detail}
+        )
+
+    tensors = [look(str(v.name), None) for v in network.graph.inputs]
+    tensors += [look(str(v.name), node_name(n)) for n in network.nodes() for v in n.outputs]
+    observations = Observations(tensors=tuple(tensors), inner=(), samples=("only",))
+    return Evidence(
+        network,
+        roles_of(network, low_type(fmt)),
+        observations,
+        fmt,
+        headroom=2.0,
+        accumulate="fp32",
+    )
+
+
+def norm() -> Network:
+    """Return a projection, and a written-out RMSNorm of it."""
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 4]), s.constant(f32(np.eye(4)), "w"), name="project")
+    mean = s.op("ReduceMean", s.op("Mul", value, value, name="square"), name="mean", axes=[-1])
+    root = s.op("Sqrt", s.op("Add", mean, f32(1e-3), name="eps"), name="root")
+    return s.network(s.op("Div", value, root, name="divide"))
+
+
+def test_a_norm_is_scaled_where_its_squares_overflow():
+    large = {
+        "project_out": 1e3,
+        "square_out": 1e6,
+        "mean_out": 1e6,
+        "eps_out": 1e6,
+        "root_out": 1e3,
+    }
+    (repair,) = Scale().propose(seen(norm(), large))
+    root, square = -6, -12  # six octaves more than needed
+    named = {"project_out": root, "square_out": square, "mean_out": square, "eps_out": square}
+    assert repair.exponents == named | {"root_out": root}
+    assert repair.nodes == ("project", "eps")
+    assert {("square", "square"), ("overflow", "mean")} <= {(g.kind, g.node) for g in repair.guards}
+    assert repair.advice == "Scale constant_1 by 2^-12, w by 2^-6."
+
+
+def test_a_repaired_norm_of_quiet_sound_holds_for_louder_sound_too():
+    """Its smallest squares are zero at any exponent; they must not use up the room above."""
+    sound = np.random.default_rng(0).normal(size=(24, 1, 64)).astype(np.float32)
+    sound[:, :, :1] *= 1e-7
+    sound *= np.geomspace(1e-5, 1e-3, 24, dtype=np.float32)[:, None, None]
+    inputs, louder = {"x": sound}, {"x": 4 * sound}
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 64]), f32(np.eye(64)), name="project")
+    mean = s.op("ReduceMean", s.op("Mul", value, value, name="square"), name="mean", axes=[-1])
+    root = s.op("Sqrt", s.op("Add", mean, f32(1e-12), name="eps"), name="root")
+    proto = s.proto(s.op("Div", value, root, name="divide"))
+    fixed = api.fix(proto, inputs)
+    assert fixed.run.verdict.passed
+    assert fixed.run.plan
+    assert fixed.model
+    (repair,) = fixed.run.plan.repairs
+    assert (repair.rule, fixed.run.plan.keep) == ("scale", ())
+    assert repair.room
+    assert repair.room >= 2 ** (ROOM - 1)
+    assert api.verify(proto, fixed.model, louder).run.verdict.passed
+
+
+def test_a_healthy_model_and_one_in_a_format_with_the_range_of_fp32_stay():
+    assert not list(Scale().propose(seen(norm(), {})))
+    assert not list(Scale().propose(seen(norm(), {"square_out": 1e6}, BF16)))
+
+
+def test_problems_apart_are_repaired_apart():
+    s = Sketch()
+    value = s.input("x", [1, 4])
+    for i in range(2):
+        value = s.op("MatMul", value, f32(np.eye(4)), name=f"a{i}")
+        value = s.op("Tanh", s.op("MatMul", value, f32(np.eye(4)), name=f"b{i}"), name=f"t{i}")
+    evidence = seen(s.network(value), {"a0_out": 1e5, "a1_out": 1e6})
+    repairs = list(Scale().propose(evidence))
+    assert [r.exponents for r in repairs] == [{"a0_out": -2 - ROOM}, {"a1_out": -5 - ROOM}]
+    assert [r.nodes for r in repairs] == [("a0", "b0"), ("a1", "b1")]
+
+
+def test_a_repair_is_made_from_its_record_alone():
+    network = norm()
+    (repair,) = Scale().propose(seen(network, {"square_out": 1e6, "mean_out": 1e6}))
+    model = network.copy()
+    Scale().apply(model, Repair.model_validate_json(repair.model_dump_json()))
+    scaled = model.graph.initializers["w"].const_value
+    assert scaled is not None
+    assert scaled.numpy()[0, 0] < 1
+    with pytest.raises(CaseError):
+        Scale().apply(model, Repair(rule="scale", nodes=(), exponents={TensorName("other"): 1}))
+
+
+PEAKS = st.dictionaries(
+    st.sampled_from(["m0_out", "r0_out", "s_out", "a_out", "l_out", "m1_out"]),
+    st.integers(-30, 25).map(lambda e: 1.5 * 2.0**e),
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(PEAKS, st.integers(-20, 20), st.integers(-20, 20))
+def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, second):
+    s = Sketch()
+    value = s.op("MatMul", s.input("x", [1, 4]), f32(np.eye(4) * 2.0**first), name="m0")
+    value = s.op("Relu", value, name="r0")
+    value = s.op("Add", s.op("Mul", value, value, name="s"), f32(2.0**second), name="a")
+    logarithm = s.op("Log", value, name="l")
+    network = s.network(s.op("MatMul", logarithm, f32(np.eye(4)), name="m1"), value)
+    evidence = seen(network, peaks)
+    found = relations(network.model)
+    limit = FP16.overflow_threshold / 2
+    for repair in Scale().propose(evidence):
+        full = completed(found, repair.exponents)
+        assert repair.guards
+        assert any(full.values())
+        for name, constant in found.constants.items():
+            size = max(constant.magnitudes) if constant.value is not None else 0.0
+            assert math.ldexp(size, full[name]) <= max(FP16.max, size)
+        for name in found.tensors:
+            peak = evidence.tensors[name].absmax
+            assert peak >= limit or math.ldexp(peak, full[name]) < limit
+
+
+def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
+    large = {"project_out": 1e3, "square_out": 1e6, "mean_out": 1e6, "eps_out": 1e6}
+    evidence = seen(norm(), large)
+    assert list(Scale().propose(evidence))
+    assert evidence.remarks == []
+    monkeypatch.setattr(exponent_program, "_LARGEST", 1)
+    assert not list(Scale().propose(evidence))
+    (remark,) = evidence.remarks
+    assert remark.kind == "scale-limited"
+    assert remark.numbers["elements"] > 0
+
+
+LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
+
+
+def test_problems_far_from_each_other_are_solved_apart_and_add_up():
+    found = chain(*[1.0] * 60)
+    exponents, left = assigned(found, LIMITS, LIMITS)
+    assert left == 0
+    tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
+    assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3 - ROOM)
+    one, other = pieces(found, exponents.keys())
+    assert one | other == exponents.keys()
+    absorbed = {relation.absorber for relation in found.equations}
+    told = {n: e for n, e in exponents.items() if n not in absorbed}
+    full = completed(found, told | {n: exponents.get(n, 0) for n in found.edges})
+    assert {n: e for n, e in full.items() if e} == exponents
+
+
+def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
+    s = Sketch()
+    start = s.op("MatMul", s.input("x", [1, 2]), f32(np.eye(2)), name="first")
+    value = start
+    for i in range(SIZES[0][0] // 4):
+        value = s.op("Max", value, start, name=f"max{i}")
+    found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
+    middle = TensorName("max9_out")
+    exponents, _ = assigned(found, [middle], {middle: Loss(-2)})
+    assert exponents["first_out"] == exponents["max24_out"] == -2 - ROOM  # type: ignore[index]
+    assert all(
+        exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
+    )
+
+
+def test_muls_stand_where_no_weights_are():
+    s = Sketch()
+    x = s.input("x", [1, 2])
+    found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
+    total = TensorName("sum_out")
+    exponents, _ = assigned(found, [total], {total: Loss(-1)})
+    assert exponents["sum_out"] == exponents["x@sum:1"] == -1 - ROOM  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("loss", "least", "most"),
+    [
+        # The smallest element, which no exponent brings into range, does not use up the room.
+        (Loss(9, least=(40.0, 1.0)), 1, 6),
+        # Nor do one in a hundred elements; half of them take all of it.
+        (Loss(6, ((0.01 * BIT * 40, 0.01 * BIT),), least=(40.0, 1.0)), 0, 5),
+        (Loss(6, ((0.5 * BIT * 40, 0.5 * BIT),)), 6, 6),
+        # Nothing is lost anywhere from -20 to 6: room on both sides.
+        (Loss(-4, ((-BIT * 20, BIT),)), -14, -10),
+    ],
+)
+def test_what_is_scaled_keeps_room_on_both_sides(loss, least, most):
+    name = TensorName("mm0_out")
+    exponents, _ = assigned(chain(1.0, 1.0), [name], {name: loss})
+    assert least <= exponents[name] <= most
+
+
+def test_without_work_nothing_is_assigned_and_what_was_left_is_counted():
+    found = chain(*[1.0] * 60)
+    assert assigned(found, LIMITS, LIMITS, 0) == ({}, 2)
+
+
+def test_problems_share_one_search_of_what_lies_around_them():
+    found = chain(*[1.0] * 60)
+    near = exponent_regions._near(found)
+    visits = Counter[TensorName]()
+
+    class Seen(dict[TensorName, list[TensorName]]):
+        def get(self, name, default=()):
+            visits[name] += 1
+            return super().get(name, default)
+
+    names = exponent_regions.around(found, Seen(near), list(found.tensors), 100)
+    assert names > {*found.tensors} - found.fixed
+    assert max(visits.values()) == 1
+
+
+def test_the_time_changes_nothing(monkeypatch):
+    found = chain(*[1.0] * 60)
+    expected = assigned(found, LIMITS, LIMITS)
+    clock = iter(range(0, 10**9, 10**5))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    assert assigned(found, LIMITS, LIMITS) == expected

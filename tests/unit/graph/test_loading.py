@@ -1,0 +1,450 @@
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from onnx import TensorProto, helper, numpy_helper
+
+from halfwise.errors import CaseError
+from halfwise.graph.loading import (
+    NodePlaces,
+    load_network,
+    network_from_proto,
+    numbers,
+    read_unchecked,
+)
+from halfwise.graph.model import is_standard, node_name, tensor_name
+from tests.graphs import Drawn, graphs
+from tests.unit.graph.sketch import Sketch, f32
+
+F32 = TensorProto.FLOAT
+
+
+def info(name, shape=(4,), dtype=F32):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def node(op_type, inputs, outputs, name="", **attributes):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name=name, **attributes)
+
+
+def model(nodes, constants=(), *, inputs=None, outputs=None, opset=17, ir_version=8, **rest):
+    graph = helper.make_graph(
+        nodes, "g", inputs or [info("x")], outputs or [info("y")], list(constants)
+    )
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version, **rest)
+
+
+def tensor(name, values):
+    return numpy_helper.from_array(np.asarray(values, np.float32), name)
+
+
+ADD = [node("Add", "x w", "y", "add")]
+
+
+def test_inputs_of_bodies_get_their_types():
+    step, go, state = (helper.make_empty_tensor_value_info(n) for n in ("step", "go", "state"))
+    nodes = [node("Identity", "go", "on"), node("Neg", "state", "next")]
+    given = [helper.make_tensor_value_info("on", TensorProto.BOOL, []), info("next")]
+    body = helper.make_graph(nodes, "body", [step, go, state], given)
+    trips = node("Constant", "", "trips", value_int=3)
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], "loop", body=body)
+    network = network_from_proto(model([trips, loop]))
+    [inner] = network.model.graph.subgraphs()
+    assert network.graphs() == (network.graph, inner)
+    types = [v.dtype for v in inner.inputs]
+    assert types == [ir.DataType.INT64, ir.DataType.BOOL, ir.DataType.FLOAT]
+
+
+# --- files that are no models -----------------------------------------------------------------
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(CaseError, match="There is no file"):
+        load_network(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("name", ["m.onnx", "m.json", "m.textproto", "m.onnxtxt", "m"])
+@pytest.mark.parametrize("content", [b"", b"\x00{not a model", b'{"a": 1}'])
+def test_a_file_that_is_no_model_is_refused_whatever_its_suffix(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(CaseError, match="is not an ONNX model"):
+        load_network(path)
+
+
+def test_a_truncated_model_is_refused_wherever_it_ends(tmp_path):
+    whole = model(ADD, [tensor("w", np.ones(4))]).SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(whole)
+    assert load_network(path).opset == 17
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CaseError):
+            load_network(path)
+
+
+# --- graphs that are refused ------------------------------------------------------------------
+
+REFUSED = {
+    "cyclic": ([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Abs", "b", "y")], "cycle"),
+    "ill-typed": (
+        [node("Cast", "x", "i", to=TensorProto.INT64), node("Add", "x i", "y")],
+        "inconsistent type",
+    ),
+    "undefined": ([node("Add", "x nothing", "y")], "nothing computes"),
+    "unknown": ([node("NoSuchOp", "x", "y")], "NoSuchOp"),
+    "attribute": ([node("Relu", "x", "y", alpha=2.0)], "alpha"),
+    "arity": ([node("Add", "x", "y")], "input size 1"),
+    "axis": ([node("Softmax", "x", "y", axis=1 << 62)], "which no tensor has"),
+    "twice": ([node("Relu", "x", "y"), node("Abs", "x", "y")], "redeclared"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_graph_is_refused_from_a_file_and_from_memory(case, tmp_path):
+    nodes, reason = REFUSED[case]
+    proto = model(nodes)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(CaseError, match=reason):
+        load_network(path)
+    with pytest.raises(CaseError, match=reason):
+        network_from_proto(proto)
+
+
+def test_only_halfwise_tells_of_a_bad_graph(capfd):
+    with pytest.raises(CaseError):
+        network_from_proto(model([node("Add", f"x {'v' * 5000}", "y")]))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_without_operator_set_is_refused():
+    proto = model([node("Relu", "x", "y")])
+    del proto.opset_import[:]
+    with pytest.raises(CaseError, match="opset"):
+        network_from_proto(proto)
+
+
+def test_a_constant_with_too_few_bytes_is_refused():
+    short = tensor("w", np.ones(4))
+    short.raw_data = short.raw_data[:8]
+    with pytest.raises(CaseError, match="'w' is incomplete"):
+        network_from_proto(model(ADD, [short]))
+
+
+# --- normal form ------------------------------------------------------------------------------
+
+
+def test_nodes_are_sorted_and_constants_become_initializers():
+    nodes = [
+        node("Add", "a c", "y", "second"),
+        node("Relu", "x", "a", "first"),
+        node("Constant", "", "c", value_floats=[1.0, 2.0, 3.0, 4.0]),
+    ]
+    network = network_from_proto(model(nodes))
+    assert [node_name(n) for n in network.nodes()] == ["first", "second"]
+    np.testing.assert_array_equal(network.graph.initializers["c"].const_value, [1, 2, 3, 4])
+
+
+def test_functions_are_inlined():
+    function = helper.make_function(
+        "local", "Twice", ["a"], ["b"], [node("Add", "a a", "b")], [helper.make_opsetid("", 17)]
+    )
+    calls = [node("Twice", "x", "h", domain="local"), node("Twice", "h", "y", domain="local")]
+    proto = model(calls, functions=[function])
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    network = network_from_proto(proto)
+    assert [n.op_type for n in network.nodes()] == ["Add", "Add"]
+    assert not network.model.functions
+
+
+def test_initializers_are_no_inputs_though_ir_3_lists_them():
+    proto = model(ADD, [tensor("w", np.ones(4))], inputs=[info("x"), info("w")], ir_version=3)
+    network = network_from_proto(proto)
+    assert [v.name for v in network.graph.inputs] == ["x"]
+    onnx.checker.check_model(ir.serde.serialize_model(network.model), full_check=True)
+
+
+def test_a_model_of_other_domains_gets_an_operator_set_for_casts():
+    binarizer = node("Binarizer", "x", "y", domain="ai.onnx.ml", threshold=0.5)
+    proto = model([binarizer])
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert network_from_proto(proto).opset >= 13
+
+
+def test_types_of_sequences_are_kept_apart_from_tensors():
+    nodes = [node("SplitToSequence", "x", "s"), node("ConcatFromSequence", "s", "y", axis=0)]
+    network = network_from_proto(model(nodes))
+    split = next(network.nodes())
+    assert isinstance(split.outputs[0].type, ir.SequenceType)
+
+
+def test_sizes_that_are_declared_wrongly_are_corrected():
+    # As after changing the batch size of the inputs only; ONNX Runtime runs it with a warning.
+    nodes = [node("Relu", "x", "h"), node("Neg", "h", "y")]
+    proto = model(nodes, inputs=[info("x", (8, 4))], outputs=[info("y", (1, 4))])
+    proto.graph.value_info.append(info("h", (1, 4)))
+    network = network_from_proto(proto)
+    assert [n.outputs[0].shape for n in network.nodes()] == [ir.Shape([8, 4])] * 2
+    onnx.checker.check_model(ir.serde.serialize_model(network.model), full_check=True)
+
+
+def test_the_original_is_hashed_not_the_normal_form():
+    one, two = (model([node("Relu", "x", "y", name)]) for name in ("a", "b"))
+    assert network_from_proto(one).sha256 == network_from_proto(one).sha256
+    assert network_from_proto(one).sha256 != network_from_proto(two).sha256
+
+
+@given(graphs())
+def test_normal_form_has_unique_names_and_types(drawn: Drawn):
+    network = network_from_proto(drawn.proto)
+    nodes = list(network.model.graph.all_nodes())
+    names = [n.name for n in nodes]
+    assert all(names)
+    assert len(set(names)) == len(names)
+    scopes = [network.graph, *network.graph.subgraphs()]
+    values = [v for g in scopes for v in (*g.inputs, *g.initializers.values())]
+    values += [v for n in nodes for v in n.outputs if v.name]
+    assert len({v.name for v in values}) == len(values)
+    assert all(v.type is not None for v in values)
+    assert not any(n.op_type == "Constant" for n in network.nodes())
+    assert [v.name for v in network.graph.inputs] == [v.name for v in drawn.proto.graph.input]
+    assert [v.name for v in network.graph.outputs] == [v.name for v in drawn.proto.graph.output]
+    users = {n.name for g in _graphs(drawn.proto.graph) for n in g.node}
+    for name in names:
+        assert name in network.original_names or name in users
+    assert set(network.original_names.values()) <= users
+
+
+def _graphs(graph):
+    yield graph
+    for n in graph.node:
+        for attribute in n.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def test_a_copy_may_be_changed():
+    network = network_from_proto(model([node("Relu", "x", "y", "relu")]))
+    copy = network.copy()
+    copy.graph[0].name = "other"
+    assert [node_name(n) for n in network.nodes()] == ["relu"]
+
+
+def test_operators_of_onnx_itself_bear_either_name_of_its_domain():
+    for domain in ("", "ai.onnx"):
+        cast = ir.node("Cast", [], domain=domain)
+        assert is_standard(cast)
+        assert is_standard(cast, "Where", "Cast")
+        assert not is_standard(cast, "Where")
+    assert not is_standard(ir.node("Cast", [], domain="com.example"))
+    assert not is_standard(ir.node("Cast", [], domain="com.example"), "Cast")
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(proto):
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        return read_unchecked(tmp_path / "m.onnx")
+
+    return read
+
+
+def sketch():
+    s = Sketch()
+    x = s.op("Add", s.input("x", [4]), s.constant(f32(np.ones(4)), "ones"), name="add")
+    return s.proto(s.op("Relu", x, name="relu"))
+
+
+def test_a_sound_model_is_read_whole(read):
+    model = read(sketch())
+    assert (model.refusal, model.unread, dict(model.broken), model.opset) == ("", (), {}, 17)
+    assert [place.name for place, _ in model.nodes] == ["add", "relu"]
+    assert [model.place(node).number for node in model.network.nodes()] == [
+        1,
+        2,
+    ]
+    value = next(iter(model.network.graph.initializers.values()))
+    array = numbers(value)
+    assert array is not None
+    assert np.array_equal(array, np.ones(4))
+    assert numbers(model.network.graph.inputs[0]) is None
+
+
+def test_places_are_those_of_the_file(read):
+    proto = sketch()
+    first = proto.graph.node[0]
+    del proto.graph.node[0]
+    proto.graph.node.append(first)
+    model = read(proto)
+    # The checker wants an order; the network has one.
+    assert "topological" in model.refusal or model.refusal
+    assert [(node_name(n), model.place(n).number) for n in model.network.nodes()] == [
+        ("add", 2),
+        ("relu", 1),
+    ]
+
+
+def test_cycles_leave_no_graph(read):
+    proto = sketch()
+    proto.graph.node[0].input[0] = "relu_out"
+    model = read(proto)
+    assert model.network is None
+    assert model.unread[0].startswith("the graph cannot be read: ")
+    assert len(model.nodes) == 2
+
+
+def test_operators_that_onnx_does_not_know_do_not_hide_types(read):
+    s = Sketch()
+    y = s.op("Relu", s.input("x", [4]), name="relu")
+    proto = s.proto(s.op("Tanh", y, name="plugin"))
+    proto.graph.node[1].op_type = "Plugin_TRT"
+    del proto.graph.value_info[:]
+    model = read(proto)
+    assert model.refusal.startswith("node 'plugin' (Plugin_TRT): No Op registered")
+    assert model.unread == ()
+    assert next(iter(model.network.nodes())).outputs[0].dtype == ir.DataType.FLOAT
+
+
+def test_names_are_the_users(read):
+    proto = sketch()
+    for node in proto.graph.node:
+        node.name = "twice"
+    model = read(proto)
+    assert [model.place(n).name for n in model.network.nodes()] == ["twice", "twice"]
+
+
+def test_nodes_without_a_name_are_called_as_by_other_commands(read):
+    proto = sketch()
+    del proto.graph.initializer[:]
+    constant = helper.make_node("Constant", [], ["ones"], value_floats=[1.0] * 4)
+    proto.graph.node.insert(0, constant)
+    proto.graph.node.append(helper.make_node("Neg", ["relu_out"], ["node"], name="node"))
+    for node in list(proto.graph.node)[:3]:
+        node.name = ""
+    other = network_from_proto(proto)
+    called = {tensor_name(n.outputs[0]): node_name(n) for n in other.nodes()}
+    # A Constant is no node to the others; `node` is the name of another node.
+    assert called == {"add_out": "node", "relu_out": "node_1", "node": "node_2"}
+    assert [place.called for place, _ in read(proto).nodes] == ["", "node", "node_1", ""]
+
+
+def test_a_node_of_a_function_stands_where_it_is_called(read):
+    proto = sketch()
+    body = helper.make_node("Neg", ["a"], ["b"], name="inside")
+    opsets = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("own", "F", ["a"], ["b"], [body], opsets))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    proto.graph.node[1].domain, proto.graph.node[1].op_type = "own", "F"
+    model = read(proto)
+    places = [model.place(n) for n in model.network.nodes()]
+    assert [(p.name, p.op, p.number) for p in places] == [
+        ("add", "Add", 1),
+        ("relu/inside", "Neg", 2),
+    ]
+
+
+def test_broken_constants_lose_their_data(read, capfd):
+    proto = sketch()
+    proto.graph.initializer[0].raw_data = b"\0" * 12
+    model = read(proto)
+    assert list(model.broken) == ["ones"]
+    assert model.network.graph.initializers["ones"].const_value is None
+    assert model.refusal
+    assert capfd.readouterr() == ("", "")
+
+
+def test_missing_external_data(read):
+    proto = sketch()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="gone.bin")
+    model = read(proto)
+    assert list(model.broken) == ["ones"]
+
+
+def test_what_cannot_be_read_at_all(read, tmp_path):
+    proto = sketch()
+    proto.graph.node[0].attribute.append(helper.make_attribute("a", 1))
+    proto.graph.node[0].attribute[0].type = onnx.AttributeProto.GRAPH
+    proto.graph.node[0].attribute[0].g.node.add(op_type="")
+    assert read(proto).refusal
+    with pytest.raises(CaseError, match="is not an ONNX model"):
+        read_unchecked(_written(tmp_path / "x.onnx"))
+    with pytest.raises(CaseError, match="There is no file"):
+        read_unchecked(tmp_path / "none.onnx")
+
+
+def _written(path):
+    path.write_bytes(b"no model at all")
+    return path
+
+
+def node_unchecked(op, inputs, output, name="", **attributes):
+    return helper.make_node(op, inputs, [output], name=name, **attributes)
+
+
+@pytest.fixture
+def places(tmp_path):
+    branches = [
+        helper.make_graph(
+            [node_unchecked("Relu", ["b"], tensor, f"/{side}/Relu")], side, [], [value(tensor)]
+        )
+        for side, tensor in (("then", "t"), ("else", "e"))
+    ]
+    nodes = [
+        node_unchecked("MatMul", ["x", "fc.weight"], "a", "/fc/MatMul"),
+        node_unchecked("MyOp", ["a"], "b", "/custom/MyOp"),
+        node_unchecked("If", ["c"], "d", "/If", then_branch=branches[0], else_branch=branches[1]),
+        node_unchecked("Add", ["d", "onnx::Add_7"], "y"),
+    ]
+    # Not a model that a checker takes: unknown operators, constants without data.
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph), path)
+    return NodePlaces(path)
+
+
+def value(name):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "op", "place", "via"),
+    [
+        ("/fc/MatMul", "/fc/MatMul", "MatMul", 1, "node"),
+        ("/fc/MatMul_3", "/fc/MatMul", "MatMul", 1, "node"),
+        ("fc.weight", "/fc/MatMul", "MatMul", 1, "reader"),
+        ("fc_weight_constant", "/fc/MatMul", "MatMul", 1, "reader"),
+        ("b", "/custom/MyOp", "MyOp", 2, "output"),
+        ("a_output", "/fc/MatMul", "MatMul", 1, "output"),
+        ("/else/Relu", "/else/Relu", "Relu", 4, "node"),
+        ("node_of_y", "node_of_y", "Add", 6, "output"),
+        ("node 3", "node_of_y", "Add", 6, "node"),
+        ("onnx::Add_7", "node_of_y", "Add", 6, "reader"),
+    ],
+)
+def test_names_of_a_log(places, name, node, op, place, via):
+    found = places.find(name)
+    assert (found.node, found.op, found.place, found.via) == (node, op, place, via)
+    assert found.name == name
+
+
+@pytest.mark.parametrize("name", ["/other/Add", "node 99", ""])
+def test_what_the_model_lacks(places, name):
+    found = places.find(name)
+    assert (found.node, found.op, found.place, found.via) == (None, "", None, "")
+
+
+def test_nodes_of_bodies_count(places):
+    assert places.count == 6
+
+
+def test_no_model(tmp_path):
+    (tmp_path / "a.log").write_text("[W] hello")
+    with pytest.raises(CaseError, match="not an ONNX model"):
+        NodePlaces(tmp_path / "a.log")
