@@ -24,7 +24,7 @@ READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition"
 
 OTHERS = {
     "emulation/": "what ONNX Runtime says",
-    "evidence/structure.py": "stack traces that PyTorch's exporter leaves in a model",
+    "evidence.py": "stack traces that PyTorch's exporter leaves in a model",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "graph/protobufs.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
@@ -125,7 +125,7 @@ def test_no_exception_outlives_its_reason(place):
 
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
-    "page/columns.py": "numbers that a chart draws",
+    "page/data.py": "numbers that a chart draws",
     "tensorrt/rendering.py": "options of trtexec",
     "tools/preprocessing/hypotheses.py": "Python that is written",
     "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",

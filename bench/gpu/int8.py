@@ -48,6 +48,7 @@ from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
 from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
+from halfwise.reporting.remarks import reasons
 from halfwise.tensorrt.constrain import constraints, quantised_types, readable
 from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.prove import prove
@@ -110,7 +111,7 @@ def _brief(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     off = {name: repr(error.rel_max) for name, error in verdict.outputs.items()}
-    return {"passed": verdict.passed, "rel_max": off, "reasons": list(verdict.reasons)}
+    return {"passed": verdict.passed, "rel_max": off, "reasons": list(reasons(verdict.failures))}
 
 
 class Field:

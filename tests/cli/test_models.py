@@ -78,7 +78,7 @@ COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
 
 def test_compare(call, answer):
     calls = answer("compare", comparison())
-    code, out, _ = call(*COMPARE, "--a", "emulation", "--max-builds", "4", "--seed", "0")
+    code, out, _ = call(*COMPARE, "--a", "emulation", "--budget", "builds=4", "--seed", "0")
     assert code == 10
     assert out.startswith("First divergence: b")
     options = calls[0][1]

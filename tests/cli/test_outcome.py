@@ -43,7 +43,7 @@ def test_the_worker_that_the_options_name_is_started(fake_worker):
 
 
 def test_what_is_wrong_with_the_options_is_told_later():
-    with worker_ahead({"trt_python": "a", "trt_command": "b"}):
+    with worker_ahead({"trt_worker": "a", "trt_command": "b"}):
         pass
 
 

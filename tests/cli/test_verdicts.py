@@ -59,7 +59,9 @@ def test_out_and_a_watcher_reach_the_library(call, answer):
 
 def test_verify(call, answer):
     calls = answer("verify", verification(verdict=verdict(passed=False)))
-    code, out, _ = call("verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--max-abs", "0.5")
+    code, out, _ = call(
+        "verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--require", "max-abs=0.5"
+    )
     assert code == 10
     assert out.startswith("FAILED")
     (arguments, options) = calls[0]
@@ -90,7 +92,7 @@ def test_several_workers_for_a_run(call, answer):
     calls = answer("verify_run", Repetition(run="run", samples=3, rows=(row,)))
     line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz")
     workers = ("--trt-worker", "a", "--trt-worker", "b", "--trt-command", "ssh c python3")
-    code, out, _ = call(*line, *workers, "--build-timeout", "9", "--seed", "1")
+    code, out, _ = call(*line, *workers, "--budget", "build-timeout=9", "--seed", "1")
     assert code == 0
     assert out.startswith("PASSED: 1 of 1 engine passed")
     options = calls[0][1]

@@ -11,7 +11,7 @@ from tests.models import Ill
 from tests.models.illness import signals
 from tests.unit.graph.sketch import Sketch
 
-QUICK = ("--builds", 1, "--max-builds", 9)
+QUICK = ("--engine", "repeat=1", "--budget", "builds=9")
 
 
 def chain() -> Ill:
@@ -101,7 +101,7 @@ def test_a_device_that_is_lost_is_no_pass(on_devices):
 
 def test_workers_of_the_same_kind(on_devices):
     knobs = {"lossy": {"second": 1.2}, "gpu": "Orin"}
-    ended = on_devices("--builds", 3, left=knobs.copy(), right=knobs.copy())
+    ended = on_devices("--engine", "repeat=3", left=knobs.copy(), right=knobs.copy())
     assert ended.code == 0, ended.err + ended.out
     found = devices(ended)
     assert (found["left"]["shares"], found["right"]["shares"]) == ("", "left")
@@ -115,7 +115,7 @@ def test_workers_of_the_same_kind(on_devices):
 
 def test_where_no_low_plan_passes_on_each_device(on_devices):
     never = {"lossy": {"third": 1.2}, "ignored": ["third"]}
-    ended = on_devices("--max-builds", 1, orin={}, a100=never)
+    ended = on_devices("--budget", "builds=1", orin={}, a100=never)
     assert ended.code == 0, ended.err + ended.out
     ends = {
         name: {tried["rung"]: tried["end"] for tried in engines["rungs"]}
@@ -154,6 +154,6 @@ def test_workers_that_cannot_be_named_together(refused, saved, named, monkeypatc
     words = named(orin={}, a100={})
     line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", *words)
     assert "--trt-worker orin is given twice" in refused(2, *line, "--trt-worker", "orin")
-    assert "--timing-cache is for one GPU" in refused(2, *line, "--timing-cache", "t")
+    assert "--engine timing-cache is for one GPU" in refused(2, *line, "--engine", "timing-cache=t")
     assert "absent is not in" in refused(2, *line, "--trt-worker", "absent")
     assert "part of a file name" in refused(2, *line, "--trt-worker", "a/b")

@@ -19,32 +19,30 @@ from halfwise.cli.options import (
 )
 from halfwise.cli.outcome import conclude, end, show, watched
 from halfwise.declarations import RepeatOptions, spelt
-from halfwise.declarations.engines import (
-    Building,
-    Devices,
-    OneDevice,
-    Target,
-    Waiting,
-    Worker,
-    Workers,
-)
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
+    Devices,
     Gate,
     Heldout,
     Labels,
     Low,
     Lowest,
+    OneDevice,
     Plan,
     Rungs,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
+    Workers,
     Worth,
 )
 from halfwise.errors import BackendMissing, UsageError

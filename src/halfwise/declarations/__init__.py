@@ -7,23 +7,28 @@ these declarations. Importing them is fast.
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
 from halfwise.declarations.option import check_value, option, shown
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
     Heldout,
     Inputs,
     Labels,
+    Limits,
     Lowest,
     Plan,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
+    Workers,
     Worth,
 )
 
@@ -104,10 +109,10 @@ def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
     return option(Options.__annotations__[name]).default
 
 
-def spelt(name: str) -> str:
-    """Return the command line's name for an option of the library."""
+def spelt(name: str, value: str | None = None) -> str:
+    """Return how the command line gives an option of the library: see `shown`."""
     hint = Options.__annotations__.get(name)
-    return shown(name, None if hint is None else option(hint))
+    return shown(name, None if hint is None else option(hint), value)
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.store import MODEL_FILE, free_folder, new_folder
 
 

@@ -55,9 +55,8 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.notes import clause, not_real, told
-from halfwise.reporting.reasons import with_failures
-from halfwise.reporting.remarks import in_words
+from halfwise.reporting.remarks import in_words, with_failures
+from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number, size_of
 
@@ -246,7 +245,7 @@ def final_verdict(
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails if the gain is below --require-worth."""
+    """Return the verdict; it fails if the gain is below --require worth."""
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict
@@ -300,7 +299,6 @@ def provenance(case: Case, request: Request) -> Provenance:
         folder=_working_directory(),
         model_sha256=case.network.sha256,
         data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
-        inputs=tuple(map(told, case.notes)),
         notes=case.notes,
         inputs_sha256=case.data_sha256,
         command=request.command,

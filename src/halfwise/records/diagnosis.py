@@ -2,13 +2,187 @@
 
 from typing import Literal
 
-from halfwise.records.coverage import FrozenSize
-from halfwise.records.engine_fault import EngineDiagnosis
-from halfwise.records.followed import Decided
-from halfwise.records.judged import OutputError
-from halfwise.records.quantisation import QuantisationLoss
-from halfwise.records.record import NodeName, Record, Severity
-from halfwise.records.step import Step
+from halfwise.records.judged import FrozenSize, OutputError, Verdict
+from halfwise.records.planned import Decided
+from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
+
+RangeFault = Literal["saturated", "outlier", "wide"]
+"""What is wrong with an 8-bit range. "saturated": values beyond its ends cause half of the squared
+error or more; "outlier": all but a thousandth of the values, or all but one, stay in a quarter of
+it; "wide": all values do."""
+
+
+PairFault = Literal[RangeFault, "scale", "channels", "rounding"]
+"""Why a pair loses too much. A fault of its range, if a better scale was shown to reduce the error
+of the outputs or could not be tried; otherwise "scale": one of its scales is not a positive number;
+"channels": weights with one scale for channels that differ by 100 times; "rounding": none of these.
+"""
+Right = Literal["original", "framework", "floats"]
+"""The outputs that a quantised model is judged against: those of the original, of the framework, or
+("floats") of the model without its pairs, where weights stored as integers remain."""
+
+
+class PairLoss(Record):
+    """A pair that must be left out for correct outputs, or several alike on one tensor.
+
+    Errors are errors of the outputs relative to what is allowed; with a metric, 1 plus the drop
+    beyond its allowance.
+
+    Attributes:
+        tensor: The quantised tensor; for stored integers, the dequantised one.
+        node: Its DequantizeLinear, the first of several.
+        readers: Nodes that read it.
+        fault: What is wrong with the pair.
+        alone: Error if only this pair quantises, on the worst sample; with a metric, relative to
+            the default tolerance.
+        restored: Error if all pairs of the finding but this one are left out: what it costs.
+        beyond: Share of values more than half a step beyond the ends of its type; None for weights.
+        clipped: Share of its squared error from those values, from a histogram; None for weights.
+        limit: The end of its range that is further from zero; 0 for weights with several scales.
+        ends: Both ends, the lower first; None for weights with several scales.
+        bits: Bits per value.
+        reach: Largest observed magnitude, without any pair before it.
+        usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
+        rescale: Factor on its scale that helps: for an outlier, the one that makes `usual` the end
+            of the range, otherwise the one that minimises its squared error.
+        rescaled: `restored` with that scale; None without such a factor.
+    """
+
+    tensor: TensorName
+    node: NodeName
+    readers: tuple[NodeName, ...]
+    fault: PairFault
+    alone: float
+    restored: float
+    beyond: float | None = None
+    clipped: float | None = None
+    limit: float = 0.0
+    ends: tuple[float, float] | None = None
+    bits: int = 8
+    reach: float = 0.0
+    usual: float = 0.0
+    rescale: float | None = None
+    rescaled: float | None = None
+
+
+class QuantisationLoss(Record):
+    """Effect of a quantised model's pairs on its outputs.
+
+    Attributes:
+        pairs: Number of pairs that can be left out; pairs alike on one tensor count once.
+        samples: Number of samples examined, including the worst.
+        error: Error of the model as it is; see `PairLoss`.
+        without_all: Error with all pairs left out.
+        explained: Whether the outputs are acceptable with all pairs left out.
+        needed: Number of pairs found that must be left out for that; None if they are too many to
+            be a cause, or leaving out all is not enough.
+        gravest: Tensors of the pairs that do most harm alone, worst first.
+        without: Error without the needed pairs, or without the worst; None if leaving out all is
+            not enough.
+        causes: The needed pairs, worst first, at most 8; if `needed` is None, the faulty pairs
+            that make up most of the error, which is `without` without them.
+        foreign: Stored integers that are not rounded floats of the original, if even leaving out
+            all pairs is not enough.
+        right: What the outputs are judged against.
+        cut: Whether the budget ended the search for pairs: `gravest` is then what was known, and
+            `needed`, `without` and `causes` are unknown.
+    """
+
+    pairs: int
+    samples: int
+    error: float
+    without_all: float
+    explained: bool
+    needed: int | None = None
+    gravest: tuple[TensorName, ...] = ()
+    without: float | None = None
+    causes: tuple[PairLoss, ...] = ()
+    foreign: tuple[TensorName, ...] = ()
+    right: Right | None = None
+    cut: bool = False
+
+
+SymptomKind = Literal["outputs", "build", "run"]
+"""How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
+
+MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
+"""What an engine with all float tensors as outputs does. "shown": some node computes something
+wrong from its inputs; "cured": the outputs are right; "hidden": they are wrong, but no node
+computes anything wrong; "refused": no such engine runs; "late": building it took too long."""
+
+
+class EngineFault(Record):
+    """Nodes that an engine computes wrongly from correct inputs.
+
+    Attributes:
+        operators: Their operator types, in graph order.
+        places: The nodes of each place with the fault, in graph order.
+        unmarked: The only place, without its last nodes if these merely read: the others are wrong
+            when another node reads what they write, and right when that is an output. Empty if this
+            was not shown.
+        alone: Whether an engine of the first place alone is wrong; None if unknown.
+        snr_db: SNR of that engine, or beside others in one engine: 20 log10 of RMS / RMS error,
+            -inf if not finite; None without an engine.
+    """
+
+    operators: tuple[str, ...]
+    places: tuple[tuple[NodeName, ...], ...]
+    unmarked: tuple[tuple[NodeName, ...], ...] = ()
+    alone: bool | None = None
+    snr_db: float | None = None
+
+    @property
+    def named(self) -> tuple[tuple[NodeName, ...], ...]:
+        """The nodes at fault in each place."""
+        return self.unmarked or self.places
+
+
+class EngineDiagnosis(Record):
+    """Where an engine is wrong although its computation is right elsewhere.
+
+    Attributes:
+        symptom: How it is wrong.
+        sample: The sample that was examined.
+        searched: Number of nodes that compute something from values.
+        marks: What the engine does with all float tensors as outputs; None if unknown.
+        suspects: Nodes that computed something wrong from their inputs there, in graph order.
+        limit_db: SNR below which a node's output is wrong, unless rounding explains it.
+        faults: The faults found, each with different operators.
+        alike: Places similar to one of the faults that were not checked.
+        everywhere: Whether every part that was checked fails as the model does: then no node is
+            blamed, as the cause may be around the engines.
+        explained: Whether the model's engine is right once the true outputs of all faults and
+            similar places are fed in; None if unknown.
+        fed_db: Smallest SNR of its outputs then; None without an engine.
+        build_seconds: Time limit of each of these builds but the first; None for none.
+        late: Number of builds that took longer, so nothing is known about their content.
+        interrupted: Whether Ctrl-C ended the search.
+        builds: Number of builds used, including the engine itself.
+        most_builds: Largest number of builds allowed to find the place.
+    """
+
+    symptom: SymptomKind
+    sample: str
+    searched: int
+    limit_db: float
+    marks: MarksEffect | None = None
+    suspects: tuple[NodeName, ...] = ()
+    faults: tuple[EngineFault, ...] = ()
+    alike: tuple[tuple[NodeName, ...], ...] = ()
+    everywhere: bool = False
+    explained: bool | None = None
+    fed_db: float | None = None
+    build_seconds: float | None = None
+    late: int = 0
+    interrupted: bool = False
+    builds: int = 1
+    most_builds: int = 1
+
+    @property
+    def verdict(self) -> Literal["kernel", "unknown"]:
+        """The kind of fault: "kernel" if nodes were wrong on correct inputs."""
+        return "kernel" if self.faults else "unknown"
+
 
 DifferenceKind = Literal[
     "batch-axis",
@@ -249,3 +423,81 @@ class Rung(Record):
     engine: EngineDiagnosis | None = None
     quantisation: QuantisationLoss | None = None
     decided: Decided | None = None
+
+
+class Rewriting(Record):
+    """Nodes that were replaced by one operator.
+
+    Attributes:
+        op: The operator.
+        output: The tensor that it computes.
+        removed: Nodes removed.
+        added: Nodes added.
+        error: Largest error relative to the largest magnitude, of this tensor alone: on the inputs,
+            and on random numbers at two sizes of every dynamic axis if these nodes can run alone.
+    """
+
+    op: str
+    output: TensorName
+    removed: tuple[NodeName, ...]
+    added: tuple[NodeName, ...]
+    error: float
+
+
+class LeftAlone(Record):
+    """Nodes that resemble one operator but were left as they are.
+
+    Attributes:
+        op: The operator; "normalisation" if it is unknown which.
+        nodes: The nodes, or the node by which they were found.
+        reason: Why.
+    """
+
+    op: str
+    nodes: tuple[NodeName, ...]
+    reason: str
+
+
+class Modernized(Record):
+    """A model, and how it was modernised.
+
+    Attributes:
+        model: Source of the model.
+        opset: Version of its default operator set.
+        new_opset: That of the new model.
+        target: What must be able to read the new model, and how that was determined.
+        rewritings: Rewritings that were kept.
+        left: What was left as it was, or undone.
+        folded: Nodes that computed constants and were removed.
+        names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
+            them.
+        nodes: Number of nodes before.
+        new_nodes: Number of nodes after.
+        samples: Identifiers of the samples that both models ran on.
+        real: Whether they are real data.
+        made_up: Inputs that look generated; empty for random ones.
+        error: Largest error of an output relative to its largest magnitude, on these samples, in
+            FP32.
+        fp16_before: Verdict on the model with everything in FP16, by emulation; None on inputs that
+            are not real, unless they are accepted.
+        fp16_after: Verdict on the new model, likewise.
+        notes: Remarks.
+    """
+
+    model: str
+    opset: int
+    new_opset: int
+    target: str
+    rewritings: tuple[Rewriting, ...]
+    left: tuple[LeftAlone, ...]
+    folded: tuple[NodeName, ...]
+    names: dict[NodeName, tuple[NodeName, ...]]
+    nodes: int
+    new_nodes: int
+    samples: tuple[str, ...]
+    real: bool
+    made_up: tuple[MadeUp, ...] = ()
+    error: float
+    fp16_before: Verdict | None = None
+    fp16_after: Verdict | None = None
+    notes: tuple[str, ...] = ()

@@ -393,7 +393,7 @@ def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
     if unknown := [name for name in names if name not in info.tactic_sources]:
         raise UsageError(
             f"TensorRT {info.tensorrt} has no tactic source {', '.join(unknown)}.",
-            f"--tactic-sources takes {', '.join(info.tactic_sources)}.",
+            f"--engine tactic-sources takes {', '.join(info.tactic_sources)}.",
         )
 
 

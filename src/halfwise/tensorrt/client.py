@@ -107,8 +107,7 @@ class Worker:
         if self.info.trouble:
             raise BackendMissing(
                 f"Worker {self.info.name} cannot use TensorRT: {self.info.trouble}",
-                "`halfwise doctor` shows every worker; name one with --trt-python or "
-                "--trt-command.",
+                "`halfwise doctor` shows every worker; name one with --trt-command.",
             )
 
     def build(

@@ -340,7 +340,7 @@ class Link:
             raise failures.WorkerEnded(
                 f"Another build has had the GPU of worker {self.name} for "
                 f"{seconds(waited.seconds)}.",
-                "Try again when it is finished, or wait longer: --wait-timeout SECONDS.",
+                "Try again when it is finished, or wait longer: --budget wait-timeout=SECONDS.",
             ) from waited
         if answer["kind"] != "result":
             raise Died(answer) if answer["kind"] == "died" else Refused(answer)

@@ -190,7 +190,7 @@ def _kind(dtype: np.dtype[Any]) -> str:
     return {"f": "float", "i": "integer", "u": "integer", "b": "bool"}.get(dtype.kind, dtype.name)
 
 
-_OPTIONS = ("--minShapes", "--optShapes", "--maxShapes")
+_OPTIONS = ("minShapes", "optShapes", "maxShapes")
 
 Seen = dict[TensorName, Shape]
 
@@ -241,19 +241,19 @@ def profiles_from_options(
     optimum: Sequence[str],
     maximum: Sequence[str],
 ) -> tuple[Profile, ...]:
-    """Return one profile per position in the `--minShapes`, `--optShapes` and `--maxShapes` lists.
+    """Return one profile per position in the `minShapes`, `optShapes` and `maxShapes` lists.
 
     A missing list is filled as trtexec does from 8.6 on (`processShapes` in
-    sampleOptions.cpp; up to 8.4 it takes only `--optShapes` alone or all three): opt is max,
+    sampleOptions.cpp; up to 8.4 it takes only `optShapes` alone or all three): opt is max,
     else min; min and max are opt. For shape tensors, sizes are values; those that the user does
     not give come from the samples. Inputs without a dynamic axis may be named, and are left out.
 
     Args:
         network: The model.
         samples: At least one; None if there are none, and then every shape tensor must be named.
-        minimum: Values of `--minShapes`, one per profile.
-        optimum: Values of `--optShapes`.
-        maximum: Values of `--maxShapes`.
+        minimum: Values of `minShapes`, one per profile.
+        optimum: Values of `optShapes`.
+        maximum: Values of `maxShapes`.
 
     Raises:
         UsageError: the lists differ in length or in their inputs, or an item cannot be read.
@@ -296,8 +296,8 @@ def check_covered(profiles: Sequence[Profile], samples: Samples) -> None:
             where = "every profile" if len(profiles) > 1 else "the profile"
             raise CaseError(
                 f"Sample {identifier} is outside {where}: {_outside(profiles[0], sample)}.",
-                "Widen --minShapes and --maxShapes, or leave them out: the profile then covers all "
-                "samples.",
+                "Widen --engine minShapes and maxShapes, or leave them out: the profile then "
+                "covers all samples.",
             )
 
 

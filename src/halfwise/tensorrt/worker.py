@@ -761,13 +761,13 @@ class Service:
                 "tensorrt-missing",
                 f"Python {platform.python_version()} at {sys.executable} cannot import tensorrt: "
                 f"{error}",
-                "Name the Python that can: --trt-python PATH, or --trt-command.",
+                "Name the Python that can: --trt-command PATH.",
             )
         if not OLDEST <= version_of(tensorrt) < FIRST_UNKNOWN:
             raise Refused(
                 "tensorrt-version",
                 f"TensorRT {tensorrt.__version__} is not supported; 8.5 to 11.4 are.",
-                "Give a Python with another version: --trt-python PATH.",
+                "Give a Python with another version: --trt-command PATH.",
             )
         self._logger = _logger(tensorrt, self)
         tensorrt.init_libnvinfer_plugins(self._logger, "")
@@ -1122,7 +1122,7 @@ class Bound:
                 if limits
                 else "it takes {}".format(io["shape"]),
             ),
-            "Build with a profile that covers it: --minShapes, --optShapes, --maxShapes.",
+            "Build with a profile that covers it: --engine minShapes=…, optShapes, maxShapes.",
         )
 
     def _set_address(self, name, io, buffer):
@@ -1513,7 +1513,7 @@ class Build:
                 raise Refused(
                     "option",
                     f"TensorRT {trt.__version__} has no builder optimization level.",
-                    "Leave --optimization-level out.",
+                    "Leave --engine optimization-level out.",
                 )
             options.builder_optimization_level = config["optimization_level"]
         if config["tactic_sources"] is not None:
@@ -1529,7 +1529,7 @@ class Build:
     def _tactic_sources(self, names):
         sources = 0
         for name in names:
-            hint = "Check --tactic-sources."
+            hint = "Check --engine tactic-sources."
             member = self._member("TacticSource", name, "option", "tactic source", hint)
             sources |= 1 << int(member)
         return sources
@@ -1550,7 +1550,7 @@ class Build:
                 "Inputs {} have dynamic shapes, but no profile gives their range.".format(
                     ", ".join(dynamic)
                 ),
-                "Give --minShapes, --optShapes and --maxShapes, or inputs to take them from.",
+                "Give --engine minShapes=…, optShapes and maxShapes, or inputs to take them from.",
             )
         for entry in self.config["profiles"] if dynamic else ():
             profile = builder.create_optimization_profile()

@@ -21,8 +21,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
-from halfwise.options.first_axis import load_settled
-from halfwise.options.loading import input_specs, load_model, rank_inputs, tell
+from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing

@@ -22,7 +22,7 @@ def test_settings_are_as_declared():
 
 
 def test_a_repetition_takes_lists_of_workers():
-    for name in ("trt_python", "trt_command", "trt_worker"):
+    for name in ("trt_command", "trt_worker"):
         assert shell_type(RepeatOptions.__annotations__[name]).__args__ == (str,)
     assert {
         "metric",
@@ -37,5 +37,5 @@ def test_what_a_shell_gives():
     declared = Options.__annotations__
     assert shell_type(declared["timing_cache"]) is Path
     assert get_args(shell_type(declared["ort_library"]))[0] == Path | str
-    for name in ("workspace", "tactic_sources", "trt_python", "start_from", "labels", "heldout"):
+    for name in ("workspace", "tactic_sources", "start_from", "labels", "heldout"):
         assert shell_type(declared[name]) is str

@@ -3,7 +3,7 @@ from math import inf
 import pytest
 
 from halfwise.records import EngineDiagnosis, EngineFault, NodeName
-from halfwise.reporting.engine_faults import advice, cause, evidence
+from halfwise.reporting.diagnosis import advice, cause, evidence
 
 A, B = NodeName("a"), NodeName("b")
 PAIR = EngineFault(operators=("MatMul", "Add"), places=((A, B),), alone=True, snr_db=12.0)

@@ -172,21 +172,21 @@ def test_sizes_of_a_shape_tensor_are_its_values():
         ({"opt": ["x:"]}, r"rank 0 \(scalar\)"),
         (
             {"opt": ["x:1x4x8x8"]},
-            "--optShapes gives input 'x' 4 at axis 1, but the model fixes it to 3",
+            "optShapes gives input 'x' 4 at axis 1, but the model fixes it to 3",
         ),
         ({"opt": ["x:1x3x8x8,scale:2"]}, "'scale' 2 at axis 0, but the model fixes it to 1"),
-        ({"high": ["x:1x3x-8x8"]}, "--maxShapes gives input 'x' the negative size -8 at axis 2"),
+        ({"high": ["x:1x3x-8x8"]}, "maxShapes gives input 'x' the negative size -8 at axis 2"),
         (
             {"low": ["x:2x3x8x8"], "opt": ["x:1x3x8x8"]},
-            "--minShapes is larger than --optShapes at axis 0: 2 > 1",
+            "minShapes is larger than optShapes at axis 0: 2 > 1",
         ),
         (
             {"opt": ["x:1x3x8x9"], "high": ["x:1x3x8x8"]},
-            "--optShapes is larger than --maxShapes at axis 3: 9 > 8",
+            "optShapes is larger than maxShapes at axis 3: 9 > 8",
         ),
         (
             {"low": ["x:2x3x8x8"], "high": ["x:1x3x8x8"]},
-            "--minShapes is larger than --maxShapes at axis 0: 2 > 1",
+            "minShapes is larger than maxShapes at axis 0: 2 > 1",
         ),
         ({"opt": ["scale:1"]}, "'x' has a dynamic axis and no shape: N×3×H×W"),
     ],
@@ -202,11 +202,11 @@ def test_options_that_do_not_fit(options, message):
     [
         (
             {"low": ["x:1x3x8x8"] * 2, "high": ["x:2x3x8x8"]},
-            "--minShapes 2 times, --maxShapes 1 times",
+            "minShapes 2 times, maxShapes 1 times",
         ),
         (
             {"low": ["x:1x3x8x8"], "opt": ["x:1x3x8x8,scale:1"]},
-            "--minShapes gives no shape for input 'scale'",
+            "minShapes gives no shape for input 'scale'",
         ),
         ({"opt": ["x:1x3x8x8x"]}, "is not a 32-bit integer"),
     ],

@@ -252,17 +252,18 @@ class Builds:
 
 
 _MOST = 12
-_OTHER = "Try another --optimization-level, other --tactic-sources, or another version of TensorRT."
+_OTHER = "Try another --engine optimization-level=N, other tactic-sources, or another TensorRT."
 _UNPARSED = (
     "No builder option helps the parser: `halfwise lint MODEL` names what the parser may "
     "reject, and `halfwise modernize MODEL` rewrites it. An operator that the parser "
-    "lacks needs a plugin (--plugin) or another version of TensorRT. `halfwise "
+    "lacks needs a plugin (--engine plugin=PATH) or another version of TensorRT. `halfwise "
     "explain-log` reads the log of trtexec."
 )
 _ADVICE = {
-    "timeout": "Give it more time: --build-timeout.",
-    "skipped": "A smaller --workspace or a lower --optimization-level makes it a different build, "
-    "which is tried; remove the journal next to the run folder to try all builds again.",
+    "timeout": "Give it more time: --budget build-timeout=SECONDS.",
+    "skipped": "A smaller --engine workspace=SIZE or a lower optimization-level makes it a "
+    "different build, which is tried; remove the journal next to the run folder to try all "
+    "builds again.",
     "lost": "Try again (`halfwise fix` with --resume). A connection through ssh lasts longer with "
     "ServerAliveInterval.",
 }

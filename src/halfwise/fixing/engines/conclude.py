@@ -56,7 +56,7 @@ from halfwise.records import (
     RungTried,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.reporting.rungs import cause_line, proven_line
 from halfwise.store import new_folder
 from halfwise.tensorrt.failures import ENGINE_FAULTS

@@ -30,8 +30,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
-from halfwise.options.options import Request
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES, Request
 from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (

@@ -33,7 +33,7 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Spared, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
@@ -237,7 +237,7 @@ def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:
         Failure(kind="device-lost", names={"device": name, "why": why})
         for name, why in gone.items()
     ]
-    return with_failures(shown.model_copy(update={"failures": (), "reasons": ()}), failures)
+    return with_failures(shown.model_copy(update={"failures": ()}), failures)
 
 
 def _largest(verdict: Verdict) -> float:

@@ -36,7 +36,7 @@ from halfwise.records import (
     TimeRatio,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.tensorrt.answers import input_ports
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import ENGINE_FAULTS, WORKER_GONE, EngineFailed

@@ -49,7 +49,7 @@ from halfwise.records import (
     PrecisionProof,
     Spared,
 )
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.rungs import own_criterion
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
@@ -452,8 +452,6 @@ class EngineRun(Workbench):
 def _ruled(fixed: Fixed) -> Assignment:
     """Return the compute nodes that no engine may lower: all, if nothing is searched."""
     planner = fixed.planner
-    if planner.settings.keep_above is not None:
-        return fixed.found.kept
     return fixed.found.kept & frozenset(planner.forced.kept)
 
 

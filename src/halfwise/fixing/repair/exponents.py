@@ -188,7 +188,7 @@ def _accurate(fmt: Format, seen: Observation, weight: float) -> Line:
     if math.isinf(smallest):
         return 0.0, 0.0
     least = math.log2(fmt.smallest_subnormal / 2 / SIGNIFICANT)
-    return weight * _OCTAVE_LOST * (least - math.log2(smallest)), weight * _OCTAVE
+    return weight * _OCTAVE_LOST * (least - math.log2(smallest)), weight * _OCTAVE_LOST
 
 
 def _limit(largest: float, magnitude: float, *, strict: bool = False) -> int | None:

@@ -21,7 +21,7 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, Verdict, said
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
 from halfwise.tools.compare.engine_maker import engine_maker

@@ -155,7 +155,7 @@ def _cause(
         candidate,
         given,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
-        subject.samples.told(subject.watcher.step),
+        subject.samples.with_progress(subject.watcher.step),
         settings.runtime,
         **how,
     )

@@ -17,6 +17,7 @@ from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
 from halfwise.metrics.difference import is_discrete, relative_rms
 from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Step, Verdict, said
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.sides import reference
@@ -145,7 +146,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         passed=False,
         how="measured",
         cause="On these inputs the ONNX file computes something else than the framework gave: "
-        f"{verdict.reasons[0]}.{unknown}",
+        f"{reasons(verdict.failures)[0]}.{unknown}",
         nodes=() if anywhere else found.first,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
         advice=_advice(found, subject),
@@ -187,7 +188,7 @@ def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Ru
         how="measured",
         cause=told.text
         if told
-        else f"The outputs differ from the framework's: {verdict.reasons[0]}.",
+        else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
         nodes=() if worst is None else worst.nodes,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
         advice=said(

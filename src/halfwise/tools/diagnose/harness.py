@@ -15,7 +15,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics.difference import RelativeError
 from halfwise.records import FrozenSize, InputComparison, InputTrials, Rung, Sign, said
-from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
+from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
 from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing import FRACTIONS, UNDONE, code_of, compare_arrays, transformation
@@ -171,7 +171,7 @@ def _advice(named: Sequence[InputComparison]) -> Iterator[str]:
 
 _ADVICE = said(
     "Give inputs from real use, preprocessed as in production.",
-    "--allow-random continues without them.",
+    "--allow random continues without them.",
 )
 
 

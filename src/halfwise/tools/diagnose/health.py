@@ -15,7 +15,7 @@ from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete
 from halfwise.records import Finding, NodeName, QuantisationLoss, Rung, Severity, Sign, Step, said
-from halfwise.reporting.quantisation import cause_line, summary_lines
+from halfwise.reporting.causes import cause_line, summary_lines
 from halfwise.tools.diagnose.subject import Subject, skipped
 from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.wording import argument, count
@@ -76,7 +76,7 @@ _REQUANTISE = (
 )
 _MEANT = (
     "Give inputs on which the model is defined, or fix the model. If such values are intended, "
-    "continue with --allow-unjudged."
+    "continue with --allow unjudged."
 )
 
 

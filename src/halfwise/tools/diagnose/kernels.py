@@ -20,7 +20,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.engine_faults import advice, cause, evidence
+from halfwise.reporting.diagnosis import advice, cause, evidence
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.divergence import find_divergence

@@ -17,7 +17,7 @@ from halfwise.inputs import split_heldout
 from halfwise.interruption import offered
 from halfwise.judging.judge import judge
 from halfwise.options.loading import nodes_of
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES
 from halfwise.records import (
     Decided,
     Guard,

@@ -26,6 +26,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.diagnose.expected_outputs import Variation, order, variations
@@ -80,7 +81,7 @@ class Subject:
     @cached_property
     def references(self) -> list[Outputs]:
         """The FP32 model's outputs for every sample."""
-        return [self.session.run(s) for s in self.samples.told(self.watcher.step)]
+        return [self.session.run(s) for s in self.samples.with_progress(self.watcher.step)]
 
     @cached_property
     def given(self) -> list[Outputs]:
@@ -157,7 +158,9 @@ def signs_of(verdict: Verdict, who: str) -> list[Sign]:
     The reason gives the figures of an output that is out of tolerance.
     """
     reasoned = verdict.metric is None and not verdict.failed_runs
-    signs = [Sign(severity="error", text=f"{who}: {reason}.") for reason in verdict.reasons]
+    signs = [
+        Sign(severity="error", text=f"{who}: {reason}.") for reason in reasons(verdict.failures)
+    ]
     signs += [
         Sign(
             severity="info",

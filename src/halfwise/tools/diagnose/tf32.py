@@ -18,6 +18,7 @@ from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import Decided, NodeName, Rung, Sign, Verdict, said
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import comparable
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.engine_side import EngineSide
@@ -117,7 +118,7 @@ def tf32(subject: Subject) -> Rung:
         how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance."
         if verdict.passed
-        else f"{off}: {verdict.reasons[0]}.",
+        else f"{off}: {reasons(verdict.failures)[0]}.",
         nodes=() if verdict.passed else tuple(nodes[:RANKED]),
         evidence=tuple(signs),
         advice=() if verdict.passed else said(_OFF),

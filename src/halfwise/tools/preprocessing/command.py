@@ -12,7 +12,7 @@ from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import upcast
-from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
+from halfwise.inputs import InputSpec, LoadedSamples, fit_to
 from halfwise.metrics import OutputMeasure, totals
 from halfwise.options.loading import input_specs, load_model
 from halfwise.options.options import Model, bounded
@@ -25,9 +25,10 @@ from halfwise.records import (
     OutputError,
     PreprocessingReport,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
 from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
+from halfwise.tools.preprocessing.pipelines import RawSamples, load_made, load_raw
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
 
@@ -91,7 +92,7 @@ def compare_inputs(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(map(told, notes))),
+        notes=tuple(dict.fromkeys(map(note_text, notes))),
         outputs=outputs,
         outputs_mapped=mapped,
     )

@@ -142,7 +142,7 @@ def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | N
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
-    return replace(case, calibration=case.calibration.told(watcher.step))
+    return replace(case, calibration=case.calibration.with_progress(watcher.step))
 
 
 def _in_engine(

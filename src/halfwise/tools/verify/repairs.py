@@ -16,7 +16,7 @@ from halfwise.graph.sameness import first_difference
 from halfwise.options.loading import nodes_of
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Proof, Remade, Verdict
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 
 
 def remade(

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import Inputs, RepeatOptions
-from halfwise.declarations.engines import Limits, Workers
+from halfwise.declarations.options import Limits, Workers
 from halfwise.errors import CaseError, HalfwiseError, RecordMismatch, UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.equivalent import BUILT_FILE
@@ -38,7 +38,7 @@ from halfwise.records import (
     Run,
     WorkerInfo,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import FP32_FILE, MODEL_FILE, folder_of, read_run
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import constraints
@@ -103,7 +103,7 @@ def verify_run(
         run=str(folder),
         samples=len(case.calibration),
         rows=tuple(rows),
-        notes=tuple(map(told, case.notes)),
+        notes=tuple(map(note_text, case.notes)),
         remade=remade(case, load_network(mixed), runtime=runtime) if mixed.is_file() else None,
     )
 
@@ -319,12 +319,9 @@ def _delivered(run: Run, folder: Path) -> BuildOutcome:
     return found[-1]
 
 
-def _workers(
-    trt_python: Sequence[str] = (), trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()
-) -> list[WorkerSpec]:
+def _workers(trt_command: Sequence[str] = (), trt_worker: Sequence[str] = ()) -> list[WorkerSpec]:
     """Return all named workers, else all in the file; names are unique."""
-    found = [spec for python in trt_python for spec in resolve(trt_python=python)]
-    found += [spec for command in trt_command for spec in resolve(trt_command=command)]
+    found = [spec for command in trt_command for spec in resolve(trt_command=command)]
     found += [spec for name in trt_worker for spec in resolve(trt_worker=name)]
     found = found or resolve()
     taken = [spec.name for spec in found]

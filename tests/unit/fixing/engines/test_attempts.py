@@ -162,7 +162,7 @@ def test_tf32_where_it_is_asked_for(stage):
     ids=["tf32-weak", "tf32-strong", "bf16"],
 )
 def test_engines_are_asked_for_the_types_of_the_plan(stage, ill, type_, version):
-    ready = stage(ill, version=version, options={"allow": type_})
+    ready = stage(ill, version=version, options={f"allow_{type_}": True})
     fixed, attempts = ready.fixed, ready.attempts
     kept = {k.node: k.precision for k in fixed.plan.keep}
     assert type_ in kept.values()

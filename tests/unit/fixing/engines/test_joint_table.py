@@ -14,6 +14,7 @@ from halfwise.fixing.engines.devices import (
 )
 from halfwise.fixing.engines.table import Offer, choose
 from halfwise.records import EngineFile, Failure
+from halfwise.reporting.remarks import reasons
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_joint import search
 from tests.unit.reporting.engine_runs import engines, result
@@ -109,10 +110,12 @@ def test_each_failure_bears_the_device():
     found = all_of({"orin": verdict(), "a100": failed("not-run"), "h200": failed("not-run")}, {})
     assert not found.passed
     assert [f.under for f in found.failures] == [{"device": "a100"}, {"device": "h200"}]
-    assert found.reasons[0].startswith("on a100: the engine does not run")
+    assert reasons(found.failures)[0].startswith("on a100: the engine does not run")
 
 
 def test_a_lost_device_is_no_pass():
     found = all_of({"orin": verdict()}, {"a100": "The connection is lost."})
     assert not found.passed
-    assert found.reasons == ("a100 was lost before its engine was judged: The connection is lost.",)
+    assert reasons(found.failures) == (
+        "a100 was lost before its engine was judged: The connection is lost.",
+    )

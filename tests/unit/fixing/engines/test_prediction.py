@@ -152,7 +152,7 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
 
 
 def test_a_band_counts_the_tf32_of_the_plan_as_that_of_the_terms():
-    own = planner(models.busy_product(), no_repair=True, allow="tf32")
+    own = planner(models.busy_product(), no_repair=True, allow_tf32=True)
     kept = names("matmul")
 
     def most(types: Types, terms: Terms = USUAL, **how: bool) -> float:

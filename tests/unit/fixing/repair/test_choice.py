@@ -9,7 +9,7 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
-from halfwise.fixing.repair import choice
+from halfwise.fixing.repair import choice, making
 from halfwise.fixing.repair.rule import Identity
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand

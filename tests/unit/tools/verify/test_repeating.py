@@ -21,15 +21,15 @@ X = {"x": np.random.default_rng(1).uniform(1, 2, (12, 4)).astype(np.float32)}
 
 def test_names_of_workers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HALFWISE_TRT_PYTHON", raising=False)
+    monkeypatch.delenv("HALFWISE_TRT_COMMAND", raising=False)
     (tmp_path / "halfwise.toml").write_text(
-        '[tensorrt.workers.a]\npython = "pa"\n[tensorrt.workers.b]\npython = "pb"\n'
+        '[tensorrt.workers.a]\ncommand = "pa"\n[tensorrt.workers.b]\ncommand = "pb"\n'
     )
     trust_nearest()
-    assert [spec.name for spec in _workers((), (), ())] == ["a", "b"]
-    assert [spec.name for spec in _workers((), (), ("b",))] == ["b"]
-    assert [spec.name for spec in _workers(("p",), (), ("b",))] == ["tensorrt", "b"]
-    alike = _workers(("p",), ("ssh orin 'python 3'",), ())
+    assert [spec.name for spec in _workers()] == ["a", "b"]
+    assert [spec.name for spec in _workers((), ("b",))] == ["b"]
+    assert [spec.name for spec in _workers(("p",), ("b",))] == ["tensorrt", "b"]
+    alike = _workers(("p", "ssh orin 'python 3'"))
     assert [spec.name for spec in alike] == ["p", "ssh orin 'python 3'"]
 
 
