@@ -51,9 +51,9 @@ from halfwise.store import (
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.journal import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
-from halfwise.tensorrt.worker.journal import Journal
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")

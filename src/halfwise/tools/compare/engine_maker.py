@@ -25,10 +25,9 @@ from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
 from halfwise.scratch import scratch
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.versions import has, version_of
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tensorrt.working import usable
 from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
 from halfwise.wording import count, number
 

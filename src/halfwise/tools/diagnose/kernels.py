@@ -21,8 +21,8 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.diagnosis import advice, cause, evidence
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import emulated, reference

@@ -29,8 +29,8 @@ from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import BuildOutcome, EngineDiagnosis, NodeName, SymptomKind, TensorName
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions
 from halfwise.wording import count

@@ -63,7 +63,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.store import free_folder, new_folder, refuse_run
-from halfwise.tensorrt.inspector import demand_engine, is_engine
+from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
 from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss

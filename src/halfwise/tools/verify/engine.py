@@ -8,8 +8,7 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds, build_failed
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.regime import regime
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
@@ -23,12 +22,10 @@ from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import EngineFile, GivenEngine, Run, Typing
 from halfwise.scratch import scratch
-from halfwise.tensorrt.fitting import check_names
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.answers import profiles_of
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.answers import profiles_of
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
 
 
 def verify_engine(

@@ -5,7 +5,7 @@ import pytest
 from halfwise.case import Settings
 from halfwise.emulation.ort import Session
 from halfwise.records import TensorName
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import reference

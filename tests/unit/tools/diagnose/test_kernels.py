@@ -6,7 +6,7 @@ from onnx.helper import make_tensor_value_info
 
 from halfwise.graph.loading import network_from_proto
 from halfwise.reporting.steps import steps_told
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
