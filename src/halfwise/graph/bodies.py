@@ -15,7 +15,6 @@ from halfwise.records import NodeName, TensorName
 
 Key = tuple[NodeName, str]
 """Key of a body: its node's name and the attribute that holds it."""
-Pairs = dict[ir.Value, ir.Value]
 
 
 @dataclass(frozen=True)
@@ -133,73 +132,6 @@ def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
         return None
     first, last = (node.attributes.get(name) for name in ("start", "end"))
     return value.shape.dims[first.as_int() if first else None : last.as_int() if last else None]
-
-
-def alike(one: ir.Graph, other: ir.Graph, pairs: Pairs | None = None) -> bool:
-    """Return whether two graphs have equal nodes, attributes and constants in the same order.
-
-    Values from outside are compared by name, past Casts: a value that one model reads in FP32, the
-    other may read through a Cast. Constants with NaN count as different.
-
-    Args:
-        one: A body.
-        other: A body of another model.
-        pairs: Values around them that are known to be the same; for a nested body.
-    """
-    nodes, others = list(one), list(other)
-    sizes = [(len(g.inputs), len(g.outputs), g.num_nodes()) for g in (one, other)]
-    if sizes[0] != sizes[1]:
-        return False
-    known = {**(pairs or {}), **dict(zip(one.inputs, other.inputs, strict=True))}
-    for node, twin in zip(nodes, others, strict=True):
-        if not _same_node(node, twin, known):
-            return False
-        known |= dict(zip(node.outputs, twin.outputs, strict=True))
-    return all(map(_same_value, one.outputs, other.outputs, [known] * len(one.outputs)))
-
-
-def _same_node(node: ir.Node, twin: ir.Node, known: Pairs) -> bool:
-    shapes = [(n.domain, n.op_type, len(n.inputs), len(n.outputs)) for n in (node, twin)]
-    if shapes[0] != shapes[1] or node.attributes.keys() != twin.attributes.keys():
-        return False
-    operands = zip(node.inputs, twin.inputs, strict=True)
-    return all(_same_value(a, b, known) for a, b in operands) and all(
-        _same_attribute(attribute, twin.attributes[name], known)
-        for name, attribute in node.attributes.items()
-    )
-
-
-def _same_attribute(one: ir.Attr, other: ir.Attr, known: Pairs) -> bool:
-    if one.type != other.type:
-        return False
-    if one.type == ir.AttributeType.GRAPH:
-        return alike(one.as_graph(), other.as_graph(), known)
-    if one.type == ir.AttributeType.TENSOR:
-        return _same_tensor(one.as_tensor(), other.as_tensor())
-    return bool(one.value == other.value)
-
-
-def _same_value(one: ir.Value | None, other: ir.Value | None, known: Pairs) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one in known:
-        return known[one] is other
-    if one.const_value is not None and other.const_value is not None:
-        return _same_tensor(one.const_value, other.const_value)
-    return _source(one).name == _source(other).name
-
-
-def _same_tensor(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
-    return one.dtype == other.dtype and np.array_equal(one.numpy(), other.numpy(), equal_nan=False)
-
-
-def _source(value: ir.Value) -> ir.Value:
-    """Return the source of a chain of Casts, or the value itself."""
-    node = value.producer()
-    while node is not None and node.op_type == "Cast" and node.inputs[0] is not None:
-        value = node.inputs[0]
-        node = value.producer()
-    return value
 
 
 _RUNS = "halfwise::runs"

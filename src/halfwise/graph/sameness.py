@@ -60,6 +60,29 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     return frozenset(map(tensor_name, away))
 
 
+class _FloatCasts:
+    """All Casts between float types."""
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, ir.Node) and _casts_floats(node)
+
+
+def alike(one: ir.Graph, other: ir.Graph) -> bool:
+    """Return whether two bodies have the same nodes, attributes, constants and outputs, by name.
+
+    Casts between FP32, FP16 and BF16 that `other` reads through are skipped, and differences among
+    these types do not count. A body whose nodes another tool has renamed is not alike.
+    """
+    nodes, theirs = list(one.all_nodes()), list(other.all_nodes())
+    casts = _FloatCasts()
+    return (
+        [node.name for node in nodes] == [node.name for node in theirs]
+        and all(_alike(node, twin, casts) for node, twin in zip(nodes, theirs, strict=True))
+        and len(one.outputs) == len(other.outputs)
+        and all(_same_value(a, b, casts) for a, b in zip(one.outputs, other.outputs, strict=True))
+    )
+
+
 def _casts_floats(node: ir.Node) -> bool:
     source = node.inputs[0] if is_standard(node, "Cast") else None
     # An input whose type could not be inferred counts as a float.

@@ -8,16 +8,17 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
-from halfwise.emulation.bounded import forgiving, sized
+from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
-from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
+from halfwise.graph.bodies import Body, bodies_in, count_runs
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.sameness import alike
 from halfwise.graph.sizes import (
     Frozen,
     batches_of,

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Samples
-from halfwise.emulation.bounded import expect_repeating, took
+from halfwise.emulation.budget import expect_repeating, took
 from halfwise.errors import CaseError, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.loading import infer_again, load_network, network_from_proto

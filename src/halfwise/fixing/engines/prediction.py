@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeVar
 
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Step
 from halfwise.fixing.engines.band import Bands

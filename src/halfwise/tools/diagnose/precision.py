@@ -6,7 +6,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from halfwise.case import Case
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.attribute.evidence import Band
 from halfwise.fixing.fixed import Fixed

@@ -16,7 +16,7 @@ from halfwise.graph.quantised import census
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.reference import frozen_named
-from halfwise.observing.reference import observe
+from halfwise.observing.reference import observe_network
 from halfwise.options.loading import tell
 from halfwise.options.metric import without_outputs
 from halfwise.progress import Watcher
@@ -150,7 +150,7 @@ def observed_worst(
     with frozen_named(case, settings):
         try:
             few = case.calibration.select(sorted(worst))
-            return observe(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+            return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
         except HalfwiseError as error:
             watcher.note(f"the tensors' values are unknown ({error.message})")
             return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from halfwise.case import Case, Runtime
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
