@@ -13,12 +13,11 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
-from halfwise.graph.bodies import Body, bodies_in, count_runs
+from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
-from halfwise.graph.sameness import alike
 from halfwise.graph.sizes import (
     Frozen,
     batches_of,

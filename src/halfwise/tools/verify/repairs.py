@@ -7,12 +7,12 @@ from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.graph.bodies import first_difference
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import REFUSALS
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
-from halfwise.graph.sameness import first_difference
 from halfwise.options.loading import nodes_of
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Proof, Remade, Verdict
