@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from halfwise.fixing.command import fix
     from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
-    from halfwise.observing.command import observe
+    from halfwise.observing.reference import observe
     from halfwise.store import report
     from halfwise.tools.build import build
     from halfwise.tools.compare.command import compare
@@ -72,7 +72,7 @@ _MODULES = {
     "ladder": "tools.ladder",
     "lint": "linting.command",
     "modernize": "tools.modernize.command",
-    "observe": "observing.command",
+    "observe": "observing.reference",
     "report": "store",
     "verify": "tools.verify.command",
 }

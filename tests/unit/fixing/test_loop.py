@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.emulation import bounded
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation import budget as bounded
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
 from halfwise.fixing import holding, loop
 from halfwise.fixing import planner as planning

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError

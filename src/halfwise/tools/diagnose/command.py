@@ -8,7 +8,7 @@ from typing import Unpack
 
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import sized, took
+from halfwise.emulation.budget import sized, took
 from halfwise.errors import CaseError
 from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs

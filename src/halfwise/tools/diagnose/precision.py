@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import Case
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import TF32_INPUT, emulate_tf32, emulate_typed, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed

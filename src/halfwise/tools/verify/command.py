@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.emulation.ort import Session
 from halfwise.errors import (
     CaseError,
@@ -28,6 +28,7 @@ from halfwise.fixing.repair.proof import allowed, is_same, prove
 from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
+from halfwise.graph.bodies import first_difference
 from halfwise.graph.casts import is_low_custom, low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.excluding import excluding
@@ -35,13 +36,12 @@ from halfwise.graph.loading import REFUSALS
 from halfwise.graph.model import Network, graphs_of, node_name, values_of
 from halfwise.graph.quantised import census, quantised_nodes, quantising
 from halfwise.graph.roles import roles_of
-from halfwise.graph.sameness import first_difference
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, criterion_hints
-from halfwise.observing.reference import observe
+from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, nodes_of, tell
 from halfwise.options.metric import without_outputs
@@ -260,7 +260,7 @@ def observed_worst(
     with frozen_named(case, settings):
         try:
             few = case.calibration.select(sorted(worst))
-            return observe(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+            return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
         except HalfwiseError as error:
             watcher.note(f"the tensors' values are unknown ({error.message})")
             return None
