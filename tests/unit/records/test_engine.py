@@ -1,25 +1,10 @@
+"""Nodes in engines, and runs repeated on workers."""
+
 import pytest
 
-from halfwise.records import EngineLayer, EngineRound, Engines, NodePrecision
-from tests.unit.records.journey import any_of, assert_unchanged, drawn
-from tests.unit.reporting.engine_runs import engines
-
-
-@pytest.mark.parametrize("kind", [EngineLayer, EngineRound, NodePrecision])
-@drawn
-def test_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
-
-
-def test_a_whole_record_goes_to_json_and_back():
-    assert_unchanged(engines())
-    assert type(engines()) is Engines
-
-
-def test_an_error_without_bound_is_recorded():
-    shown = EngineRound(step="", build=2, keep=(), measured=float("inf"), passed=False)
-    assert_unchanged(shown)
-    assert EngineRound.model_validate_json(shown.model_dump_json()).measured == float("inf")
+from halfwise.records import NodePrecision, Repeated, Repetition
+from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.runs import verdict
 
 
 @pytest.mark.parametrize(
@@ -39,6 +24,22 @@ def test_a_kept_node_may_be_wider_than_asked_but_not_narrower(asked, enough):
     assert {n.precision for n in given if n.suffices} == enough
 
 
-def test_a_precision_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="precision"):
-        NodePrecision.model_validate({"node": "a", "precision": "fp12"})
+def row(**changed):
+    return Repeated(name="w", worker=None, what="rebuilt", **changed)
+
+
+def repetition(*rows):
+    return Repetition(run="run", samples=3, rows=rows)
+
+
+def test_a_repetition_passes_where_every_row_does():
+    good, bad = row(verdict=verdict()), row(verdict=verdict(passed=False))
+    assert repetition(good, good).passed
+    assert not repetition(good, bad).passed
+    assert not repetition(good, row(failure="missing")).passed
+
+
+def test_workers_that_only_failed_to_come_up_are_of_no_use():
+    assert not repetition(row(failure="missing")).usable
+    assert repetition(row(failure="missing"), row(build=build(1, "x"))).usable
+    assert repetition(row(verdict=verdict(passed=False))).usable
