@@ -25,7 +25,7 @@ from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.runs import ROOT, Subject, Workbench
 from halfwise.case import Samples
 from halfwise.emulation.runner import TOLERANCES, ModelRunner
-from halfwise.emulation.tf32 import emulate_tf32
+from halfwise.emulation.typed import emulate_tf32
 from halfwise.errors import HalfwiseError
 from halfwise.graph.model import Network, tensor_name
 from halfwise.metrics.difference import RelativeError

@@ -13,7 +13,7 @@ from examples.digits import vit
 from halfwise.case import Settings
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import place
-from halfwise.fixing.repair.rules.scale import Scale
+from halfwise.fixing.repair.scale import Scale
 from halfwise.fixing.trial import gather
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case

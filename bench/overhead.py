@@ -23,12 +23,7 @@ from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.accumulate import MIN_OPSET
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
-from halfwise.emulation.switched import (
-    SWITCH_INPUT,
-    Switched,
-    emulate_switched,
-)
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SWITCH_INPUT, Switched, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite

@@ -14,9 +14,8 @@ from pathlib import Path
 from halfwise.case import Sample
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
-from halfwise.fixing.repair.difference import error_of
 from halfwise.fixing.repair.making import marked, repaired
-from halfwise.fixing.repair.proof import prove
+from halfwise.fixing.repair.proof import error_of, prove
 from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network
 from halfwise.metrics import Outputs

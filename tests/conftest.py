@@ -13,7 +13,7 @@ import typer.main
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import making
 from tests import leftovers
 from tests.fake_tensorrt.start import build_cuda_library, forked_interpreters, worker_command
 from tests.judges import RtxBuilder, WebGpu
@@ -85,7 +85,7 @@ def unrepaired() -> Iterator[None]:
     be repaired. A command line says so itself, with `--no-repair`.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "RULES", ())
+        patch.setattr(making, "RULES", ())
         yield
 
 

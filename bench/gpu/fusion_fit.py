@@ -22,8 +22,7 @@ from bench.figures import Figure, Result, reported, table
 from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
 from bench.runs import ROOT
 from halfwise.emulation.rounding import POINTWISE, fused_tensors
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.trial import Trials
 from halfwise.graph.model import Network, tensor_name

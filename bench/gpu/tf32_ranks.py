@@ -28,7 +28,7 @@ from bench.gpu.jobs import add_host, host_of
 from bench.gpu.pipe import Pipe
 from bench.runs import ROOT
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import TF32_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -90,7 +90,7 @@ def _emulated(
     session = Session(emulate_tf32(network, switched=True, rounding=rounding))
     found = []
     for index in range(count):
-        outputs = session.run({**sample, SWITCH_INPUT: np.arange(count) == index})
+        outputs = session.run({**sample, TF32_INPUT: np.arange(count) == index})
         found.append(max(relative_rms(right[n], outputs[n]) for n in right))
     return found
 

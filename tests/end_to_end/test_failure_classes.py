@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.loading import load_network

@@ -7,13 +7,13 @@ import onnx
 import pytest
 
 from halfwise.fixing.engines import beside
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import making
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
 
 @pytest.fixture(autouse=True)
 def one_rule(monkeypatch):
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
 
 
 def sha256(path: Path) -> str:

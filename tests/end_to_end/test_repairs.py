@@ -3,14 +3,14 @@
 import onnx
 import pytest
 
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import making
 from tests.end_to_end.conftest import fixing
 from tests.unit.fixing.repair.sluices import Sluice, renamed, sluiced
 
 
 @pytest.fixture(autouse=True)
 def _own_rule(monkeypatch):
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
 
 
 def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call, saved):
@@ -47,7 +47,7 @@ def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call,
 def test_what_is_left_out_or_would_remove_a_named_node_is_not_made(
     call, saved, monkeypatch, rule, options
 ):
-    monkeypatch.setattr(rules, "RULES", (rule,))
+    monkeypatch.setattr(making, "RULES", (rule,))
     saved(sluiced())
     ended = call(*fixing("model.onnx"), *options)
     assert ended.record["plan"]["repairs"] == []

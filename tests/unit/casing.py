@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from halfwise.case import Samples
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto

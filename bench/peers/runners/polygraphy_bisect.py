@@ -14,8 +14,7 @@ from child import main
 from polygraphy.tools.debug.subtool.precision import BisectMarker
 
 from halfwise.case import Case
-from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
+from halfwise.emulation.switched import SwitchedRunner, emulate_switched
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16

@@ -7,13 +7,64 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 from numpy.typing import NDArray
 
-from halfwise.emulation.ort import Session
-from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
+from halfwise.case import Samples
+from halfwise.emulation.ort import OrtFailure, Session
+from halfwise.errors import CaseError
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.weights import is_large
 from halfwise.records import NodeName
+from halfwise.scratch import scratch
+
+
+def settled(network: Network, samples: Samples) -> Network | None:
+    """Return an equivalent network for inputs with the shapes of `samples` only.
+
+    It has operators of the same domains. None if nothing would change, if samples differ in shape,
+    if weights are too large for one more copy (`is_large`), or if ONNX Runtime refuses the model.
+    """
+    if is_large(network.model):
+        return None
+    shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
+    if not shapes or any(other != shapes[0] for other in shapes):
+        return None
+    model = network.copy()
+    for value in model.graph.inputs:
+        value.shape = ir.Shape(shapes[0][tensor_name(value)])
+    try:
+        found = ir.from_proto(_optimised(ir.to_proto(model)))
+        domains = {node.domain for node in found.graph.all_nodes()}
+        for domain in found.opset_imports.keys() - domains - model.opset_imports.keys():
+            del found.opset_imports[domain]
+        own = normalise(found, path=network.path, sha256=network.sha256)
+    except (*OrtFailure, CaseError):
+        return None
+    if not domains <= {node.domain for node in model.graph.all_nodes()}:
+        return None
+    return own if _form(own.model) != _form(network.model) else None
+
+
+def _form(model: ir.Model) -> tuple[list[object], ...]:
+    nodes: list[object] = [(node.domain, node.op_type) for node in model.graph.all_nodes()]
+    return nodes, [value.shape for value in model.graph.inputs]
+
+
+def _optimised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    with scratch() as folder:
+        path = folder / "optimised.onnx"
+        options.optimized_model_filepath = str(path)
+        ort.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        return onnx.load(path)
+
 
 MOST_BYTES = 1 << 20
 """Largest result that is folded: folded results are stored as weights."""

@@ -1,31 +1,141 @@
 """ONNX Runtime: the only place that creates its sessions and reads its schemas."""
 
+import ctypes
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from halfwise import memory
 from halfwise.case import CPU, Runtime
-from halfwise.emulation import arena, bounded
-from halfwise.emulation.handing_over import given, lent, ort_value
+from halfwise.emulation import bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
-from halfwise.graph.protobufs import weightless
+from halfwise.graph.protobufs import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
+from halfwise.scratch import scratch
 from halfwise.wording import size_of
+
+_SPARE = 1 << 20
+"""Bytes that a chunk may waste if it is less than twice as large as the request; with ONNX
+Runtime's default of 128 MiB, a tensor of 65 MiB may take 128 (bfc_arena.h)."""
+
+_SHARED = "session.use_env_allocators"
+_GIVE_BACK = "memory.enable_memory_arena_shrinkage"
+"""Run option: at its end, the arenas of these devices return their free memory."""
+
+
+def share(options: ort.SessionOptions) -> None:
+    """Make a session with `options` take its memory from the shared arena."""
+    _register_arena()
+    options.add_session_config_entry(_SHARED, "1")
+
+
+def give_back() -> None:
+    """Return free memory of the arena and the heap to the system; later sessions take it again."""
+    options = ort.RunOptions()
+    options.add_run_config_entry(_GIVE_BACK, "cpu:0")
+    _smallest().run(None, {"x": np.zeros(1, np.float32)}, options)
+    with suppress(OSError, AttributeError):  # only glibc has malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def own(result: Any) -> Any:  # noqa: ANN401 - a tensor, or what else a model may give
+    """Return an array with its own memory: one inside the arena keeps the memory around it.
+
+    Anything that is not an array is returned as it is.
+    """
+    return result.copy() if isinstance(result, np.ndarray) and not result.flags.owndata else result
+
+
+@functools.cache
+def _register_arena() -> None:
+    where = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    # A program that calls halfwise may have an arena for its own sessions already.
+    with suppress(InvalidArgument, RuntimeError):
+        ort.create_and_register_allocator(
+            where, ort.OrtArenaCfg({"max_dead_bytes_per_chunk": _SPARE})
+        )
+
+
+@functools.cache
+def _smallest() -> ort.InferenceSession:
+    """Return a session whose run does nothing: the arena only shrinks at the end of a run."""
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    share(options)
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+_REGISTERED = 2
+"""`numpy.dtype.isbuiltin` of types that other packages registered with NumPy."""
+
+
+def ort_value(array: NDArray[np.generic]) -> ort.OrtValue:
+    """Return `array` for ONNX Runtime, sharing its memory if each element takes whole bytes.
+
+    BF16 and the types of quantised models are registered types in NumPy, not built-in ones. Types
+    smaller than a byte are packed into the start of a buffer of one byte per element.
+    """
+    if array.dtype.isbuiltin != _REGISTERED:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    dtype = ir.DataType.from_numpy(array.dtype)
+    if dtype.bitwidth < 8:
+        packed = np.frombuffer(ir.tensor(array).tobytes(), np.uint8)
+        raw = np.zeros(array.shape, np.uint8)
+        raw.reshape(-1)[: packed.size] = packed
+    else:
+        raw = array.view(f"u{array.itemsize}")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(raw, int(dtype))
+
+
+@contextmanager
+def given(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Pass large tensors by name to the session created within the block, which copies them."""
+    options.add_external_initializers(list(values), list(values.values()))
+    yield
+
+
+@contextmanager
+def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Iterator[None]:
+    """Pass large tensors by name to the session created within the block, which shares them.
+
+    ONNX Runtime copies external initializers, but not values shared between sessions. For these,
+    the file that the graph names must exist. It is empty, so a missing tensor is an error.
+    """
+    for name, value in values.items():
+        options.add_initializer(name, value)
+    with scratch() as folder:
+        (folder / STAND_IN).touch()
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder)
+        )
+        yield
+
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # CUDA uses TF32 by default, which would round the reference itself.
@@ -113,8 +223,8 @@ class Session:
             memory.uncap()
             ort.preload_dlls()
         else:
-            arena.give_back()
-            arena.share(options)
+            give_back()
+            share(options)
         if not optimise and reads_low_weights(model):
             # Otherwise all are widened before the first is read (test_ort.py, docs/decisions/0009).
             options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
@@ -175,7 +285,7 @@ class Session:
                 node=node,
                 why=_SOURCE.sub("", " ".join(why.split()))[:500],
             ) from error
-        return dict(zip(names, results if lent else map(arena.own, results), strict=True))
+        return dict(zip(names, results if lent else map(own, results), strict=True))
 
 
 def runtime_version() -> str:

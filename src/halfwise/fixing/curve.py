@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf, log10
 
-from halfwise.emulation.arena import give_back
+from halfwise.emulation.ort import give_back
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import HeldOut, Scoring
+from halfwise.fixing.scoring import LOOKED_AT, HeldOut, Scoring
 from halfwise.graph.model import node_name
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row, RowKind
@@ -25,8 +25,6 @@ FAR = 10.0
 choice."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""
-LOOKED_AT = 4
-"""How often a plan is corrected for infinities inside."""
 
 
 class TradeOff:

@@ -7,7 +7,7 @@ from math import inf
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record

@@ -9,16 +9,15 @@ from halfwise.declarations import spelt
 from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
-from halfwise.fixing.holding import Holding
+from halfwise.fixing.holding import Holding, PlanJudge
 from halfwise.fixing.int8.placing import given_start
 from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of, int8_rung
 from halfwise.fixing.plan.found import Found, unsupported
 from halfwise.fixing.plan.rules import custom_roles, starting_plan
-from halfwise.fixing.plan_judge import PlanJudge
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.advice import unscaled
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
+from halfwise.fixing.repair.rule import unscaled
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.scoring import HeldOut, Scoring
 from halfwise.fixing.stages import Stages

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, spelt
-from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, is_standard, node_name

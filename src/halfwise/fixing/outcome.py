@@ -15,8 +15,7 @@ import onnx_ir as ir
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
-from halfwise.emulation.tf32 import TF32_MARK
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
 from halfwise.fixing.engines.regime import FP32, low_format

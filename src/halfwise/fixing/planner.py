@@ -10,15 +10,13 @@ from math import inf
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.forms import Slots
 from halfwise.emulation.late_start import cuts_for
 from halfwise.emulation.ort import Session
-from halfwise.emulation.quantised import Slots
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.runner import Switching
-from halfwise.emulation.switched import Layout, emulate_switched
-from halfwise.emulation.switched_runner import SwitchedRunner
-from halfwise.emulation.tf32 import tf32_nodes
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
+from halfwise.emulation.typed import emulate_typed, tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import Prices, cost_model
 from halfwise.fixing.plan.found import FP32_ALONE, Found, Types, not_yet_alone, with_each_lowered

@@ -49,7 +49,9 @@ from halfwise.reporting.remarks import with_failures
 Assignment = frozenset[NodeName]
 
 MOST_TOLD = 3
-"""Infinite tensors named in a failed verdict."""
+"""Infinite tensors, or decisions, named in a failed verdict."""
+LOOKED_AT = 4
+"""How often a plan is corrected for infinities inside; others only show once the first are gone."""
 
 
 @dataclass(frozen=True)

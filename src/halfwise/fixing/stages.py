@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from halfwise.case import Settings
-from halfwise.emulation.arena import give_back
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.bounded import WORK, sized
 from halfwise.emulation.budget import WEIGHTS, Budget
-from halfwise.emulation.paces import WORK
+from halfwise.emulation.ort import give_back
 from halfwise.fixing.trial import WORST
 from halfwise.interruption import interruption
 from halfwise.metrics import usual

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from halfwise.emulation.tf32 import TF32_MARK
+from halfwise.emulation.typed import TF32_MARK
 from halfwise.fixing.engines.workbench import save
 from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network, node_name

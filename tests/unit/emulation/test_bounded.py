@@ -7,7 +7,9 @@ import pytest
 
 from halfwise.emulation import bounded
 from halfwise.emulation.bounded import (
+    WORK,
     OutOfTime,
+    Paces,
     call,
     ending,
     expect_repeating,
@@ -166,3 +168,19 @@ def test_work_of_a_kind_is_expected_to_take_as_long_as_before(
                 now[0] += seconds
     # What comes within it is not told, nor what is short.
     assert told == [(10.0, "loading"), (0.0, "loading")]
+
+
+def test_work_takes_as_long_as_its_kind_did_or_as_stages_did_by_nodes():
+    paces = Paces()
+    assert paces.expected("observe", 100) == 0
+    paces.add("loading", 10, 60.0)
+    assert paces.expected("observe", 100) == 0
+    paces.add("load", 100, 1.0)
+    assert paces.expected("observe", 100) == pytest.approx(WORK["observe"])
+    assert paces.expected("building", 1) == 0
+    paces.add("reference", 100, 5.0)
+    pace = (1.0 + 5.0) / (1 + WORK["reference"])
+    assert paces.expected("observe", 100) == pytest.approx(pace * WORK["observe"])
+    paces.add("observe", 100, 2.0)
+    assert paces.expected("observe", 50) == pytest.approx(1)
+    assert paces.expected("loading", 5) == pytest.approx(30)

@@ -2,7 +2,9 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
@@ -13,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise import memory
 from halfwise.case import Runtime
 from halfwise.emulation import ort
+from halfwise.emulation import ort as arena
 from halfwise.emulation.ort import Session, devices, runtime_version, signature
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
@@ -21,6 +24,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs
+from tests.unit.graph.sketch import Sketch, f32
 
 F32 = TensorProto.FLOAT
 WIDE = (2, LARGE_TENSOR_BYTES)
@@ -294,3 +298,86 @@ def test_what_is_available_is_told_only_if_it_is_less_than_what_was_requested(
     assert failure is not None
     assert "asked for 2.24 GiB of memory" in failure.message
     assert ("but only 1 GiB are available" in failure.message) is told
+
+
+MIB = 1 << 20
+LARGE = 64 * MIB
+
+
+def resident() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def swelling() -> Session:
+    """Return a session that computes two tensors of 64 MiB on its way from x to y."""
+    f32 = TensorProto.FLOAT
+    ends = [
+        helper.make_tensor_value_info("x", f32, [1]),
+        helper.make_tensor_value_info("y", f32, [1]),
+    ]
+    shape = helper.make_tensor("n", TensorProto.INT64, [1], [LARGE // 4])
+    nodes = [
+        helper.make_node("Expand", ["x", "n"], ["wide"]),
+        helper.make_node("Abs", ["wide"], ["magnitude"]),
+        helper.make_node("ReduceMax", ["magnitude"], ["y"], keepdims=1),
+    ]
+    graph = helper.make_graph(nodes, "swelling", ends[:1], ends[1:], [shape])
+    opset = [helper.make_opsetid("", 17)]
+    return Session(
+        network_from_proto(helper.make_model(graph, opset_imports=opset, ir_version=8)).model
+    )
+
+
+def test_sessions_that_take_turns_take_the_memory_of_one():
+    sessions = [swelling() for _ in range(3)]
+    sample = {"x": np.full(1, -2.0, np.float32)}
+    np.testing.assert_array_equal(sessions[0].run(sample)["y"], [2.0])
+    after_one = resident()
+    results = [session.run(sample)["y"] for session in sessions]
+    assert resident() < after_one + LARGE // 2
+    np.testing.assert_array_equal(results, [[2.0]] * 3)
+
+
+def test_a_new_session_finds_what_others_no_longer_use_given_back():
+    session = swelling()
+    arena.give_back()
+    before = resident()
+    kept = session.run({"x": np.ones(1, np.float32)})
+    assert resident() > before + LARGE // 2
+    other = swelling()
+    assert resident() < before + LARGE // 2
+    np.testing.assert_array_equal(other.run({"x": kept["y"]})["y"], [1.0])
+
+
+def test_low_weights_are_widened_one_after_another():
+    """ONNX Runtime's own Casts; in the order that is its default, all of them run first."""
+    weight, count = np.zeros((1024, 1024), np.float16), 32
+    value = ir.val("x", ir.DataType.FLOAT16, [1, 1024])
+    ends, weights, nodes = [value], [], []
+    for i in range(count):
+        weights.append(ir.val(f"w{i}", const_value=MappedTensor(weight, name=f"w{i}")))
+        weights[i].dtype = ir.DataType.FLOAT16
+        nodes.append(ir.node("MatMul", [value, weights[i]], name=f"matmul{i}"))
+        value = nodes[i].outputs[0]
+        value.name, value.dtype = f"y{i}", ir.DataType.FLOAT16
+    graph = ir.Graph(ends, [value], nodes=nodes, initializers=weights, opset_imports={"": 17})
+    session = Session(ir.Model(graph, ir_version=8), large_from=0)
+    arena.give_back()
+    before = resident()
+    session.run({"x": np.ones((1, 1024), np.float16)})
+    assert resident() < before + count * 2 * weight.nbytes // 2
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int8", "float8_e4m3fn", "float8_e5m2"])
+def test_quantised_weights_are_handed_over(name):
+    s = Sketch(opset=21)
+    codes = np.arange(3001).astype(np.int32).reshape(3001, 1) % 7 + [[0, 1]]
+    stored = codes.astype(getattr(ml_dtypes, name, name))
+    y = s.op("DequantizeLinear", s.constant(stored), 0.5)
+    x = s.op("QuantizeLinear", s.input("x", [2]), 1.0, np.array(0, stored.dtype), name="q")
+    proto = s.proto(s.op("MatMul", y, s.op("DequantizeLinear", x, 1.0)))
+    for optimise in (False, True):
+        session = Session(network_from_proto(proto).model, optimise=optimise)
+        (found,) = session.run({"x": f32([1, 2])}).values()
+        np.testing.assert_array_equal(found, codes @ [1, 2] / 2)

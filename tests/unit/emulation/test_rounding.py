@@ -16,7 +16,7 @@ from halfwise.emulation.rounding import (
     round_value,
 )
 from halfwise.emulation.switched import emulate_switched
-from halfwise.emulation.tf32 import emulate_tf32
+from halfwise.emulation.typed import emulate_tf32
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of

@@ -211,7 +211,7 @@ def test_a_signal_of_zero_that_stays_zero_has_no_error():
 def test_any_number_of_tensors_at_a_time(monkeypatch):
     ill = models.deep(layers=5)
     whole = followed(ill)
-    monkeypatch.setattr(following, "TENSORS_AT_ONCE", 2)
+    monkeypatch.setattr(following, "AT_ONCE", 2)
     assert followed(ill) == whole
 
 

@@ -13,7 +13,7 @@ from halfwise.emulation import bounded
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.emulation.budget import Budget
 from halfwise.errors import UsageError
-from halfwise.fixing import loop, plan_judge
+from halfwise.fixing import holding, loop
 from halfwise.fixing import planner as planning
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import LATE, end_remarks, fix, stands, tolerance_note
@@ -414,7 +414,7 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
         verdict = judged.verdict.model_copy(update={"passed": False})
         return replace(judged, verdict=verdict, failing=(0,))
 
-    monkeypatch.setattr(plan_judge, "judge_emulated", failing)
+    monkeypatch.setattr(holding, "judge_emulated", failing)
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed

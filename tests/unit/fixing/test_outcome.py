@@ -14,7 +14,7 @@ from halfwise.case import Case, Rules
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
-from halfwise.emulation.tf32 import tf32_nodes
+from halfwise.emulation.typed import tf32_nodes
 from halfwise.errors import CaseError
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import (

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.emulation.tf32 import TF32_MARK, TF32_OPS
+from halfwise.emulation.typed import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.outcome import candidate_worth
 from halfwise.fixing.plan.found import FP32_ALONE, Types

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from halfwise import api
-from halfwise.emulation.tf32 import TF32_MARK
+from halfwise.emulation.typed import TF32_MARK
 from halfwise.errors import CaseError, UsageError
 from halfwise.tools.netron import MOST_CHARACTERS
 from tests import models

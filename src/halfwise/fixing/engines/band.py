@@ -16,7 +16,7 @@ from itertools import combinations
 from math import inf, isfinite, isnan
 
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import ROUNDINGS, emulate_tf32
+from halfwise.emulation.typed import ROUNDINGS, emulate_tf32
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.attempts import Assignment
 from halfwise.fixing.engines.constants import StoredConstants

@@ -5,7 +5,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from halfwise.case import Case
-from halfwise.emulation.settling import settled
+from halfwise.emulation.folding import settled
 from halfwise.fixing.engines.delivery import (
     delivered,
     folder_of,

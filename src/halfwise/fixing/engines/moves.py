@@ -13,7 +13,7 @@ from typing import Self
 
 import onnx_ir as ir
 
-from halfwise.emulation.tf32 import TENSOR_CORE_OPS
+from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step
 from halfwise.fixing.engines.builds import how_refused
 from halfwise.fixing.engines.equivalent import UNROLLED_OPS, normalisations, refusal

@@ -15,8 +15,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
-from halfwise.emulation.tf32 import TENSOR_CORE_OPS
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import TENSOR_CORE_OPS, emulate_typed
 from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Plan
 from halfwise.fixing.engines.builds_left import Budget
 from halfwise.fixing.engines.moves import Allowed, Moves, Proposal

@@ -1,8 +1,9 @@
 """Repair instead of keeping: change the graph, not the function, so that the low format is enough.
 
-rule        the contract
-rules/      one file each: where it applies, the identity, what it changes
-making      applies recorded repairs to a network, and records them in its metadata
-proof       the repaired model against the function in FP64, on data and on widened data
-choice      what is accepted: proven, helps, costs no more than keeping
+rule     the contract, and what to do by hand
+fold, mask, phase, scale, stable
+         the rules: where each applies, the identity, what it changes
+making   applies recorded repairs to a network, and records them in its metadata
+proof    the repaired model against the function in FP64, on data and on widened data
+choice   what is accepted: proven, helps, costs no more than keeping
 """

@@ -10,12 +10,10 @@ from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair import rules
-from halfwise.fixing.repair.advice import own_names, own_nodes
-from halfwise.fixing.repair.difference import infinite_at
+from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import repaired
-from halfwise.fixing.repair.proof import Prover, is_same
-from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
+from halfwise.fixing.repair.rule import Rule, own_names, own_nodes
 from halfwise.fixing.scoring import HeldOut, pass_on
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
@@ -75,7 +73,7 @@ def asked_rules(settings: Settings) -> list[Rule]:
     """Return the rules not excluded by options, in order; none if nothing is searched."""
     if not settings.searches:
         return []
-    return [rule for rule in rules.RULES if rule.name not in settings.no_repair]
+    return [rule for rule in making.RULES if rule.name not in settings.no_repair]
 
 
 def with_repairs(original: Planner, repairs: Sequence[Repair], watcher: Watcher) -> Planner:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner, Runner
-from halfwise.emulation.tf32 import emulate_tf32
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.rewrite import rewrite

@@ -9,7 +9,7 @@ import numpy as np
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, Rounding, emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import TF32_INPUT, Rounding, emulate_tf32, tf32_nodes
 from halfwise.errors import HalfwiseError, RunFailed
 from halfwise.graph.dataflow import read_by
 from halfwise.graph.loading import normalise
@@ -186,7 +186,7 @@ class _Emulation:
     def _run(self, index: int, which: np.ndarray) -> Computed:
         sample = dict(self._subject.samples[index])
         if self._nodes:
-            sample[SWITCH_INPUT] = which
+            sample[TF32_INPUT] = which
         try:
             return self._session.run(sample)
         except RunFailed as failure:

@@ -5,7 +5,7 @@ import numpy as np
 from halfwise import api
 from tests import models
 from tests.fake_tensorrt.regions import Wrong
-from tests.unit.emulation.test_settling import exported
+from tests.unit.emulation.test_folding import exported
 
 
 def test_the_engine_that_is_delivered_lies_in_the_run_folder(fake_worker, tmp_path):

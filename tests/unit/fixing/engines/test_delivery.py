@@ -25,7 +25,7 @@ from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.worker.transfer import model_files
 from tests import models
 from tests.fake_tensorrt.faults import Fault
-from tests.unit.emulation.test_settling import exported
+from tests.unit.emulation.test_folding import exported
 from tests.unit.fixing.engines.test_run import wide
 from tests.unit.fixing.running import found
 

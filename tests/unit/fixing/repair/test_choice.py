@@ -9,7 +9,7 @@ from halfwise.emulation.bounded import OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
-from halfwise.fixing.repair import choice, rules
+from halfwise.fixing.repair import choice, making
 from halfwise.fixing.repair.rule import Identity
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -21,7 +21,7 @@ from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, renamed, sluice
 @pytest.fixture
 def found(monkeypatch):
     def found(*asked, ill=None, **options) -> Fixed:
-        monkeypatch.setattr(rules, "RULES", asked)
+        monkeypatch.setattr(making, "RULES", asked)
         ill = ill or sluiced()
         request = understand(dict(ill.inputs), options)
         case = load_case(ill.proto, request.data, request.criterion)

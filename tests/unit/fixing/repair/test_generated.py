@@ -3,8 +3,8 @@
 from hypothesis import HealthCheck, given, settings
 
 from halfwise.emulation.double import DoubleSession
+from halfwise.fixing.repair.making import RULES
 from halfwise.fixing.repair.proof import LIMIT
-from halfwise.fixing.repair.rules import RULES
 from halfwise.graph.loading import network_from_proto
 from tests import repairing
 from tests.repair_graphs import Drawn, repair_graphs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import KEY, mark, marked, repaired
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
@@ -25,7 +25,7 @@ def repair(i: int = 0) -> Repair:
 
 
 def test_a_recorded_repair_changes_a_copy_and_leaves_names_and_outputs(monkeypatch):
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     ill = sluiced(WIDE, WIDE)
     network = network_from_proto(ill.proto)
     read = Repair.model_validate_json(repair(1).model_dump_json())
@@ -45,10 +45,10 @@ def test_without_repairs_the_network_is_itself():
 
 def test_a_repair_of_another_model_or_version_is_refused(monkeypatch):
     network = network_from_proto(sluiced().proto)
-    monkeypatch.setattr(rules, "RULES", ())
+    monkeypatch.setattr(making, "RULES", ())
     with pytest.raises(CaseError, match="does not know the repair 'scale'"):
         repaired(network, [repair()])
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     with pytest.raises(CaseError, match="Not the model"):
         repaired(network, [repair(7)])
 

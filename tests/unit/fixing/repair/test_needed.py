@@ -10,7 +10,7 @@ from halfwise import api
 from halfwise.emulation.bounded import OutOfTime
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.repair import choice, needed, rules
+from halfwise.fixing.repair import choice, making, needed
 from halfwise.fixing.repair.choice import with_repairs
 from halfwise.fixing.repair.needed import needed_repairs
 from halfwise.fixing.repair.rule import Rule
@@ -41,7 +41,7 @@ def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few,
 def test_the_mixed_model_alone_tells_that_a_repair_is_needed(monkeypatch):
     small = repair(0).model_copy(update={"numbers": {"exponent": 14}})
     both = [small, small.model_copy(update={"nodes": repair(1).nodes})]
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     original = planner(sluiced(1e-6, 1e-6))
     made = with_repairs(original, both, Silent())
     without = [with_repairs(original, [r], Silent()).trials.exact(frozenset()) for r in both]
@@ -54,7 +54,7 @@ def test_the_mixed_model_alone_tells_that_a_repair_is_needed(monkeypatch):
 
 @pytest.mark.parametrize("i", [0, 1])
 def test_a_repair_of_nodes_that_the_plan_keeps_anyway_is_undone(monkeypatch, i):
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     original = planner(sluiced(WIDE, WIDE, 1.0, 1.0))
     made = with_repairs(original, [repair(0), repair(1)], Silent())
     undoing = needed._Undoing(original, made, frozenset(repair(i).nodes), Silent())
@@ -129,7 +129,7 @@ def test_what_a_joined_sample_adds_makes_no_plan_dearer_than_without_repairs():
 
 
 def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     original = planner(sluiced())
     everything = original.roles.computing
     original.trials.evaluate(everything, confirm=True)
@@ -157,7 +157,7 @@ def test_a_plan_without_repairs_counts_with_what_keeps_it_finite_inside():
 
 
 def test_what_a_joined_sample_needs_is_repaired_not_kept(found):
-    alone: list[Rule] = [rule for rule in rules.RULES if rule.name in ALONE]
+    alone: list[Rule] = [rule for rule in making.RULES if rule.name in ALONE]
     ill = growing(7)
     fixed, bare = found(*alone, ill=ill), found(ill=ill)
     assert fixed.search.joined == bare.search.joined == ("inputs[7]",)

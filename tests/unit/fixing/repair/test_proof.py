@@ -1,15 +1,27 @@
 """What is no identity is refused wherever it shows; what is one, is accepted."""
 
-from typing import Literal
+from math import inf
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from onnx import TensorProto
 
-from halfwise.case import Samples
-from halfwise.fixing.repair.proof import LIMIT, Prover, is_same, prove
+from halfwise.case import CPU, Samples
+from halfwise.fixing.repair.proof import (
+    LIMIT,
+    Prover,
+    changed_part,
+    error_of,
+    is_same,
+    lost,
+    prove,
+    size_of,
+    widen,
+)
 from halfwise.graph.model import Network
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -264,3 +276,94 @@ def test_given_samples_on_which_the_original_is_infinite_are_all_proven() -> Non
     proof = before.prove(product(2.0))
     assert proof.mended == 1
     assert not is_same(proof)
+
+
+LOGITS = [1.0, -2.0, 0.5, 3.0]
+
+
+@pytest.mark.parametrize("mask", [-1e9, float(np.finfo(np.float32).min)])
+def test_masks_hide_no_error_beside_them(mask: float) -> None:
+    before = f32([*LOGITS, mask, mask])
+    assert size_of(before) == 3
+    wrong = f32([*np.multiply(LOGITS, 1.01), mask, mask])
+    assert error_of(before, wrong, 0.0) == pytest.approx(0.01, rel=1e-3)
+    wrong = f32([*LOGITS, mask, mask * 0.5])
+    assert error_of(before, wrong, 0.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error", "more"),
+    [
+        ([1, inf], [1, inf], 0, 0),
+        ([1, inf], [1, -inf], inf, 0),
+        ([1, inf], [1, 5], inf, 0),
+        ([1, np.nan], [1, 5], 0, 0),
+        ([1, 5], [1, np.nan], 0, 1),
+        ([1, inf], [1, np.nan], inf, 1),
+        ([1, np.nan], [1, np.nan], 0, 0),
+        ([0, 0], [0, 1], 16, 0),
+        ([], [], 0, 0),
+    ],
+)
+def test_what_is_not_finite(
+    before: list[float], after: list[float], error: float, more: int
+) -> None:
+    assert error_of(f32(before), f32(after), 1 / 16) == error
+    assert lost(f32(before), f32(after)) == more
+
+
+def test_what_is_no_float_counts_by_elements_and_shapes_are_equal() -> None:
+    assert error_of(np.arange(4), np.array([0, 1, 2, 0]), 0.0) == 0.25
+    assert error_of(f32([1]), f32([1, 2]), 0.0) == inf
+
+
+GENERATOR = np.random.default_rng(0)
+SAMPLES: list[dict[str, NDArray[Any]]] = [
+    {
+        "image": GENERATOR.integers(0, 256, (3, 4)).astype(np.float32),
+        "x": GENERATOR.normal(size=5).astype(np.float32),
+        "ids": GENERATOR.integers(0, 9000, 5),
+        "mask": np.where(GENERATOR.random(5) < 0.5, np.float32(-np.inf), np.float32(0)),
+        "empty": np.zeros((0, 2), np.float32),
+    }
+    for _ in range(5)
+]
+
+
+def test_every_kind_once_and_nothing_invented() -> None:
+    given = Samples(tuple("abcde"), lambda i: SAMPLES[i])
+    found = list(widen(given, 16))
+    assert len(found) == 16
+    assert len({one.kind for one in found}) == 10
+    for one in found:
+        for name in ("ids", "mask"):
+            assert any(np.array_equal(one.sample[name], s[name]) for s in SAMPLES)
+        assert np.array_equal(one.sample["image"], np.rint(one.sample["image"]))
+        for name, array in one.sample.items():
+            assert (array.shape, array.dtype) == (
+                SAMPLES[0][name].shape,
+                SAMPLES[0][name].dtype,
+            )
+    assert len({one.sample["x"].tobytes() for one in found[:10]}) == 10
+    untouched = {s["x"].tobytes() for s in SAMPLES}
+    alone = [one.sample["x"].tobytes() in untouched for one in found[10:]]
+    assert alone == [True, False] * 3
+    again = list(widen(given, 16))
+    for one, other in zip(found, again, strict=True):
+        assert np.array_equal(one.sample["x"], other.sample["x"])
+
+
+def test_both_parts_take_what_is_in_front_of_the_change() -> None:
+    before, after = stream(0, table=True), stream(0, 4, table=True)
+    found = changed_part(before, after, ids(), runtime=CPU)
+    assert found is not None
+    one, other, given = found
+    assert [v.name for v in one.graph.inputs] == [v.name for v in other.graph.inputs]
+    assert {name.partition("::")[0] for name in given[0]} == {"Gather_0_out", "ids"}
+    assert "Gather" not in {node.op_type for node in one.nodes()}
+
+
+def test_there_is_none_where_nothing_is_shared_or_inputs_can_be_widened() -> None:
+    assert changed_part(stream(0), stream(0, 4), samples(), runtime=CPU) is None
+    same = stream(0, table=True)
+    assert changed_part(same, same, ids(), runtime=CPU) is None

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 from halfwise.emulation.double import DoubleSession
 from halfwise.errors import RunFailed
 from halfwise.fixing.repair import making
+from halfwise.fixing.repair.making import RULES
 from halfwise.fixing.repair.proof import LIMIT
-from halfwise.fixing.repair.rules import RULES
 from halfwise.graph.model import Network
 from halfwise.records import RepairRule
 from tests import repairing

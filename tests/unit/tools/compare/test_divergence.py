@@ -6,8 +6,7 @@ import pytest
 
 from halfwise.case import Samples, Settings
 from halfwise.emulation.runner import ModelRunner
-from halfwise.emulation.tf32 import emulate_tf32
-from halfwise.emulation.typed import emulate_typed
+from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.fixing.engines.proposals import MARKED
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite

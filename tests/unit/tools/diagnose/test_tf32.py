@@ -5,7 +5,7 @@ from onnx.helper import make_tensor_value_info
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.tf32 import SWITCH_INPUT, emulate_tf32, tf32_nodes
+from halfwise.emulation.typed import TF32_INPUT, emulate_tf32, tf32_nodes
 from halfwise.graph.loading import network_from_proto
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import Criterion, NodeName
@@ -129,7 +129,7 @@ def test_products_run_alone_on_what_they_have_in_fp32(subject):
     # The stand-in rounds to nearest, as the emulation does.
     session = Session(emulate_tf32(network, switched=True))
     for i, name in enumerate(names):
-        outputs = session.run({**given.samples[1], SWITCH_INPUT: np.arange(len(names)) == i})
+        outputs = session.run({**given.samples[1], TF32_INPUT: np.arange(len(names)) == i})
         right = given.references[1]
         expected = max(relative_rms(right[n], outputs[n]) for n in right)
         assert found[name].effect == pytest.approx(expected, rel=1e-2)

@@ -11,7 +11,7 @@ import pytest
 
 from halfwise import api
 from halfwise.errors import CaseError
-from halfwise.fixing.repair import rules
+from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import KEY, marked
 from halfwise.records import Run
 from halfwise.reporting.inspection import repeated
@@ -25,7 +25,7 @@ ILL = sluiced(WIDE, WIDE)
 @pytest.fixture
 def written(monkeypatch) -> onnx.ModelProto:
     """What `fix` writes where a rule repairs two places, with an entry of the user's own."""
-    monkeypatch.setattr(rules, "RULES", (Sluice(),))
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
     proto = onnx.ModelProto()
     proto.CopyFrom(ILL.proto)
     proto.metadata_props.add(key="author", value="me")
@@ -117,7 +117,7 @@ def test_what_is_not_what_it_says_fails(
 
 def test_repairs_that_change_the_function_fail(written, monkeypatch):
     # The same record, and a rule that makes something else of it by now.
-    monkeypatch.setattr(rules, "RULES", (Sluice(off=1.001),))
+    monkeypatch.setattr(making, "RULES", (Sluice(off=1.001),))
     run = verified(written)
     assert failures(run) == ["other-graph", "unproven"]
     assert "of an output's largest value, 1e−5 is allowed" in reasons(run.verdict.failures)[-1]

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.rules.phase import Integers, Phase, is_whole
+from halfwise.fixing.repair.phase import Integers, Phase, is_whole
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Names, Network, Writer
 from tests import repairing
