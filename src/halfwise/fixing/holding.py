@@ -309,11 +309,10 @@ class Holding:
         None are held if a known plan that holds costs clearly less than with them: `sound` then
         returns that one.
 
-        Plans that fail, or that a range rule made, are not checked; a plan chosen by the user stays
-        as it is.
+        Plans that fail are not checked; a plan chosen by the user stays as it is.
         """
         planner = self._planner
-        if not found.passed or planner.settings.keep_above is not None:
+        if not found.passed:
             return True
         infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:
