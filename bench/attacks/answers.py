@@ -44,7 +44,7 @@ _COMMANDS: Mapping[str, Sequence[str]] = {
     "verify": ("verify", "model.onnx", "given.engine", "--inputs", "inputs.npz", *_LIMITS),
 }
 _QUICK = 40
-"""`make test` runs one in this many, and every command without a fault."""
+"""Tests run one in this many, and every command without a fault."""
 _MEMORY = 512 << 20
 
 

@@ -320,5 +320,5 @@ SLOWER = (
     *("32 open files", "0.3 s of fix", "standard input", "SIGHUP", "files of inputs"),
     *("--json", "no home", "doctor", "modernize"),
 )
-"""Parts of the names of attacks that `make test` skips, since it runs similar ones."""
+"""Parts of the names of attacks that tests skip, since they run similar ones."""
 ATTACKS = [replace(a, quick=not any(part in a.name for part in SLOWER)) for a in ATTACKS]

@@ -77,7 +77,6 @@ def test_layer_norms_become_one_node_each() -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_planted_bottleneck_overflows_and_changes_no_logit() -> None:
     model = resnet()
     onnx.checker.check_model(model, full_check=True)

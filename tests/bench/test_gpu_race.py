@@ -91,7 +91,6 @@ def test_sets_that_are_the_same_run_once(tmp_path: Path) -> None:
     assert [r.name for r in race.others(network, tmp_path)] == names
 
 
-@pytest.mark.slow
 def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_worker: Callable[..., list[str]]
 ) -> None:

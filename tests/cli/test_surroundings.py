@@ -132,15 +132,6 @@ def test_an_error_about_no_file_may_be_a_fault_of_halfwise():
     assert usage_error(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 
-@pytest.fixture
-def default_ctrl_c():
-    """Let Ctrl-C raise, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_ctrl_c")
 def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
     with surroundings() as ended:
         with pytest.raises(KeyboardInterrupt):
@@ -172,7 +163,6 @@ def test_what_else_ends_a_process_keeps_what_there_is_too(on_ctrl_c):
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_in_code_of_the_user_is_not_lost():
     with surroundings():
         interruption().ready = True

@@ -99,9 +99,9 @@ def saved(tmp_path):
 def fix(call, saved):
     """Fix a model through the command line, results in the folder `run`."""
 
-    def fix(ill: Ill, *options):
+    def fix(ill: Ill, *options, screen=False):
         model, inputs = saved(ill)
-        return call("fix", model, "--inputs", inputs, "-o", "run", *options)
+        return call("fix", model, "--inputs", inputs, "-o", "run", *options, screen=screen)
 
     return fix
 
@@ -186,15 +186,7 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing):
 
 
 @pytest.fixture
-def interruptible():
-    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def pressed(monkeypatch, interruptible):  # noqa: ARG001
+def pressed(monkeypatch):
     """Press Ctrl-C where a plan has passed on all samples: once, or at once again."""
 
     def press(times: int) -> None:

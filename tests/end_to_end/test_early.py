@@ -71,7 +71,6 @@ def test_a_proven_engine_can_be_used_before_the_run_ends(engines, fake_worker, w
     assert not (tmp_path / "run.proven").exists()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_path):
     when_told(lambda _: signal.raise_signal(signal.SIGINT))
     ended = engines(models.conv_chain(), "--budget", "builds=9", pace=FAST_TF32)
@@ -89,7 +88,6 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_
     assert not (tmp_path / "run.proven").exists()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     begun, over = tmp_path / "worker-counts" / "build", threading.Event()
 
@@ -112,7 +110,6 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     assert "(the plan of the emulation) was interrupted after" in told(ended)
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("signals", "code", "last"),
     [

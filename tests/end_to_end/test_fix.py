@@ -70,7 +70,6 @@ def test_json_prints_the_record_alone(saved, tmp_path, environment):
     assert ended.stdout == (tmp_path / "run" / "run.json").read_bytes()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     # 300 layers and a tolerance that many roundings exceed together: seconds of search.
     model, inputs = saved(models.deep(layers=300))

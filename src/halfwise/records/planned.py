@@ -13,7 +13,7 @@ from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
 RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase"]
-"""The rules (`fixing.repair.making`).
+"""The rules, `fixing.repair.making`.
 
 "scale": store tensors times a power of two; "fold": merge chains of affine operators; "stable":
 norms, softmax, log-sum-exp, softplus and similar in forms that stay in range; "one-node": replace a

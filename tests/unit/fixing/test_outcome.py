@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise import api
@@ -362,7 +362,6 @@ def test_everything_low_costs_one(worth_fixed):
     assert worth.nearest is None
 
 
-@settings(max_examples=30, deadline=None)
 @given(graphs(), st.sampled_from(("fp16", "fp32")), st.booleans())
 def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
     inputs = {name: np.stack([array] * 2) for name, array in drawn.sample.items()}
@@ -496,7 +495,6 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(worth_fixed, monkeypat
     assert again.price(frozenset()) is None
 
 
-@settings(max_examples=30, deadline=None)
 @given(graphs(), st.sampled_from(("fp16", "fp32")), st.data())
 def test_a_file_of_any_plan_costs_what_the_plan_does(drawn: Drawn, io, data):
     inputs = {name: np.stack([array] * 2) for name, array in drawn.sample.items()}

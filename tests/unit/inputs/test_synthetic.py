@@ -208,6 +208,7 @@ def test_what_makes_the_data_noise(inputs, real):
     assert judged(**inputs)[1] is real
 
 
+@pytest.mark.slow
 def test_large_inputs_are_cropped_and_many_samples_thinned():
     loaded = []
 

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.page.graph import MOST_INSIDE, Folding, Structure, fold
@@ -39,7 +39,6 @@ def inside(folding: Folding) -> Counter[int]:
     return Counter([*(box.parent for box in folding.boxes), *folding.places])
 
 
-@settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_no_node_is_lost_and_none_is_twice(graph) -> None:
     folding = fold(graph)

@@ -2,7 +2,7 @@ from math import log2
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.tools.diagnose.localise import Spent, in_order, localise, twins
@@ -55,7 +55,6 @@ def searched(size, nodes, seed, *, together=True):
 
 
 @given(st.integers(9, 500), st.integers(1, 4), st.integers(0, 2**16), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_what_is_found_is_wrong_and_holds_the_fault(size, nodes, seed, together):
     fault, found, oracle = searched(size, nodes, seed, together=together)
     # Of a small graph, the builds may be spent before any part is known to be wrong.
