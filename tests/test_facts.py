@@ -126,7 +126,7 @@ def test_no_exception_outlives_its_reason(place):
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
     "page/data.py": "numbers that a chart draws",
-    "tensorrt/recipes/": "options of trtexec",
+    "tensorrt/rendering.py": "options of trtexec",
     "tools/preprocessing/hypotheses.py": "Python that is written",
     "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",
     "tools/preprocessing/plain.py": "Python that is written",
