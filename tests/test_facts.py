@@ -32,7 +32,7 @@ OTHERS = {
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
-    "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
+    "tools/diagnose/subject.py": "a specification `file.py:function`",
 }
 """Where the text of somebody else is read, and whose it is."""
 
@@ -127,10 +127,7 @@ CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
     "page/data.py": "numbers that a chart draws",
     "tensorrt/rendering.py": "options of trtexec",
-    "tools/preprocessing/hypotheses.py": "Python that is written",
-    "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",
-    "tools/preprocessing/plain.py": "Python that is written",
-    "tools/preprocessing/program.py": "Python that is written",
+    "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",
 }
 """Where digits are not chosen for people."""

@@ -26,6 +26,8 @@ from tests.end_to_end.conftest import Ended
 from tests.models import Ill
 
 MEASURES = ("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite")
+OPTIONS = ("rel-max", "metric", "metric-drop")
+"""Parts of a criterion with an option of their own."""
 
 
 def tightened(criterion: Criterion, factor: float) -> Criterion:
@@ -195,7 +197,9 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     path = ended.folder.parent / "judged.npz"
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
-    options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    criterion = {n.replace("_", "-"): v for n, v in ended.record["criterion"].items() if v}
+    options = [f"--{n}={v}" for n, v in criterion.items() if n in OPTIONS]
+    options += [f"--require={n}={v}" for n, v in criterion.items() if n not in OPTIONS]
     options.append(f"--accumulate={ended.record['accumulate']}")
     options += ["--allow", "unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
     model = ended.folder.parent / "model.onnx"

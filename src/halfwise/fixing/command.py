@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import forgiving, sized
+from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from halfwise.case import EngineSettings
-from halfwise.emulation.bounded import limited, sized
+from halfwise.emulation.budget import limited, sized
 from halfwise.errors import BuildFailed, HalfwiseError
 from halfwise.fixing.engines.measure import is_lost
 from halfwise.interruption import interruption

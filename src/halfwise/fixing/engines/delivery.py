@@ -15,7 +15,7 @@ from shutil import move
 from typing import ParamSpec, Protocol, TypeVar
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.bounded import Stop, Stopped, limited, stopped_by
+from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent

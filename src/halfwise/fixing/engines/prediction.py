@@ -30,8 +30,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.emulation.typed import ROUNDINGS, emulate_tf32

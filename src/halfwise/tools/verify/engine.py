@@ -20,7 +20,7 @@ from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, GivenEngine, Run, Typing, Verdict
+from halfwise.records import EngineFile, GivenEngine, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
@@ -136,7 +136,15 @@ def _verified(
     session = check(case.network, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
-    verdict, given = judged(measure, file, references)
+    verdict = measure.judge(file, samples, references).verdict
+    given = GivenEngine(
+        worker=measure.worker.info,
+        engine=file,
+        profiles=measure.engine_settings.profiles,
+        shapes=measure.at_shapes(file, samples),
+        latency=measure.latency(file),
+    )
+    verdict = with_shapes(verdict, given.shapes)
     verdict = with_unjudged(verdict, case, request, None, samples, references)
     return verify_run(
         case,
@@ -168,19 +176,3 @@ def measured(
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
     return Measure(worker, case, settings, replace(how, profiles=profiles))
-
-
-def judged(
-    measure: Measure, engine: EngineFile, references: list[Outputs]
-) -> tuple[Verdict, GivenEngine]:
-    """Return the verdict on all samples, including the profiles' shapes, and its basis."""
-    samples = measure.case.calibration
-    verdict = measure.judge(engine, samples, references).verdict
-    given = GivenEngine(
-        worker=measure.worker.info,
-        engine=engine,
-        profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(engine, samples),
-        latency=measure.latency(engine),
-    )
-    return with_shapes(verdict, given.shapes), given

@@ -10,7 +10,7 @@ import pytest
 
 from halfwise import api
 from halfwise.case import Case, Samples
-from halfwise.emulation import bounded
+from halfwise.emulation import budget as bounded
 from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.delivery import (

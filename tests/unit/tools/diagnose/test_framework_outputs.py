@@ -7,7 +7,9 @@ from halfwise.case import Case, Samples
 from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
-from halfwise.tools.diagnose.expected_outputs import (
+from halfwise.tools.diagnose.export import exported
+from halfwise.tools.diagnose.input_changes import changed_inputs
+from halfwise.tools.diagnose.subject import (
     Variation,
     constant_outputs,
     expected_tensors,
@@ -16,8 +18,6 @@ from halfwise.tools.diagnose.expected_outputs import (
     reordered,
     variations,
 )
-from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.input_changes import changed_inputs
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.inputs.test_array_files import bomb
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network
