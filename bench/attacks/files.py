@@ -265,7 +265,7 @@ def _all() -> list[Attack]:
         attacks.append(_attack(f"a log: {name}", ("explain-log", "l"), _placed("l", write)))
     for reader, line in COMMANDS.items():
         if reader not in ("lint", "start", "modernize"):
-            endless = (*line, "--run-timeout", "2")
+            endless = (*line, "--budget", "run-timeout=2")
             for name, trips in (("never", None), ("after 2^62 trips", 1 << 62)):
                 make = saved(loop(trips))
                 told = f"{reader} a Loop that ends {name}"

@@ -116,14 +116,15 @@ def test_bf16(fix, built, make):
 
 @pytest.mark.parametrize("ill", [residual(), outlier(factor=200)], ids=["convolutions", "products"])
 def test_int8(fix, built, right, ill):
-    tolerance = ("--snr-db", 25)
-    ended = fix(alone(ill), "--to", "int8", "--allow-random", *tolerance)
+    tolerance = ("--require", "snr-db=25")
+    ended = fix(alone(ill), "--to", "int8", "--allow", "random", *tolerance)
     assert ended.code == 0, ended.out
     assert ended.record["plan"]["int8"]
     built(ended.model)
-    right(ended.model, "model.onnx", "model.npz", "--allow-random", *tolerance)
+    right(ended.model, "model.onnx", "model.npz", "--allow", "random", *tolerance)
 
 
+@pytest.mark.slow
 def test_the_bundled_example(call, built, right):
     model, heldout = DIGITS / "model.onnx", DIGITS / "heldout.npz"
     inputs = ("--inputs", DIGITS / "inputs.npz", "--heldout", heldout)

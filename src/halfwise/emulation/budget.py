@@ -329,7 +329,8 @@ def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
         return TookTooLong(first.message, first.hint)
     found = RunFailed(
         f"{what} took longer than {number(limits.seconds)} s and was stopped.",
-        "Allow more time with --run-timeout SECONDS, or check whether a Loop in it never ends.",
+        "Allow more time with --budget run-timeout=SECONDS, or check whether a Loop in it never "
+        "ends.",
         late=True,
     )
     limits.calls.late = first or found

@@ -22,6 +22,8 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.judging.deciding import (
+    AT_ONCE,
+    MOST_TRIED,
     Channels,
     Deciding,
     Patched,
@@ -92,7 +94,7 @@ def _followed(
             lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
             given_to(low, network, runtime=runtime),
             trials.error,
-            trials.samples.told(lambda *_: planner.budget.spend("trial")),
+            trials.samples.with_progress(lambda *_: planner.budget.spend("trial")),
             runtime,
         )
         decided, out_of_time = None, True
@@ -161,8 +163,6 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     return fixed
 
 
-TENSORS_AT_ONCE = 32
-"""Bounds memory: number of tensors of both models held at a time."""
 BORN_HERE = 0.2
 """An error may originate at a node if its inputs have less than this share of it.
 
@@ -209,9 +209,9 @@ def growth(
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}
-    for start in range(0, len(names), TENSORS_AT_ONCE):
+    for start in range(0, len(names), AT_ONCE):
         progress(start, len(names))
-        chunk = names[start : start + TENSORS_AT_ONCE]
+        chunk = names[start : start + AT_ONCE]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}
     return _records(network, errors)
@@ -264,10 +264,6 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
             )
     return tuple(records)
 
-
-MOST_TRIED = 8
-"""Nodes tried among those with infinite error, and among all others; one run of a sample rejects
-most of them."""
 
 Nodes = frozenset[NodeName]
 Progress = Callable[[int, int], None]

@@ -4,7 +4,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -25,7 +24,7 @@ from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
 from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.judging.reference import inspected_reference
-from halfwise.metrics import Outputs
+from halfwise.metrics import Outputs, relative_error
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Sizes, TensorName
 from halfwise.reporting.remarks import remark
@@ -180,24 +179,13 @@ def _demand_same(network: Network, raised: Network, samples: Samples, runtime: R
 
 
 def same(before: Outputs, after: Outputs) -> bool:
-    """Return whether outputs have equal shapes and, within `TOLERANCE`, equal values.
+    """Return whether outputs have equal shapes, types and, within `TOLERANCE`, values.
 
     Outputs that are not floating point have to be equal; so do NaN and infinities.
     """
-    return before.keys() == after.keys() and all(_equal(a, after[n]) for n, a in before.items())
-
-
-def _equal(before: np.ndarray, after: np.ndarray) -> bool:
-    if before.shape != after.shape or before.dtype != after.dtype:
-        return False
-    if not np.issubdtype(before.dtype, np.floating):
-        return np.array_equal(before, after)
-    finite = np.isfinite(before)
-    if not np.array_equal(before[~finite], after[~finite], equal_nan=True):
-        return False
-    a, b = before[finite].astype(np.float64), after[finite].astype(np.float64)
-    limit = TOLERANCE * np.abs(a).max(initial=0.0)
-    return bool(np.isfinite(b).all() and (np.abs(a - b) <= limit).all())
+    return before.keys() == after.keys() and all(
+        relative_error(array, after[name]) <= TOLERANCE for name, array in before.items()
+    )
 
 
 @dataclass(frozen=True)

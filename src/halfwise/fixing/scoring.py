@@ -44,12 +44,14 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 
 Assignment = frozenset[NodeName]
 
 MOST_TOLD = 3
-"""Infinite tensors named in a failed verdict."""
+"""Infinite tensors, or decisions, named in a failed verdict."""
+LOOKED_AT = 4
+"""How often a plan is corrected for infinities inside; others only show once the first are gone."""
 
 
 @dataclass(frozen=True)

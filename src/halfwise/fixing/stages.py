@@ -145,7 +145,7 @@ def expected(budget: Budget, settings: Settings, took: float, samples: int, cert
     if whole > limit:
         most = (
             f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
-            f"{typed(settings.budget)} may take {seconds(whole)}"
+            f"inferences={typed(settings.budget)} may take {seconds(whole)}"
         )
     most += f", besides loading models ({seconds(run)} a run)"
     if not certain:

@@ -23,10 +23,9 @@ from halfwise.metrics.difference import relative_rms
 from halfwise.records import Channel, Decided, Flip, NodeName, TensorName
 
 FEW = 4
-"""Samples on which decisions are tried first, and what they read is compared: those with the
-largest errors."""
+"""Samples on which decisions are tried first and compared: those with the largest errors."""
 MOST_TRIED = 8
-"""Decisions tried one by one, in graph order; then several together."""
+"""Decisions, channels or nodes tried one by one: one run of a sample rejects most of them."""
 MOST = 0.5
 """Something causes an error if its true values leave no more than this share of it."""
 
@@ -227,7 +226,6 @@ DOMINANT = 0.5
 """A channel is tried if it has more than this share of a tensor's squared error."""
 AT_ONCE = 32
 """Bounds memory: number of tensors of both models held at a time."""
-"""Channels tried, evenly spread along the graph."""
 
 Patched = Callable[[Patch], Given]
 """Returns how the candidate runs with a tensor made of the reference's values and its own."""

@@ -31,7 +31,7 @@ from halfwise.graph.sizes import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import FrozenSize, NodeName, TensorName, Unjudged
-from halfwise.reporting.notes import frozen_advice, frozen_cause
+from halfwise.reporting.steps import frozen_advice, frozen_cause
 
 
 def find_unjudged(

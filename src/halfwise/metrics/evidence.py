@@ -242,8 +242,8 @@ _BOTH_WAYS = (20, 80)
 class fewer."""
 _RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
-_FEWEST_ROWS = 8
-"""Fewest rows with ordered corners: 8 rows of uniform values all have them with chance 2^-16."""
+FEWEST_ROWS = 8
+"""Fewest rows that show something: 8 of uniform values have ordered corners with chance 2^-16."""
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
 box per cell have more."""
@@ -377,7 +377,7 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
     for box, score, kind in _ORDERS.get(width, ()):
         seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
         if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
-            seen, fewest = rows, _FEWEST_ROWS
+            seen, fewest = rows, FEWEST_ROWS
         whole = whole_numbers([rows[:, kind]])
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
@@ -404,7 +404,7 @@ def _listed(
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
-    placed = places.shown(seen, fewest=_FEWEST_ROWS)
+    placed = places.shown(seen, fewest=FEWEST_ROWS)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
         return _look(names, boxes, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
@@ -429,10 +429,10 @@ def _per_class(
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = in_order(rows), rows.sum(axis=1)
-    evidence = places.shown(rows, fewest=_FEWEST_ROWS)
+    evidence = places.shown(rows, fewest=FEWEST_ROWS)
     if not evidence and places.named and np.all(rows[:, 2:] >= 0):
         evidence = ("by-name",)
-    if len(rows) < _FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
+    if len(rows) < FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
         return None, ()
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
     # Logits accompany boxes in DETR's family, whose boxes are fractions.

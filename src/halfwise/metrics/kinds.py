@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import (
+    FEWEST_ROWS,
     SUM_SLACK,
     Arrays,
     Inputs,
@@ -27,6 +28,7 @@ from halfwise.metrics.evidence import (
     within_unit,
 )
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.targets import SIDE
 from halfwise.records import Evidence, Recognised
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
@@ -36,7 +38,7 @@ _VECTORS = ("embed", "feat", "hidden", "pool", "latent", "vector", "repr", "toke
 _SURELY_VECTORS = ("embed", "hidden", "pooled", "pooler", "latent", "representation")
 _TOKENS = ("token", "sequence", "ids")
 _SPACE = 32
-"""Embeddings have dimensions in multiples of it; sets of classes rarely do."""
+"""Embeddings and features have dimensions in multiples of it; sets of classes rarely do."""
 _FEWEST_DIMENSIONS = 16
 """Fewest dimensions of an embedding: quaternions and directions have length 1 as well."""
 _FEWEST_CLASSES = 10
@@ -44,7 +46,6 @@ _SURELY = ("logit", "prob", "class", "cls", "softmax", "token")
 _SERIES = 0.8
 """Least correlation of numbers with their neighbours in a series; ImageNet's classes, with breeds
 of dogs as neighbours, have less."""
-_FEWEST_ROWS = 8
 _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 """Class counts of ImageNet-1k and ImageNet-21k, without and with a background class: of images."""
 
@@ -61,7 +62,7 @@ def class_scores(seen: Seen) -> Recognised | None:
             return seen.shows("tokens", "rows-sum") if fits else None
         # A few one-hot rows may be anything.
         whole = whole_numbers(rows)
-        few = sum(array.size // array.shape[-1] for array in rows) < _FEWEST_ROWS
+        few = sum(array.size // array.shape[-1] for array in rows) < FEWEST_ROWS
         fits = not (whole and few) and not _are_shares(seen, rows)
         return seen.shows("class-scores", "rows-sum") if fits else None
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
@@ -234,13 +235,10 @@ def spectrum(seen: Seen) -> Recognised | None:
 _SHARP = 0.5
 """Least share above 0.9 of a mask's values above 0.1. A Gaussian peak has 5 %, uniform values in
 [0, 1] have 11 %."""
-_SMALLEST = 8
-"""Least height and width of a map."""
 _REGIONS = 0.9
 """Least share of neighbouring pixels of one class: noise over n classes has 1/n."""
 _AHEAD = 1.0
 """Margin of the largest logit over the next at half of the pixels: e times as probable."""
-"""Features have sizes in multiples of it."""
 _FEWEST_LOGITS = 5
 _MOST_CLASSES = 1000
 """Larger whole numbers are not classes of pixels."""
@@ -260,7 +258,7 @@ def mask(seen: Seen) -> Recognised | None:
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
     # Two-valued outputs with the exact shape of an input may be restored pages.
-    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < _SMALLEST
+    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < SIDE
     fits = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
     return seen.shows("mask", "one-channel", "two-valued") if fits else None
 
@@ -337,7 +335,7 @@ def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
     return (
         array.ndim == 4
         and array.shape[1] >= channels
-        and min(array.shape[2:]) >= _SMALLEST
+        and min(array.shape[2:]) >= SIDE
         and bool(np.isfinite(array).all())
     )
 
@@ -353,7 +351,7 @@ def _is_sharp(arrays: Arrays) -> bool:
 
 def _in_regions(classes: NDArray[np.generic]) -> bool:
     """Return whether neighbours mostly share a class, and there is more than one class."""
-    if classes.ndim < 2 or min(classes.shape[-2:]) < _SMALLEST or not np.ptp(classes):
+    if classes.ndim < 2 or min(classes.shape[-2:]) < SIDE or not np.ptp(classes):
         return False
     across = classes[..., 1:] == classes[..., :-1]
     down = classes[..., 1:, :] == classes[..., :-1, :]
@@ -371,7 +369,7 @@ def _channels_first(array: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _is_two_maps(array: NDArray[np.float64]) -> bool:
-    is_map = array.ndim == 4 and array.shape[1] == 2 and min(array.shape[2:]) >= _SMALLEST
+    is_map = array.ndim == 4 and array.shape[1] == 2 and min(array.shape[2:]) >= SIDE
     # Two classes per pixel have the same shape, but stay within [0, 1] as probabilities.
     return is_map and not within_unit(array)
 

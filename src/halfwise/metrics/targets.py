@@ -11,10 +11,9 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.wording import count
 
-PSNR_CAP_DB = 100.0
-"""PSNR of equal images: infinite by definition, but differences of values must stay finite."""
-SI_SDR_CAP_DB = 100.0
-"""SI-SDR of equal signals, as `PSNR_CAP_DB`."""
+CAP_DB = 100.0
+"""PSNR, SNR and SI-SDR of what is equal: infinite by definition, but differences must stay
+finite."""
 _ERRORS = ("epe", "rel-max")
 
 
@@ -67,8 +66,8 @@ _SHARE = _Convention(1.0, _POINT, _POINT, is_share=True)
 _TENTH = DefaultDrop(0.1, "the literature claims no smaller difference")
 _TURN = DefaultDrop(0.001, "what FP16 exports of embedding models are held to")
 _SIGNAL = _Convention(
-    SI_SDR_CAP_DB,
-    DefaultDrop(SI_SDR_CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
+    CAP_DB,
+    DefaultDrop(CAP_DB - 30.0, "30 dB against FP32's own signal, 0.1 dB of the truth"),
     _TENTH,
 )
 _CONVENTIONS: dict[str, _Convention] = {
@@ -82,8 +81,8 @@ _CONVENTIONS: dict[str, _Convention] = {
     "si-sdr": _SIGNAL,
     "snr": _SIGNAL,
     "psnr": _Convention(
-        PSNR_CAP_DB,
-        DefaultDrop(PSNR_CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
+        CAP_DB,
+        DefaultDrop(CAP_DB - 40.0, "40 dB against FP32's own output, taken as invisible"),
         _TENTH,
     ),
     "epe": _Convention(0.0, _PIXELS, _PIXELS),
@@ -154,7 +153,7 @@ def _check_values(metric: str, values: NDArray[Any], index: int) -> None:
 
 
 _CLASS_OUTPUTS = ("logits", "prob", "score", "output")
-_SIDE = 8
+SIDE = 8
 """Least height and width of a map."""
 OWN_METRIC = "Write your own metric and give it as --metric file.py:function."
 
@@ -224,7 +223,7 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
 def map_outputs(outputs: Outputs) -> tuple[str, ...]:
     """Return the names of the float outputs; CaseError if none has two axes of 8 or more."""
     names = float_outputs(outputs)
-    if not any(sum(length >= _SIDE for length in outputs[name].shape) > 1 for name in names):
+    if not any(sum(length >= SIDE for length in outputs[name].shape) > 1 for name in names):
         raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names
 
@@ -402,7 +401,7 @@ def si_sdr(
     Raises:
         CaseError: There is no float output, every target is silent, or a label does not fit.
     """
-    return _worst("si-sdr", _ratios, reference, candidate, labels, highest=SI_SDR_CAP_DB)
+    return _worst("si-sdr", _ratios, reference, candidate, labels, highest=CAP_DB)
 
 
 def cosine_and_length(
@@ -483,7 +482,7 @@ def _decibels(power: Floats, noise: Floats, least: float) -> Floats:
     with np.errstate(divide="ignore"):
         ratio = 10 * np.log10(np.maximum(power, least) / noise)
     # The noise of a non-finite candidate is NaN or inf.
-    return np.where(np.isfinite(noise), np.minimum(ratio, SI_SDR_CAP_DB), -np.inf)
+    return np.where(np.isfinite(noise), np.minimum(ratio, CAP_DB), -np.inf)
 
 
 def _worst(
@@ -553,8 +552,8 @@ def _ratios(target: Floats, found: Floats) -> Floats:
         part = scale[:, None] * target
         signal, noise = (part**2).sum(axis=1), ((part - found) ** 2).sum(axis=1)
         ratio = 10 * np.log10(signal / noise)
-    ratio[(noise == 0) & (signal > 0)] = SI_SDR_CAP_DB
-    return np.asarray(np.minimum(ratio, SI_SDR_CAP_DB))
+    ratio[(noise == 0) & (signal > 0)] = CAP_DB
+    return np.asarray(np.minimum(ratio, CAP_DB))
 
 
 def _up_to_one(rows: Floats) -> Floats:

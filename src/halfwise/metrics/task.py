@@ -19,8 +19,8 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import (
+    CAP_DB,
     OWN_METRIC,
-    PSNR_CAP_DB,
     Metric,
     at_least_one,
     by_sample,
@@ -465,5 +465,5 @@ def _psnr(peak: float, mean_square: float) -> float:
     if mean_square == np.inf:
         return -np.inf
     if peak == 0 or mean_square == 0:
-        return PSNR_CAP_DB
-    return float(min(PSNR_CAP_DB, 10 * np.log10(peak * peak / mean_square)))
+        return CAP_DB
+    return float(min(CAP_DB, 10 * np.log10(peak * peak / mean_square)))

@@ -213,6 +213,7 @@ def test_the_session_that_tells_sizes_is_not_held(monkeypatch):
     assert [session() is None for session in made] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_memory_stays_that_of_plain_inference():
     # ONNX Runtime's memory is seen only by the operating system, hence a process of its own.
     program = """

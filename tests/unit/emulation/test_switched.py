@@ -1,7 +1,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -71,11 +71,9 @@ def assert_close(left, right):
 
 
 # What `tests/bench/test_fuzz.py` holds 100 graphs to as well, is tried on fewer here.
-FEW = settings(max_examples=25)
 
 
 @pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
-@FEW
 @given(graphs(), st.data())
 def test_a_plan_switched_on_equals_the_model_made_from_it(
     accumulate, drawn: Drawn, data: st.DataObject
@@ -93,7 +91,6 @@ def test_a_plan_switched_on_equals_the_model_made_from_it(
         assert_close(run(fp32, drawn.sample), Session(typed).run(drawn.sample))
 
 
-@FEW
 @given(graphs())
 def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     net = network_from_proto(drawn.proto)
@@ -101,7 +98,6 @@ def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     assert_same(Runs(net)(free_nodes(net), drawn.sample), expected)
 
 
-@FEW
 @given(graphs(opsets=[13, 18, 21, 22]), st.data())
 def test_bf16_alike(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)

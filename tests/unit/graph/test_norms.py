@@ -231,6 +231,7 @@ def test_a_distance_is_no_norm() -> None:
     assert found(s, s.op("Mul", y, 2.0)) == {}
 
 
+@pytest.mark.slow
 def test_long_chains_do_not_exhaust_the_stack() -> None:
     s = Sketch()
     y = s.input("x", [2])

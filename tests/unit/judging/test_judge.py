@@ -1,20 +1,38 @@
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
+from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import KernelMissing
+from halfwise.fixing.rewrite import rewrite as rewrite_mixed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.roles import float_io, roles_of
 from halfwise.graph.sensitivity import decisions
-from halfwise.judging.judge import flips, judge, judge_outputs, run_as_file
+from halfwise.judging.judge import (
+    FEW,
+    LowSums,
+    flips,
+    judge,
+    judge_outputs,
+    lowest_sums,
+    run_as_file,
+)
+from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import OutputMeasure, totals
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
 from halfwise.records import Criterion, TensorName
+from halfwise.reporting.remarks import reasons
 from tests import models
+from tests.models import Ill
 from tests.unit.casing import names, prepare
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -50,13 +68,13 @@ def test_numbers_are_those_of_the_measures_on_the_emulated_outputs():
     assert verdict.level == "emulated"
     assert verdict.samples == prepared.samples.ids
     assert verdict.worst_sample == verdict.outputs["relu_out"].worst_sample
-    assert verdict.reasons == ()
+    assert reasons(verdict.failures) == ()
 
 
 def test_out_of_tolerance_fails_with_numbers_and_the_worst_sample():
     result = judged(models.layer_norm())
     assert not result.verdict.passed
-    (reason,) = result.verdict.reasons
+    (reason,) = reasons(result.verdict.failures)
     assert "gamma_out is out of tolerance" in reason
     assert str(result.verdict.worst_sample) in reason
 
@@ -68,7 +86,10 @@ def test_recorded_outputs_are_measured_alike():
     arguments = (prepared.samples, prepared.references, Criterion(), None)
     recorded = judge_outputs(results, *arguments, level="recorded", runner="trt").verdict
     assert (recorded.level, recorded.runner) == ("recorded", "trt")
-    assert (recorded.outputs, recorded.reasons) == (emulated.outputs, emulated.reasons)
+    assert (recorded.outputs, reasons(recorded.failures)) == (
+        emulated.outputs,
+        reasons(emulated.failures),
+    )
     assert recorded.intermediate_nonfinite == ()
 
 
@@ -120,14 +141,14 @@ def test_a_logarithm_of_zero_is_a_new_nonfinite_output():
     (output,) = verdict.outputs.values()
     assert output.nonfinite > 0
     assert output.max_abs == np.inf
-    assert f"{output.nonfinite} non-finite values" in verdict.reasons[0]
+    assert f"{output.nonfinite} non-finite values" in reasons(verdict.failures)[0]
 
 
 def test_what_is_finite_where_the_reference_is_not_is_said_the_right_way_round():
     prepared = prepare(models.layer_norm())
     infinite = [{n: np.full_like(a, np.inf) for n, a in r.items()} for r in prepared.references]
     found = judge(mixed(prepared), prepared.samples, infinite, Criterion(), None).verdict
-    assert "where the reference is not" in found.reasons[0]
+    assert "where the reference is not" in reasons(found.failures)[0]
 
 
 def test_a_metric_decides_but_not_over_new_nonfinite_values():
@@ -151,7 +172,7 @@ def test_a_metric_may_fall_as_far_as_allowed(score, drop):
     criterion = Criterion(metric="m", metric_drop=drop)
     verdict = judged(models.tiny_weights(), criterion=criterion, metric=metric).verdict
     assert verdict.passed == (score >= 0.5 - drop)
-    assert (len(verdict.reasons) == 0) == verdict.passed
+    assert (len(reasons(verdict.failures)) == 0) == verdict.passed
 
 
 def test_a_metric_without_a_number_fails():
@@ -184,7 +205,7 @@ def test_samples_that_the_search_has_seen_are_no_proof():
     verdict = judged(models.small(), unseen=False).verdict
     assert not verdict.passed
     assert not verdict.unseen
-    assert "none is held out" in verdict.reasons[0]
+    assert "none is held out" in reasons(verdict.failures)[0]
 
 
 def test_no_sample_no_verdict():
@@ -265,7 +286,7 @@ def test_a_candidate_that_cannot_be_run_fails_and_names_node_and_sample(metric, 
     assert [run.sample for run in verdict.failed_runs] == list(samples)
     assert {run.node for run in verdict.failed_runs} == {"rows"}
     assert "requested shape" in verdict.failed_runs[0].why
-    (reason,) = verdict.reasons
+    (reason,) = reasons(verdict.failures)
     assert f"sample s0 and {len(samples) - 1} more" in reason
     assert "node rows fails" in reason
     assert verdict.metric is None
@@ -276,7 +297,7 @@ def test_another_shape_than_the_references_is_told():
     prepared = prepare(models.detector())
     results = [{name: array[:-1] for name, array in r.items()} for r in prepared.references]
     judgement = judge_outputs(results, prepared.samples, prepared.references, Criterion(), None)
-    (reason,) = judgement.verdict.reasons
+    (reason,) = reasons(judgement.verdict.failures)
     assert reason.startswith("output head_out differs in shape from the reference on")
 
 
@@ -315,3 +336,74 @@ def test_a_type_without_kernels_is_refused():
     model = rewrite(prepared.network, roles, names(), BF16).model
     with pytest.raises(KernelMissing):
         run_as_file(model, prepared.samples, prepared.references)
+
+
+NONE: frozenset[Any] = frozenset()
+
+
+def lowest(ill, kept=NONE, budget=None, **settings):
+    samples = Samples(("0", "1", "2"), ill.sample)
+    request = understand(dict(ill.inputs), {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    network = case.network
+    roles = roles_of(network, low_type(FP16))
+    made, _ = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
+    references = inspected_reference(network, samples)[0]
+    verdict = judge(made.model, samples, references, case.criterion, None).verdict
+    assert verdict.passed
+    passes = [LowSums(samples, references)]
+    chosen = replace(request.settings, **settings)
+    return lowest_sums(made.model, passes, case, chosen, budget or Budget())
+
+
+@pytest.mark.parametrize(
+    ("make", "sums"),
+    [
+        (models.small, "fp16"),
+        (models.accumulation.long_product, "fp32"),
+        (models.accumulation.global_mean, "fp32"),
+        (models.accumulation.inner_squares, "fp32"),
+    ],
+)
+def test_the_lowest_format_with_which_it_passes(make, sums) -> None:
+    assert lowest(make()) == sums
+
+
+def test_a_sum_kept_in_fp32_is_no_low_sum() -> None:
+    ill = models.accumulation.inner_squares()
+    assert lowest(ill, frozenset(ill.kept)) == "fp16"
+    every = frozenset(n.name for n in ill.proto.graph.node)
+    assert lowest(ill, every) is None
+
+
+def test_what_was_judged_with_low_sums_is_not_run_again() -> None:
+    assert lowest(models.small(), accumulate="fp16") == "fp16"
+
+
+def test_without_a_sum_its_format_does_not_matter() -> None:
+    s = Sketch()
+    y = s.op("Exp", s.input("x", [1, 64]))
+    inputs = {"x": f32(np.random.default_rng(1).uniform(8, 11, (8, 1, 64)))}  # off by 0.7 %
+    assert lowest(Ill(s.proto(y), inputs)) == "fp16"
+
+
+def test_low_sums_are_paid_from_the_budget() -> None:
+    budget = Budget()
+    assert lowest(models.small(), budget=budget) == "fp16"
+    assert budget.spent == 3 * WEIGHTS["trial"] + FEW * WEIGHTS["sums"]
+    assert not budget.cut
+
+
+def test_a_budget_that_is_spent_shows_nothing() -> None:
+    budget = Budget(work=3 * WEIGHTS["trial"])
+    assert lowest(models.small(), budget=budget) == "fp32"
+    assert budget.cut == ["sums"]
+    assert budget.ended_by == ["work"]
+
+
+@pytest.mark.parametrize(("value", "sums"), [(1.0, "fp16"), (30.0, "fp32")])
+def test_below_the_opset_of_low_sums_a_model_is_raised_to_it(value, sums) -> None:
+    s = Sketch(11)
+    y = s.op("Div", s.op("ReduceMean", s.input("x", [1, 4096]), axes=[1]), f32(value))
+    inputs = {"x": f32(np.full((8, 1, 4096), value))}
+    assert lowest(Ill(s.proto(y), inputs)) == sums

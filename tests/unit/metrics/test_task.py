@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.metrics import BUILT_IN, resolve
 from halfwise.metrics.recognised import BY_LAYOUT
-from halfwise.metrics.targets import PSNR_CAP_DB
+from halfwise.metrics.targets import CAP_DB
 from halfwise.metrics.task import (
     classes_in,
     epe,
@@ -55,7 +55,7 @@ def test_the_reference_is_perfect_against_itself(name: str, values: NDArray[np.f
 def test_ranges(left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
     assert 0 <= top1(one(left), one(right), None) <= 1
     assert 0 <= mask_iou(one(left), one(right), None) <= 1
-    assert psnr(one(left), one(right), None) <= PSNR_CAP_DB
+    assert psnr(one(left), one(right), None) <= CAP_DB
 
 
 class TestTop1:
@@ -207,7 +207,7 @@ class TestPsnr:
 
     def test_cap_and_failures(self) -> None:
         reference = one(tiled([0, 1]))
-        assert psnr(reference, one(tiled([0, 1]) + np.float32(1e-7)), None) == PSNR_CAP_DB
+        assert psnr(reference, one(tiled([0, 1]) + np.float32(1e-7)), None) == CAP_DB
         for broken in (tiled([0, np.nan]), tiled([0, np.inf]), tiled([0, 1], [0, 1])):
             assert psnr(reference, one(broken), None) == -math.inf
         assert psnr(one(tiled([1, 1])), one(tiled([1, np.nan])), None) == -math.inf
@@ -217,11 +217,11 @@ class TestPsnr:
         assert psnr(one(flat), one(moved), None) == 100
         both = [{"flat": flat, "y": tiled([0, 2])}]
         assert psnr(both, [{"flat": moved, "y": tiled([0, 1])}], None) < 10
-        assert psnr(one(flat), one(flat), None) == PSNR_CAP_DB
+        assert psnr(one(flat), one(flat), None) == CAP_DB
 
     def test_unknown_target_elements_are_left_out(self) -> None:
         reference = one(tiled([0, 1, np.nan, np.inf]))
-        assert psnr(reference, reference, None) == PSNR_CAP_DB
+        assert psnr(reference, reference, None) == CAP_DB
         with pytest.raises(CaseError, match="nothing to compare"):
             psnr(one(tiled([np.nan])), one(tiled([1])), None)
 

@@ -4,15 +4,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.records import Record
 
 
 def drawn(test: Callable[..., None]) -> Callable[..., None]:
-    """Give a test `data` that draws records: a few, since each holds many values."""
-    return settings(max_examples=10)(given(st.data())(test))
+    """Give a test `data` that draws records."""
+    return given(st.data())(test)
 
 
 def any_of(kind: type[Record]) -> st.SearchStrategy[Any]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.records import Curve, Point, Row
-from halfwise.records.curve import places, runs
+from halfwise.records.run import places, runs
 from tests.unit.records.curves import curve, point, score
 
 

@@ -30,8 +30,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
-from halfwise.options.options import Request
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES, Request
 from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -52,9 +51,9 @@ from halfwise.store import (
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.journal import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
-from halfwise.tensorrt.worker.journal import Journal
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")

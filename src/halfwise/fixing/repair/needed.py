@@ -20,7 +20,7 @@ from halfwise.fixing.repair.choice import (
     named,
     planned_with,
 )
-from halfwise.fixing.scoring import HeldOut, Infinities, pass_on
+from halfwise.fixing.scoring import LOOKED_AT, HeldOut, Infinities, pass_on
 from halfwise.judging.inside import emulate
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, Repair
@@ -75,9 +75,6 @@ PART = 0.1
 SEARCHED = 0.5
 """Share of the remaining budget for a search without repairs if nodes are kept in spite of them;
 else `PART`."""
-
-LOOKED_AT = 4
-"""How often a plan is corrected for infinities inside."""
 
 LEAST = 1.0
 """Up to this predicted cost, relative to all low, no plan that keeps nodes is searched."""
@@ -297,7 +294,7 @@ class _Undoing:
         without.budget.spend("trial", len(trials.samples))
         emulated = emulate(
             without.rewrite(kept)[0].model,
-            trials.samples.told(self._watcher.step),
+            trials.samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=0,
             runtime=settings.runtime,

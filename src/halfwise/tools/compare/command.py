@@ -34,7 +34,7 @@ from halfwise.records import Comparison, NodeName, Step, TensorName
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.sides import emulated, excess_of, reference
+from halfwise.tools.compare.walk import emulated, excess_of, reference
 from halfwise.wording import count, quoted
 
 _FAMILIES = dict.fromkeys(

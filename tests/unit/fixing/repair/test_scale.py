@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise import api
@@ -135,7 +135,6 @@ PEAKS = st.dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None)
 @given(PEAKS, st.integers(-20, 20), st.integers(-20, 20))
 def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, second):
     s = Sketch()
