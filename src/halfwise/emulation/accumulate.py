@@ -12,17 +12,20 @@ al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 7:e330, 2021). So thi
 accumulation, not any particular kernel.
 
 A kernel without tensor cores may round every product and every addition. ONNX Runtime's WebGPU
-provider does: `each` matches its MatMul bit for bit. It adds reductions in a tree, which rounds
-less often than a running sum; so `each` leaves these in blocks.
+provider does: `each` matches its MatMul, Einsum, CumSum and ScatterElements bit for bit. It adds
+reductions in a tree, which rounds less often than a running sum; so `each` leaves these in blocks.
+It computes norms, LpPool, GridSample and Resize in FP32, and recurrent operators on the CPU.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import onnx_ir as ir
 
 from halfwise.emulation.blocks import (
     INT64,
+    MOST,
     Call,
     LowSteps,
     blocked,
@@ -80,11 +83,11 @@ def sums_in_low(
 ) -> Expansion | None:
     """Return `node` on `inputs` with running sums in `fmt`.
 
-    This covers MatMul, Gemm, Conv, GlobalAveragePool, ReduceL1, ReduceL2, ReduceLogSum, ReduceMean,
-    ReduceSum, ReduceSumSquare and Softmax (its denominator); with `each`, ConvTranspose, Einsum of
-    two operands and Conv with groups too. Several reduced axes are one sum, last axis fastest. A
-    block of a Conv is 16 input channels under the whole kernel, so its sum is rounded less often
-    than on a tensor core, which takes 16 products.
+    This covers products, pools, reductions, CumSum, ScatterElements and ScatterND that add, and the
+    denominators of Softmax and LogSoftmax: all of `_EXPANSIONS`. Several reduced axes are one sum,
+    last axis fastest. A ReduceLogSumExp rounds each exponential, without shifting any. A block of a
+    Conv is 16 input channels under the whole kernel, so its sum is rounded less often than on a
+    tensor core, which takes 16 products.
 
     Args:
         node: Supplies the type, attributes, constant axes and input shapes, where known.
@@ -93,16 +96,18 @@ def sums_in_low(
         prefix: Start of all new names; unique in the model.
         opset: Version of the default operator set.
         each: Whether every product and every addition of a product's sum is rounded (up to `MOST`
-            of them; of a ConvTranspose, each input channel's share), not every block.
+            of them), not every block. Of an AveragePool, a CumSum and what is scattered, every
+            addition is rounded in any case.
 
     Returns:
-        None if sums stay FP32. They do for at most `BLOCK` terms (input channels, for Conv) where
-        shapes are known, unless `each`; for MatMul with a vector, axes that are not constant, and
-        reductions and MatMul of unknown rank; and for all other operators, including AveragePool,
-        LogSoftmax, ReduceLogSumExp, and recurrent, normalisation and attention operators.
+        None if sums stay FP32. They do for all other operators, including recurrent, normalisation
+        and attention operators; and, unless `each`, for products and Softmax of at most `BLOCK`
+        terms (input channels, for Conv) where shapes are known, Conv and ConvTranspose with groups,
+        axes that are not constant, unknown ranks, and what the functions below say.
 
     Raises:
-        CaseError: the operator is covered, but `opset` is below 13.
+        CaseError: the operator is covered, but `opset` is below 13, or, with `each`, its sum would
+            stay FP32.
     """
     if not has_sum(node):
         return None
@@ -142,7 +147,7 @@ def _softmax(call: Call, steps: LowSteps) -> ir.Value | None:
 def _reduction(call: Call, steps: LowSteps) -> ir.Value | None:
     shape = call.shape(0)
     axes = None if shape is None else _reduced_axes(call, len(shape))
-    if shape is None or not axes or call.is_short((0, axes)):
+    if shape is None or not axes:
         return None
     op_type, x = call.node.op_type, call.input(0)
     if op_type in ("ReduceL2", "ReduceSumSquare"):
@@ -246,7 +251,7 @@ def scattered(call: Call, steps: LowSteps) -> ir.Value | None:
         return steps.op(call.node.op_type, [zeros, indices, updates], call.attributes)
 
     operands = ((updates, axis), (indices, axis))
-    return blocked(steps, operands, block_sum, steps.width(terms), data)
+    return blocked(steps, operands, block_sum, ceil(max(terms or 1, 1) / MOST), data)
 
 
 _EXPANSIONS: Mapping[str, Callable[[Call, LowSteps], ir.Value | None]] = {

@@ -7,7 +7,6 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.emulation.blocks import (
-    BLOCK,
     INT64,
     BlockSum,
     Call,
@@ -159,13 +158,13 @@ def _alone(steps: LowSteps, x: ir.Value, spatial: int) -> ir.Value:
 
 
 def average_pool(call: Call, steps: LowSteps) -> ir.Value | None:
-    """Return an AveragePool; None for short sums, kernels too large, and `ceil_mode`."""
+    """Return an AveragePool, each addition rounded; None for kernels too large and `ceil_mode`."""
     kernel = call.attributes.get_ints("kernel_shape", ())
     taps, rank, x = prod(kernel), 2 + len(kernel), call.input(0)
-    if call.attributes.get_int("ceil_mode", 0) or not steps.shortest < taps <= LARGEST_KERNEL:
+    if call.attributes.get_int("ceil_mode", 0) or taps > LARGEST_KERNEL:
         return None
     sizes, covered = shape_of(steps, x), _covered(steps, x, kernel, _window(call))
-    total = sum_one_axis(steps, covered, 1, keepdims=1, width=1 if steps.each else BLOCK)
+    total = sum_one_axis(steps, covered, 1, keepdims=1, width=1)
     if call.attributes.get_int("count_include_pad", 0):
         terms = steps.scalar(taps)
     else:
@@ -234,14 +233,19 @@ def _spread(call: Call, steps: LowSteps, groups: int, weights: tuple[int, ...]) 
 def einsum(call: Call, steps: LowSteps) -> ir.Value | None:
     """Return an Einsum, summed in low over its first summed index, which is in each operand.
 
-    None without such an index, without an arrow, and with diagonals or "…".
+    None without such an index, where another one is summed, without an arrow, and with diagonals
+    or "…".
     """
     equation = call.attributes.get_string("equation", "").replace(" ", "")
     read, arrow, given = equation.partition("->")
     sides = read.split(",")
     summed = [i for i in sides[0] if i not in given and all(i in side for side in sides)]
     twice = any(len(set(side)) < len(side) for side in sides)
-    if not arrow or not summed or twice or "." in equation:
+    if not arrow or twice or "." in equation:
+        return None
+    if set(given) == set(read) - {","}:  # nothing is summed
+        return steps.op("Einsum", [call.input(i) for i in range(len(sides))], call.attributes)
+    if not summed:
         return None
 
     def product(steps: LowSteps, blocks: list[ir.Value]) -> ir.Value:
