@@ -123,7 +123,7 @@ def right(webgpu, call, tmp_path):
 @pytest.fixture
 def wrong(right):
     """WebGPU computes a file; `verify` finds what it computes wrong."""
-    return partial(right, code=1)
+    return partial(right, code=10)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_webgpu_sums_in_fp16(fix, call, wrong, make):
     assert ended.record["verdict"]["sums"] == "fp32"
     wrong(ended.model, "model.onnx", "model.npz")
     low = call("verify", "model.onnx", ended.model, "--inputs", "model.npz", "--accumulate", "fp16")
-    assert low.code == 1, low.out
+    assert low.code == 10, low.out
 
 
 @pytest.mark.parametrize("make", [models.residual, models.huge_weights, mish])

@@ -481,7 +481,8 @@ POOLS = [
     {},
     {"pads": [1, 0, 1, 1]},
     {"pads": [1, 0, 1, 1], "count_include_pad": 1},
-    {"auto_pad": "SAME_UPPER", "strides": [2, 2], "dilations": [1, 2]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"dilations": [1, 2]},
 ]
 
 
