@@ -27,8 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.figures import Figure, at_most, equal, reported
 from bench.peers.tasks import keywords
 from bench.runs import ROOT, Workbench, models_folder
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import worth_of
 from halfwise.fixing.planner import Planner

@@ -19,7 +19,7 @@ import numpy as np
 from bench.attacks.attack import Attack, Command
 from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
-from halfwise.emulation.bounded import REPEATING_SECONDS
+from halfwise.emulation.budget import REPEATING_SECONDS
 from halfwise.memory import available
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"

@@ -35,7 +35,7 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -49,10 +49,9 @@ from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
 from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
 from halfwise.reporting.remarks import reasons
-from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.inspector import engine_layers
+from halfwise.tensorrt.constrain import constraints, quantised_types, readable
+from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.prove import prove
-from halfwise.tensorrt.quantised import quantised_types, readable
 
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1

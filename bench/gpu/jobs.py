@@ -73,7 +73,6 @@ class Job:
         fast: Whether its latency is judged, at batch `BATCH`.
         bisect: Whether Polygraphy bisects it for comparison.
         seconds: When to give up on `halfwise fix`.
-        repeat: Whether the verdict of the run is repeated: `verify RUN --target tensorrt`.
         published: Folder of a published model, if not named like the job.
         as_tf32: Whether the delivered engine must be no slower than TF32's, if that is within the
             tolerance.
@@ -87,7 +86,6 @@ class Job:
     fast: bool = False
     bisect: bool = False
     seconds: float = 540.0
-    repeat: bool = False
     published: str | None = None
     as_tf32: bool = False
     race: bool = False
@@ -122,7 +120,7 @@ JOBS: Mapping[str, Job] = {
     "vit_b_layernorm": Job(
         models.vit_b16_layernorm, options=(*_shapes(1, BATCH), *_FEW), fast=True
     ),
-    "magika": Job(judging=JUDGING["magika"], repeat=True),
+    "magika": Job(judging=JUDGING["magika"]),
     # At the default tolerance, with builds enough to ask for each kept node.
     "magika_default": Job(
         published="magika", options=("--budget", "builds=20", "--engine", "repeat=2")

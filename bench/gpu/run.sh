@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage|tf32_ranks] [OPTIONS="--engine repeat=1"] \
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage] [OPTIONS="--engine repeat=1"] \
 #     run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted
@@ -44,7 +44,7 @@ cd "$root" || exit 2
 export PYTHONPATH="$work/site:$root/src:$root" PYTHONUNBUFFERED=1 HALFWISE_CACHE="$work/cache"
 # Compiles what pip would have compiled, and loads TensorRT's libraries from disk once, for
 # Polygraphy as well as for halfwise.
-python3 -m halfwise doctor --trt-command "$work/trt-python"
+python3 -m halfwise doctor --trt-python "$work/trt-python"
 mkdir "$work/runs" "$work/runs/results"
 results=$out
 case ${BENCH:-figures} in

@@ -209,7 +209,6 @@ def test_compare_inputs_json_and_code(call, folder):
         (("prep.py:plain", "prep.py:plain", "--samples", "none"), 3),
         (("none.npz", "raw.npz"), 3),
         (("raw.npz", "prep.py"), 3),
-        (("raw.npz", "raw.npz", "--model", "prep.py"), 3),
         (("raw.npz", "raw.npz", "-o", "prep.py"), 2),
     ],
 )

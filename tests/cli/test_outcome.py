@@ -15,8 +15,8 @@ import typer
 from halfwise.cli.options import Display
 from halfwise.cli.outcome import conclude, worker_ahead
 from halfwise.store import run_json
-from halfwise.tensorrt.worker.answers import Expected
-from halfwise.tensorrt.worker.transport import taken
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.transport import taken
 from tests import models
 from tests.unit.reporting.runs import run, verdict
 

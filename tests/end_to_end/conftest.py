@@ -17,6 +17,7 @@ import pytest
 
 from halfwise.cli import main
 from halfwise.fixing.stages import Best
+from halfwise.tensorrt.workers import trust_nearest
 from tests import models
 from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill
@@ -178,7 +179,8 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing):
             command = once_only(command, folder / "started") if once else command
             lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
         (tmp_path / "halfwise.toml").write_text("\n".join(lines))
-        return ["--trust-config", *(w for name in workers for w in ("--trt-worker", name))]
+        trust_nearest()
+        return [w for name in workers for w in ("--trt-worker", name)]
 
     return named
 

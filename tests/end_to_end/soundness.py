@@ -11,6 +11,7 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
+from halfwise.declarations import spelt
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -26,6 +27,8 @@ from tests.end_to_end.conftest import Ended
 from tests.models import Ill
 
 MEASURES = ("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite")
+OPTIONS = ("rel-max", "metric", "metric-drop")
+"""Parts of a criterion with an option of their own."""
 
 
 def tightened(criterion: Criterion, factor: float) -> Criterion:
@@ -195,7 +198,8 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     path = ended.folder.parent / "judged.npz"
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
-    options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    given = ((name, value) for name, value in ended.record["criterion"].items() if value)
+    options = [word for n, v in given for word in spelt(n, str(v)).split(maxsplit=1)]
     options.append(f"--accumulate={ended.record['accumulate']}")
     options += ["--allow", "unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
     model = ended.folder.parent / "model.onnx"

@@ -3,7 +3,6 @@
 Messages of the fake are those that TensorRT 8.6.0 gave on an H200, or that its issues report.
 """
 
-import json
 import shlex
 import sys
 
@@ -195,34 +194,10 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("m.onnx",), 2, "There is nothing to judge against m.onnx."),
         (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "the candidate is not an engine"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
         (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
-        (
-            ("m.onnx", "e.engine", "--trt-worker", "p", "--trt-command", "q"),
-            2,
-            "2 workers are named",
-        ),
-        ((".", "m.onnx", "--target", "tensorrt"), 2, "CANDIDATE does not apply with --target"),
-        (("run", "m.onnx", "--target", "tensorrt"), 3, "There is no file run"),
-        (
-            ("run", "--target", "tensorrt", "--require", "max-abs=1"),
-            2,
-            "--require max-abs does not apply",
-        ),
-        (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
-        (("m.onnx", "--target", "tensorrt"), 7, "is a file, not a run folder"),
-        (("absent", "--target", "tensorrt"), 7, "There is no run folder"),
     ],
 )
 def test_combinations_without_a_meaning(refused, arguments, code, expected):
     assert expected in refused(code, "verify", *arguments, "--inputs", "x.npz")
-
-
-def test_a_run_without_an_engine(call, refused, squares):
-    call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
-    message = refused(3, "verify", "run", "--target", "tensorrt", "--inputs", "x.npz")
-    assert "The run run delivered no engine, so there is nothing to repeat." in message
-    record = json.loads((squares[0].parent / "run" / "run.json").read_text())
-    assert record["engines"] is None

@@ -148,7 +148,3 @@ def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
     record["verdict"]["level"] = "engine"
     (tmp_path / "before" / "run.json").write_text(json.dumps(record))
     assert "its verdict is engine" in refused(7, *alone, "--baseline", "before")
-    assert "does not apply with --target" in refused(
-        *(2, "verify", "before", "--target", "tensorrt", "--inputs", "model.npz"),
-        *("--baseline", "before"),
-    )

@@ -1,7 +1,6 @@
 """`fix` with several workers through the command line, on stand-ins that need different plans."""
 
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -71,13 +70,6 @@ def test_one_plan_for_devices_that_need_different_ones(on_devices, call):
     several = call("export", "run", "--as", "trtexec")
     assert (several.code, "orin, a100" in several.err) == (2, True)
     assert call("export", "run", "--as", "trtexec", "--trt-worker", "a100").code == 0
-    words = ("--target", "tensorrt", "--inputs", "model.npz", "--trt-worker", "a100")
-    repeated = call("verify", "run", *words, "--json")
-    assert repeated.code == 0, repeated.err
-    rows = json.loads(repeated.out)["rows"]
-    # Rebuilt, and the engine of that device itself.
-    assert [row["what"] for row in rows] == ["rebuilt", "delivered"]
-    assert all(row["verdict"]["passed"] for row in rows)
 
 
 def test_a_device_that_is_lost_is_no_pass(on_devices):

@@ -5,7 +5,7 @@ import pytest
 
 from bench.attacks.models import drawn, save
 from halfwise import api
-from halfwise.emulation import bounded
+from halfwise.emulation import budget as bounded
 from halfwise.errors import HalfwiseError
 
 _NEVER = """g (float[1, 8] x) => (float[1, 8] y)

@@ -12,8 +12,8 @@ import pytest
 from examples.digits import vit
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.fixing.stages import Best
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import number
 from tests import models
 from tests.fake_tensorrt.faults import Fault

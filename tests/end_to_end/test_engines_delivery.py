@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.engines.workbench import Fetched
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import once_only

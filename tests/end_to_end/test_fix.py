@@ -116,8 +116,6 @@ def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     assert search["ended_by"] == ["interrupt"]
     assert search["exhausted"]
     assert 0 < len(ended.kept) <= 10
-    assert "The run was interrupted: the error that no guard" in " ".join(ended.out.split())
-    assert "Not shown to be minimal: the run was interrupted." in ended.out
     assert_valid(ended, models.deep())
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 

@@ -184,6 +184,7 @@ def test_int8(fix, built, right, ill):
     right(ended.model, "model.onnx", "model.npz", "--allow", "random", *tolerance)
 
 
+@pytest.mark.slow
 def test_the_bundled_example(call, built, right):
     model, heldout = DIGITS / "model.onnx", DIGITS / "heldout.npz"
     inputs = ("--inputs", DIGITS / "inputs.npz", "--heldout", heldout)

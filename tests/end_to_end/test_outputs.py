@@ -50,6 +50,9 @@ def test_scores_that_are_all_a_half_fail(call):
     boxes, scores = sorted(output["groups"], key=lambda group: -group["scale"])
     assert (scores["axis"], scores["ranges"], scores["passed"]) == (1, [[4, 7]], False)
     assert (boxes["ranges"], boxes["passed"]) == ([[0, 3]], True)
+    (failure,) = verdict["failures"]
+    assert failure["kind"] == "tolerance"
+    assert scores["worst_sample"] in failure["names"].values()
     assert SLICES in ended.out
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from halfwise.fixing.engines import beside
 from halfwise.fixing.repair import making
+from halfwise.tools.verify.baseline import beside
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
 

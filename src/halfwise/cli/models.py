@@ -172,12 +172,6 @@ def compare_inputs(
             "halfwise name their resize kernels.",
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="M", help="FP32 model; shows what the difference does to its outputs."
-        ),
-    ] = None,
     code: Annotated[
         Path | None,
         typer.Option(
@@ -188,9 +182,9 @@ def compare_inputs(
     display: Display,
 ) -> None:
     """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
-    from halfwise.tools.preprocessing.report import compared
+    from halfwise.tools.preprocessing.command import compared
 
-    raw = {"samples": samples, "model": model, "code": code}
+    raw = {"samples": samples, "code": code}
     found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw), display)
     show(found, compared, display)
     end(passed=found.same)

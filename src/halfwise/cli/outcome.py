@@ -61,7 +61,7 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
 
     Errors in the options are left to the command itself.
     """
-    from halfwise.tensorrt.worker.transport import started
+    from halfwise.tensorrt.transport import started
     from halfwise.tensorrt.workers import resolve
 
     named = {name: options[name] for name in Worker.__annotations__.keys() & options}

@@ -28,7 +28,6 @@ from halfwise.declarations.options import (
     Unjudged,
     Waiting,
     Worker,
-    Workers,
     Worth,
 )
 
@@ -38,7 +37,6 @@ __all__ = [
     "EngineOptions",
     "Inputs",
     "Options",
-    "RepeatOptions",
     "WorkerOptions",
     "check",
     "default",
@@ -77,13 +75,6 @@ class Options(
     """Every option."""
 
 
-class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running, total=False):
-    """Options of `verify_run`; the metric is that of the run.
-
-    A function must be named again: code that only a run folder names is not run.
-    """
-
-
 class ChooseOptions(
     Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
@@ -101,7 +92,7 @@ def _documented(*kinds: type) -> None:
         kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
 
 
-_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions, ChooseOptions)
+_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, ChooseOptions)
 
 
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared

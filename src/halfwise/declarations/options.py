@@ -412,21 +412,6 @@ class OneDevice(TypedDict, total=False):
     ]
 
 
-class Workers(TypedDict, total=False):
-    """Where TensorRT is, in several places; all of halfwise.toml if none is named."""
-
-    trt_command: Annotated[
-        Sequence[str],
-        _worker(
-            'Command that starts a Python that can import tensorrt: "ssh orin python3". '
-            "Repeatable. Default: this Python.",
-            "CMD",
-            main=True,
-        ),
-    ]
-    trt_worker: Annotated[Sequence[str], _worker("Worker in halfwise.toml. Repeatable.", "NAME")]
-
-
 class Target(TypedDict, total=False):
     """Whether engines are built, and at most how many."""
 

@@ -21,7 +21,7 @@ from halfwise.declarations.options import (
     Shown,
 )
 from halfwise.declarations.options import Unjudged as Accepted
-from halfwise.emulation.bounded import forgiving
+from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import Measuring, is_fp32

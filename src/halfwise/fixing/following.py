@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed

@@ -312,8 +312,7 @@ class Holding:
         None are held if a known plan that holds costs clearly less than with them: `sound` then
         returns that one.
 
-        Plans that fail, or that a range rule made, are not checked; a plan chosen by the user stays
-        as it is.
+        Plans that fail are not checked; a plan chosen by the user stays as it is.
         """
         planner = self._planner
         if not found.passed:

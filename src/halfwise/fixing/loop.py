@@ -6,7 +6,7 @@ from math import ceil, floor, inf, isfinite, log10
 
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import spelt
-from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.curve import MODERATE, TradeOff
 from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.holding import Holding, PlanJudge
@@ -375,9 +375,6 @@ class _Fix:
         goes_on = found.passed and self.settings.searches and self.late < LATE
         return goes_on and self.heldout.may_join(judged)
 
-
-MODERATE = 10.0
-"""Up to this many times the tolerance an error may be mere rounding; above, look for a fault."""
 
 NOTABLE = 0.1
 """A plan is useless if unexplained kept nodes exceed this fraction of the candidates."""

@@ -29,8 +29,8 @@ from halfwise.records import (
 from halfwise.reporting.remarks import lacking
 from halfwise.reporting.verdict import allowed, offered, weakest
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
-from halfwise.tensorrt.profiles import profiles_from_data
-from halfwise.tensorrt.quantised import builder_flags
+from halfwise.tensorrt.constrain import builder_flags
+from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of

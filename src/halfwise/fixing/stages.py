@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from halfwise.case import Settings
-from halfwise.emulation.bounded import WORK, sized
-from halfwise.emulation.budget import WEIGHTS, Budget
+from halfwise.emulation.budget import WEIGHTS, WORK, Budget, sized
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.trial import WORST
 from halfwise.interruption import interruption

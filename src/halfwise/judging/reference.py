@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
-from halfwise.emulation.bounded import forgiving, sized
+from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples

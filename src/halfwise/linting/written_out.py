@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from halfwise.graph.functions import activations
 from halfwise.graph.norms import normalisations
 from halfwise.graph.one_node import FIRST_OPSET
-from halfwise.graph.reading import Nodes, axes_of
+from halfwise.graph.reading import Nodes, activations, axes_of
 from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Found, Subject, rule
 from halfwise.tensorrt.versions import SINCE, first_reading, text_of

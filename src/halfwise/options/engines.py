@@ -13,7 +13,7 @@ from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
 from halfwise.records import Profile
 from halfwise.store import refuse_irregular
-from halfwise.tensorrt.profiles import profiles_from_options
+from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"

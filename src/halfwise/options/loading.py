@@ -14,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples
-from halfwise.emulation.bounded import expect_repeating, took
+from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.conversion import Stored, upcast

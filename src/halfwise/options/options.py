@@ -13,7 +13,7 @@ from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
 from halfwise.declarations.option import option, shell_type
 from halfwise.declarations.options import Thresholds
-from halfwise.emulation.bounded import limited
+from halfwise.emulation.budget import limited
 from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop

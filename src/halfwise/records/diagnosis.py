@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from halfwise.records.judged import FrozenSize, OutputError, Verdict
+from halfwise.records.judged import FrozenSize, Verdict
 from halfwise.records.planned import Decided
 from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
 
@@ -105,37 +105,6 @@ class QuantisationLoss(Record):
 SymptomKind = Literal["outputs", "build", "run"]
 """How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
 
-MarksEffect = Literal["shown", "cured", "hidden", "refused", "late"]
-"""What an engine with all float tensors as outputs does. "shown": some node computes something
-wrong from its inputs; "cured": the outputs are right; "hidden": they are wrong, but no node
-computes anything wrong; "refused": no such engine runs; "late": building it took too long."""
-
-
-class EngineFault(Record):
-    """Nodes that an engine computes wrongly from correct inputs.
-
-    Attributes:
-        operators: Their operator types, in graph order.
-        places: The nodes of each place with the fault, in graph order.
-        unmarked: The only place, without its last nodes if these merely read: the others are wrong
-            when another node reads what they write, and right when that is an output. Empty if this
-            was not shown.
-        alone: Whether an engine of the first place alone is wrong; None if unknown.
-        snr_db: SNR of that engine, or beside others in one engine: 20 log10 of RMS / RMS error,
-            -inf if not finite; None without an engine.
-    """
-
-    operators: tuple[str, ...]
-    places: tuple[tuple[NodeName, ...], ...]
-    unmarked: tuple[tuple[NodeName, ...], ...] = ()
-    alone: bool | None = None
-    snr_db: float | None = None
-
-    @property
-    def named(self) -> tuple[tuple[NodeName, ...], ...]:
-        """The nodes at fault in each place."""
-        return self.unmarked or self.places
-
 
 class EngineDiagnosis(Record):
     """Where an engine is wrong although its computation is right elsewhere.
@@ -143,45 +112,35 @@ class EngineDiagnosis(Record):
     Attributes:
         symptom: How it is wrong.
         sample: The sample that was examined.
-        searched: Number of nodes that compute something from values.
-        marks: What the engine does with all float tensors as outputs; None if unknown.
-        suspects: Nodes that computed something wrong from their inputs there, in graph order.
-        limit_db: SNR below which a node's output is wrong, unless rounding explains it.
-        faults: The faults found, each with different operators.
-        alike: Places similar to one of the faults that were not checked.
-        everywhere: Whether every part that was checked fails as the model does: then no node is
+        limit_db: SNR below which a tensor is wrong, unless rounding explains it.
+        regions: The nodes of each region that is wrong alone on its true inputs, in graph order.
+        snr_db: SNR of the engine of each region alone: 20 log10 of RMS / RMS error, -inf if not
+            finite; empty without engines.
+        everywhere: Whether every part that was built fails as the model does: then no node is
             blamed, as the cause may be around the engines.
-        explained: Whether the model's engine is right once the true outputs of all faults and
-            similar places are fed in; None if unknown.
-        fed_db: Smallest SNR of its outputs then; None without an engine.
-        build_seconds: Time limit of each of these builds but the first; None for none.
+        explained: Whether the engine of the rest is right with the regions' true outputs fed in;
+            None if unknown.
+        rest_db: Smallest SNR of its outputs; None without an engine.
+        build_seconds: Time limit of each build but the first; None for none.
         late: Number of builds that took longer, so nothing is known about their content.
         interrupted: Whether Ctrl-C ended the search.
         builds: Number of builds used, including the engine itself.
-        most_builds: Largest number of builds allowed to find the place.
+        most_builds: Largest number of builds allowed.
     """
 
     symptom: SymptomKind
     sample: str
-    searched: int
     limit_db: float
-    marks: MarksEffect | None = None
-    suspects: tuple[NodeName, ...] = ()
-    faults: tuple[EngineFault, ...] = ()
-    alike: tuple[tuple[NodeName, ...], ...] = ()
+    regions: tuple[tuple[NodeName, ...], ...] = ()
+    snr_db: tuple[float, ...] = ()
     everywhere: bool = False
     explained: bool | None = None
-    fed_db: float | None = None
+    rest_db: float | None = None
     build_seconds: float | None = None
     late: int = 0
     interrupted: bool = False
     builds: int = 1
     most_builds: int = 1
-
-    @property
-    def verdict(self) -> Literal["kernel", "unknown"]:
-        """The kind of fault: "kernel" if nodes were wrong on correct inputs."""
-        return "kernel" if self.faults else "unknown"
 
 
 DifferenceKind = Literal[
@@ -195,17 +154,12 @@ DifferenceKind = Literal[
     "mean",
     "deviation",
     "normalisation",
-    "padding-side",
-    "padding-value",
+    "padding",
     "fit",
     "crop",
     "size",
     "kernel",
-    "antialias",
     "resampling",
-    "half-pixel",
-    "rounding",
-    "clipping",
     "shape",
     "values",
 ]
@@ -213,11 +167,7 @@ DifferenceKind = Literal[
 _SEVERITIES: dict[DifferenceKind, Severity] = {
     "batch-axis": "info",
     "dtype": "warning",
-    "rounding": "warning",
-    "clipping": "warning",
-    "half-pixel": "warning",
     "kernel": "warning",
-    "antialias": "warning",
     "resampling": "warning",
 }
 """Differences that change values only slightly; all others change what the model sees."""
@@ -227,9 +177,9 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": a kernel or antialiasing, if no more is known; "fit": how the
-            image is fitted to its frame (stretched, letterboxed, cropped); "normalisation": one
-            that no single gain and offset explain; "values": anything not explained by the others.
+        kind: Its kind. "resampling": a kernel that raw images would name; "fit": how the image is
+            fitted to its frame (stretched, letterboxed, cropped); "normalisation": one that no
+            single gain and offset explain; "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
         sentence: What B does differently.
@@ -269,9 +219,8 @@ class InputComparison(Record):
         dtype_b: Type of B.
         differences: Differences in the order in which pipelines apply them; empty if there are
             none.
-        largest: Largest |A − B| before the transformation, in B's unit; None if shapes differ.
-        residual_max: Largest |transformed A − B| over the pixels that both have.
-        residual_rms: RMS over the same pixels.
+        residual_max: Largest |transformed A − B| over the pixels that both have; inf if shapes
+            differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
         order: Index of the sample of A for each sample of B.
@@ -289,9 +238,7 @@ class InputComparison(Record):
     dtype_a: str
     dtype_b: str
     differences: tuple[InputDifference, ...]
-    largest: float | None
     residual_max: float
-    residual_rms: float
     level: float
     exact: bool
     order: tuple[int, ...]
@@ -308,18 +255,12 @@ class PreprocessingReport(Record):
         b: Source of B.
         inputs: Comparisons by input.
         notes: Remarks and warnings.
-        outputs: Effect of the difference on the model's outputs, B against A; None without a model,
-            or if it cannot run on both (a note says why).
-        outputs_mapped: The same for B against A transformed by the code: what would remain if A did
-            as B does; None if nothing was transformed, or as for `outputs`.
     """
 
     a: str
     b: str
     inputs: tuple[InputComparison, ...]
     notes: tuple[str, ...] = ()
-    outputs: dict[str, OutputError] | None = None
-    outputs_mapped: dict[str, OutputError] | None = None
 
     @property
     def same(self) -> bool:

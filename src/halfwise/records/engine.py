@@ -21,7 +21,6 @@ from halfwise.records.built import (
     WorkerInfo,
 )
 from halfwise.records.judged import Verdict
-from halfwise.records.planned import Remade
 from halfwise.records.record import LogFinding, NodeName, Record, TensorName
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "fp8", "mixed", "other", "unknown"]
@@ -440,58 +439,3 @@ class GivenEngine(Record):
     latency: Latency
     build: BuildOutcome | None = None
     proof: PrecisionProof | None = None
-
-
-class Repeated(Record):
-    """A run's delivered plan, or its engine itself, on one worker.
-
-    Attributes:
-        name: Name of the worker.
-        worker: The worker; None if it did not start.
-        what: "rebuilt": the plan, built there; "delivered": the engine in the run folder.
-        build: The build; None if nothing was built.
-        verdict: On all samples, including the profiles' shapes; None if there is none.
-        shapes: Verdicts at the profiles' shapes.
-        latency: Its speed; None likewise.
-        ratio: Its median time relative to that of the run's own engine; None if one is unknown.
-        failure: Why there is no verdict; empty otherwise.
-    """
-
-    name: str
-    worker: WorkerInfo | None
-    what: Literal["rebuilt", "delivered"]
-    build: BuildOutcome | None = None
-    verdict: Verdict | None = None
-    shapes: tuple[ShapeVerdict, ...] = ()
-    latency: Latency | None = None
-    ratio: float | None = None
-    failure: str = ""
-
-
-class Repetition(Record):
-    """Result of `halfwise verify RUN --target tensorrt`.
-
-    Attributes:
-        run: The run folder.
-        samples: Number of samples judged.
-        rows: One per worker, and one more if the delivered engine could run too.
-        notes: Remarks on the inputs.
-        remade: Result of repeating the mixed model's repairs; None if it names none.
-    """
-
-    run: str
-    samples: int
-    rows: tuple[Repeated, ...]
-    notes: tuple[str, ...] = ()
-    remade: Remade | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether every row passed, and the repairs hold."""
-        judged = all(row.verdict is not None and row.verdict.passed for row in self.rows)
-        return judged and (self.remade is None or self.remade.holds)
-
-    @property
-    def usable(self) -> bool:
-        """Whether any worker gave a verdict or at least attempted a build."""
-        return any(row.verdict is not None or row.build is not None for row in self.rows)

@@ -14,25 +14,19 @@ from halfwise.records import (
     LogFinding,
     Observation,
     Observations,
-    Repeated,
-    Repetition,
     WorkerInfo,
 )
-from halfwise.reporting.causes import remade_line
-from halfwise.reporting.engines import inspected, largest, proof_parts, shape_line, timing_line
+from halfwise.reporting.engines import inspected, proof_parts, shape_line, timing_line
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
-from halfwise.reporting.remarks import reasons, stated
 from halfwise.wording import (
     clean,
     count,
     dimensions,
-    fixed,
     number,
     percent,
     sentence,
     shorten,
     size_of,
-    stopped,
 )
 
 _MOST_LINES = 12
@@ -98,59 +92,6 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
         *(() if given.proof is None else proof_parts(given.proof)),
     )
     return present(*parts)
-
-
-def repeated(found: Repetition) -> Report:
-    """Return the report on a run repeated on several workers: one table, and the reasons."""
-    passed = sum(row.verdict is not None and row.verdict.passed for row in found.rows)
-    columns = (
-        *map(Column, ("worker", "TensorRT", "GPU", "engine", "passed")),
-        *(Column(title, "right") for title in ("max error", "ms", "ms ÷ run")),
-    )
-    rows = tuple(_row(row) for row in found.rows)
-    said = [line for row in found.rows for line in _why(row)]
-    said += [] if found.remade is None else stated(found.remade.failures)
-    shapes = [
-        f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
-        for row in found.rows
-        for judged in row.shapes
-        if judged.verdict is None or not judged.verdict.passed
-    ]
-    timed = [row.latency for row in found.rows if row.latency is not None]
-    parts = (
-        Table("Engines", columns, rows).without_empty_columns(),
-        lines_of("Why", said),
-        lines_of("Shapes of the profiles", shapes),
-        lines_of("Repairs", () if found.remade is None else (remade_line(found.remade),)),
-        lines_of("Remarks", (timing_line(timed[0]),) if timed else ()),
-    )
-    outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"
-    return Report(
-        title=f"{outcome}: {passed} of {count(len(found.rows), 'engine')} passed, on "
-        f"{count(found.samples, 'sample')}",
-        passed=found.passed,
-        about=sentence(found.run),
-        parts=present(*parts),
-    )
-
-
-def _row(row: Repeated) -> tuple[str, ...]:
-    worker, latency = row.worker, row.latency
-    tensorrt, gpu = ("", "") if worker is None else (worker.tensorrt or "", worker.gpu or "")
-    passed = "no result" if row.verdict is None else "yes" if row.verdict.passed else "no"
-    error = "" if row.verdict is None else number(largest(row.verdict, "max_abs"))
-    time = "" if latency is None else number(latency.median_ms)
-    ratio = "" if row.ratio is None else fixed(row.ratio, 2)
-    name = (shorten(row.name, 20), shorten(tensorrt, 12), shorten(gpu, 18))
-    return (*name, row.what, passed, error, time, ratio)
-
-
-def _why(row: Repeated) -> Iterator[str]:
-    where = f"{shorten(row.name, 24)}, {row.what}"
-    if row.verdict is None:
-        yield f"{where}: {row.failure}"
-    elif not row.verdict.passed:
-        yield from (f"{where}: {stopped(reason)}" for reason in reasons(row.verdict.failures))
 
 
 def _file(engine: EngineFile) -> str:

@@ -31,7 +31,7 @@ from halfwise.records import (
     Run,
     Typing,
 )
-from halfwise.tensorrt.quantised import builder_flags
+from halfwise.tensorrt.constrain import builder_flags
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,

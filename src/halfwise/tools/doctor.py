@@ -10,8 +10,8 @@ from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
 from halfwise.progress import Silent, Watcher
 from halfwise.records import WorkerInfo
+from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 

@@ -19,9 +19,8 @@ from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
-from halfwise.tools.diagnose.expected_outputs import demand_expected, expected_tensors
 from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.diagnose.subject import Subject, demand_expected, expected_tensors
 from halfwise.wording import argument
 
 LAST = "int8"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.declarations import Options, RepeatOptions, check, default, spelt
+from halfwise.declarations import Options, check, default, spelt
 from halfwise.declarations import given as given_options
 from halfwise.declarations.option import Domain, Option, check_value, option, shell_type
 from halfwise.errors import UsageError
@@ -102,9 +102,8 @@ def test_messages_call_options_as_the_command_line_does():
 
 
 def test_docstrings_tell_every_option():
-    for kind in (Options, RepeatOptions):
-        for name, hint in kind.__annotations__.items():
-            assert f"\n        {name}: {option(hint).help}" in f"{kind.__doc__}"
+    for name, hint in Options.__annotations__.items():
+        assert f"\n        {name}: {option(hint).help}" in f"{Options.__doc__}"
     assert "Default 2. Takes a finite number ≥ 1." in f"{Options.__doc__}"
 
 

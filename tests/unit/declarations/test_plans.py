@@ -6,7 +6,7 @@ from typing import get_args
 from halfwise.case import Runtime, Settings
 from halfwise.declarations import Options, default
 from halfwise.declarations.option import option, shell_type
-from halfwise.emulation.bounded import REPEATING_SECONDS
+from halfwise.emulation.budget import REPEATING_SECONDS
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.options.options import Data, understand

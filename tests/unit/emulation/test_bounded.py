@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from halfwise.emulation import bounded
-from halfwise.emulation.bounded import (
+from halfwise.emulation import budget as bounded
+from halfwise.emulation.budget import (
     WORK,
     OutOfTime,
     Paces,

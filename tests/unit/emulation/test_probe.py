@@ -220,6 +220,7 @@ def test_memory_stays_that_of_plain_inference():
 import resource, sys
 import numpy as np
 sys.path.insert(0, ".")
+from tests.unit.emulation.test_probe import ExtremaProbe, chain, observable
 net = chain(128, 1 << 20)
 tool = ExtremaProbe(net.model, observable(net.model))
 sample = {"t0": np.ones((1, 1 << 20), np.float32)}

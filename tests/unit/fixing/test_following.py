@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import following

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.emulation import bounded
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation import budget as bounded
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
 from halfwise.fixing import holding, loop
 from halfwise.fixing import planner as planning
@@ -582,6 +581,12 @@ def test_what_passes_needs_nothing():
 )
 def test_no_option_accepts_what_is_far_off_or_judged_otherwise(criterion):
     assert note(criterion, OFF) is None
+
+
+def test_what_is_more_than_ten_times_the_tolerance_is_no_rounding():
+    """0.01 of the largest value is allowed; the search may use 0.8 of it."""
+    assert note(None, output_error(rel_max=0.0799)) is not None
+    assert note(None, output_error(rel_max=0.0801)) is None
 
 
 def test_non_finite_and_integer_outputs_are_no_rounding():

@@ -213,8 +213,8 @@ def test_a_model_that_was_marked_before_is_marked_anew():
     for node in ill.proto.graph.node:
         node.metadata_props.add(key=TF32_MARK, value="1")
     ends = []
-    for allow in ((), "tf32"):
-        fixed = found(ill, no_repair=True, **{f"allow_{allow}": True})
+    for allowed in (False, True):
+        fixed = found(ill, no_repair=True, allow_tf32=allowed)
         marked = {n.name for n in fixed.rewritten.model.graph if TF32_MARK in n.metadata_props}
         assert marked == {k.node for k in fixed.plan.keep if k.precision == "tf32"}
         ends.append((bool(marked), fixed.verdict.outputs))

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed

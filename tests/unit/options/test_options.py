@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Options, spelt
-from halfwise.emulation.bounded import call
+from halfwise.emulation.budget import call
 from halfwise.errors import RunFailed, UsageError
 from halfwise.formats import BF16, FP16
 from halfwise.options.options import bounded, understand

@@ -28,7 +28,7 @@ from halfwise.tensorrt.rendering import (
     trtexec,
 )
 from halfwise.tensorrt.versions import version_of
-from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes
+from halfwise.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch

@@ -3,9 +3,16 @@ import re
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt import trust
-from halfwise.tensorrt.trust import announce, configuration, demand_trust, remember
-from halfwise.tensorrt.workers import FILE, resolve, trust_nearest
+from halfwise.tensorrt import workers as trust
+from halfwise.tensorrt.workers import (
+    FILE,
+    announce,
+    configuration,
+    demand_trust,
+    remember,
+    resolve,
+    trust_nearest,
+)
 
 NAMED = '[tensorrt.workers.a]\ncommand = "ssh orin python3"\n'
 PLUGIN = '[tensorrt]\nplugins = ["/tmp/evil.so"]\n'

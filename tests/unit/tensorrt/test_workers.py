@@ -4,8 +4,7 @@ import sys
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt.trust import remember
-from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, remember, resolve
 
 
 @pytest.fixture

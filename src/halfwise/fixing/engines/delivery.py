@@ -15,7 +15,7 @@ from shutil import move
 from typing import ParamSpec, Protocol, TypeVar
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.bounded import Stop, Stopped, limited, stopped_by
+from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
@@ -51,9 +51,9 @@ from halfwise.store import (
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.journal import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
-from halfwise.tensorrt.worker.journal import Journal
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")

@@ -29,6 +29,7 @@ from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, pr
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import not_real, note_text
 from halfwise.store import file_named, new_file, refuse_existing_file
+from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
@@ -39,7 +40,6 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven

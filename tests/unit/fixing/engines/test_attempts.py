@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import USUAL, Candidate
 from halfwise.fixing.engines.table import Table
-from halfwise.fixing.engines.terms import USUAL
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill

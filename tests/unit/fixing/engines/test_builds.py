@@ -2,7 +2,7 @@ import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
 from halfwise.fixing.engines.builds import build_failed
-from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build

@@ -9,12 +9,11 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.attempts import USUAL, WITH_TF32, Candidate, Terms
 from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL, WITH_TF32, Terms
 from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.records import EngineLayer
 from tests import models

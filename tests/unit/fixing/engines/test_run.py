@@ -7,11 +7,11 @@ import pytest
 
 from halfwise.errors import BuildFailed, CaseError, UsageError
 from halfwise.fixing.engines import workbench
-from halfwise.fixing.engines.race import ROUNDS
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.records import Profile, ShapeRange, TensorName
 from halfwise.reporting.remarks import reasons
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill

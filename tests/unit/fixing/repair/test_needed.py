@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from halfwise import api
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.repair import choice, making, needed

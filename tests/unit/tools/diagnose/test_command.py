@@ -19,7 +19,7 @@ from tests.end_to_end.test_unjudged import choice
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.compare.copies import DATA, network, proto, side
-from tests.unit.tools.diagnose.test_expected_outputs import file, needs_torch
+from tests.unit.tools.diagnose.test_framework_outputs import file, needs_torch
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
-from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.health import healthy, lost
+from halfwise.tools.diagnose.export import exported, healthy, lost
 from tests.faults.tensorrt import never_parsed
 from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, model

@@ -13,8 +13,7 @@ from halfwise.records import TensorName
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import note_text
 from halfwise.store import read_observations
-from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
-from halfwise.tools.verify.command import understand_verify
+from halfwise.tools.verify.command import demand_same_inputs, shared_outputs, understand_verify
 from tests import models
 from tests.engines import SQUARES
 from tests.models import signals

@@ -1,8 +1,6 @@
 """A repaired model is believed what it says of itself only as far as that holds."""
 
-import shlex
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +12,6 @@ from halfwise.errors import CaseError
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import KEY, marked
 from halfwise.records import Run
-from halfwise.reporting.inspection import repeated
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.view import report
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
@@ -127,19 +124,6 @@ def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):
     entry(written).value = "{"
     with pytest.raises(CaseError, match="is not a list of repairs"):
         verified(written)
-
-
-def test_the_repairs_of_a_run_are_proven_again(written, tmp_path, fake_worker):
-    run, command = tmp_path / "run", shlex.join(fake_worker())
-    asked: dict[str, Any] = {"target": "tensorrt", "trt_command": command, "builds": 1}
-    api.fix(ILL.proto, dict(ILL.inputs), out=run, no_repair=["scale"], max_builds=1, **asked)
-    # Which plan is delivered is for times to decide.
-    other_weights(written)
-    onnx.save(written, run / "model.onnx")
-    found = api.verify_run(run, dict(ILL.inputs), trt_command=[command])
-    assert all(row.verdict is not None and row.verdict.passed for row in found.rows)
-    assert not found.passed
-    assert "is not the original with the repairs" in str(repeated(found))
 
 
 def test_a_repaired_model_whose_metadata_is_gone_is_told(written):
