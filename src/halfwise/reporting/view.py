@@ -276,7 +276,7 @@ def _about(run: Run) -> str:
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":
-        facts.append(f"ops accumulate in {run.accumulate.upper()}")
+        facts.append(f"ops accumulate in {run.accumulate.upper()}, in blocks of 16 products")
     return " · ".join(facts)
 
 

@@ -492,8 +492,14 @@ def test_average_pools(attributes, dynamic) -> None:
     x, attributes = dyadic(2, 3, 9, 8), {"kernel_shape": [3, 2], **attributes}
     result = compute("AveragePool", [x], attributes, dynamic=dynamic)
     np.testing.assert_allclose(result, exact("AveragePool", [x], attributes), rtol=1e-6)
-    beyond = compute("AveragePool", [np.full((1, 1, 3, 2), 14_000, np.float32)], attributes)
-    assert np.isinf(beyond).any(), "six of them are 84,000"
+
+
+def test_an_average_pool_sums_before_it_divides() -> None:
+    x = np.full((1, 1, 3, 3), 14_000, np.float32)
+    result = compute("AveragePool", [x], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+    expected = np.full((3, 3), np.inf)  # of nine and six; of four at the corners it is 56,000
+    expected[::2, ::2] = 14_000
+    np.testing.assert_array_equal(result[0, 0], expected)
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])
