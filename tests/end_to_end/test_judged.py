@@ -165,14 +165,12 @@ def test_what_webgpu_sums_in_fp16(fix, wrong, make):
     wrong(ended.model, "model.onnx", "model.npz")
 
 
-@pytest.mark.parametrize("make", [pooled, log_sum, cumulative, scattered])
-def test_what_does_not_hold_with_sums_in_fp16(fix, call, right, make):
-    low = ("--accumulate", "fp16")
-    ended = fix(make(), "--no-repair")
-    assert call("verify", "model.onnx", ended.model, "--inputs", "model.npz", *low).code == 10
-    mended = call("fix", "model.onnx", "--inputs", "model.npz", "-o", "mended", *low)
-    assert mended.code == 0, mended.out
-    right(mended.model, "model.onnx", "model.npz")
+@pytest.mark.parametrize("make", [pooled, cumulative])
+def test_what_holds_with_sums_in_fp16(fix, right, make):
+    ended = fix(make(), "--no-repair", "--accumulate", "fp16")
+    assert ended.code == 0, ended.out
+    assert "sum" in ended.kept
+    right(ended.model, "model.onnx", "model.npz")
 
 
 @pytest.mark.parametrize("make", [models.residual, models.huge_weights, mish])
