@@ -20,7 +20,7 @@ from halfwise.records import (
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.view import device_parts, report
+from halfwise.reporting.view import device_parts, report, screen
 from tests.unit.reporting.engine_runs import engines, result
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -145,7 +145,7 @@ def test_one_node_that_moves_data():
 def test_sums_in_fp32_are_explained():
     passed = verdict(sums="fp32")
     made = run(plan=plan((), casts=0), baseline=verdict(), verdict=passed)
-    for shown in (report(made), first_screen(made)):
+    for shown in (report(made), screen(made)):
         assert "sums in FP32" in shown.title
         assert "--accumulate fp16" in shown.caution
         (told,) = part(shown, "With ").lines
