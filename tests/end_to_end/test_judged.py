@@ -68,9 +68,8 @@ def scattered() -> models.Ill:
     """Many values added to few places."""
     s = Sketch(18)
     updates = s.op("Relu", s.input("x", [1, 4096]))
-    indices = np.zeros((1, 4096), np.int64)
-    added = {"axis": 1, "reduction": "add", "name": "sum"}
-    y = s.op("Relu", s.op("ScatterElements", f32(np.zeros((1, 2))), indices, updates, **added))
+    operands = f32(np.zeros((1, 2))), np.zeros((1, 4096), np.int64), updates
+    y = s.op("Relu", s.op("ScatterElements", *operands, axis=1, reduction="add", name="sum"))
     return models.Ill(s.proto(y), {"x": np.abs(models.signals(1, 4096, seed=4))})
 
 
