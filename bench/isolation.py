@@ -24,8 +24,7 @@ from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import EngineFailed, Journal
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 

@@ -9,9 +9,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "halfwise"
 
-MAX_FILE_LINES = 600
+MAX_FILE_LINES = 650
 # The worker is sent to another interpreter as one text (docs/decisions/0011-tensorrt-worker.md).
-ONE_TEXT = PACKAGE / "tensorrt" / "worker" / "worker.py"
+ONE_TEXT = PACKAGE / "tensorrt" / "worker.py"
 VAGUE_NAMES = {"base", "common", "helper", "helpers", "impl", "manager", "misc", "util", "utils"}
 
 

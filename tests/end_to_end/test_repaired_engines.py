@@ -7,7 +7,6 @@ import onnx
 import pytest
 
 from halfwise.fixing.repair import making
-from halfwise.tools.verify.baseline import beside
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
 
@@ -135,7 +134,7 @@ def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(eng
 
 
 def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines, monkeypatch):
-    monkeypatch.setattr(beside, "known_unrepaired", lambda _: None)
+    monkeypatch.setattr("halfwise.fixing.engines.run.known_unrepaired", lambda _: None)
     ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2})
     assert ended.code == 0, ended.err
     assert ended.record["plan"]["repairs"] == []

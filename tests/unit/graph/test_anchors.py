@@ -80,6 +80,18 @@ def test_a_product_that_is_kept_among_low_nodes_gets_one():
     assert inserted.predecessors()[0].name == "product"
 
 
+@pytest.mark.parametrize("before", ["Relu", "Transpose"])
+def test_a_recurrence_that_is_kept_behind_low_nodes_reads_one(before):
+    s = Sketch()
+    x = s.op("Relu", s.input("x", [3, 3, 2]), name="low")
+    weights = f32(np.ones((1, 4, 2))), f32(np.ones((1, 4, 4)))
+    y = s.op("RNN", s.op(before, x, name="before"), *weights, hidden_size=4, name="kept")
+    network = s.network(s.op("Relu", y, name="after"))
+    made = rewrite(network, roles_of(network), frozenset({NodeName("kept")}), FP16).model
+    (inserted,) = filter(is_anchor, made.graph)
+    assert [n.name for n in inserted.successors()] == ["kept"]
+
+
 @pytest.mark.parametrize(
     ("low", "expected"),
     [

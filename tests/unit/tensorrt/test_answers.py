@@ -318,7 +318,7 @@ def test_tactic_sources_that_the_version_lacks():
     check_tactic_sources(info(tactic_sources=[]), ())
     with pytest.raises(UsageError, match="has no tactic source FOO") as caught:
         check_tactic_sources(info(), ("CUBLAS", "FOO"))
-    assert caught.value.hint == "--tactic-sources takes CUBLAS, CUDNN."
+    assert caught.value.hint == "--engine tactic-sources takes CUBLAS, CUDNN."
 
 
 def test_an_engine():

@@ -6,7 +6,7 @@ import pytest
 
 from halfwise.errors import RecordMismatch
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
-from halfwise.tensorrt.journal import Journal, config_key
+from halfwise.tensorrt.failures import Journal, config_key
 
 CONFIG = BuildConfig(model_sha256="a", typing="weak", keep=(NodeName("n"),))
 

@@ -32,8 +32,7 @@ from halfwise.records import (
     Typing,
 )
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import WORKER_GONE, EngineFailed
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import WORKER_GONE, EngineFailed, Journal
 from halfwise.tensorrt.layers import foreign_region, names_in
 from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.log import at_layer, explain, known, split_line

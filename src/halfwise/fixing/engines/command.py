@@ -42,7 +42,7 @@ from halfwise.records import (
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
 from halfwise.tensorrt.client import Worker, usable
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import Journal
 
 
 def fix_in_engines(

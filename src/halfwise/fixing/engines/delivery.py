@@ -52,7 +52,7 @@ from halfwise.store import (
     refuse_irregular,
 )
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
 
 _Found = TypeVar("_Found")

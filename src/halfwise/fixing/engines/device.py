@@ -43,8 +43,7 @@ from halfwise.fixing.scoring import HeldOut
 from halfwise.records import BuildConfig, BuildOutcome, Engines
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import ENGINE_FAULTS
-from halfwise.tensorrt.journal import config_key
+from halfwise.tensorrt.failures import ENGINE_FAULTS, config_key
 
 _LOOK_AGAIN = 0.2
 """Seconds after which a worker that restarted while being ended is ended again."""

@@ -41,7 +41,7 @@ from halfwise.records.planned import LowFormat
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import quantised_types, readable
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
 from halfwise.tensorrt.versions import has, since
 

@@ -17,7 +17,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import Journal
 from tests.models import Ill
 
 

@@ -6,7 +6,7 @@ from halfwise.case import EngineSettings
 from halfwise.fixing.engines.device import DeviceBuilds
 from halfwise.progress import Silent
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.journal import Journal
+from halfwise.tensorrt.failures import Journal
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.processes import wait_for

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
@@ -163,7 +163,10 @@ def test_chains(ops: list[tuple[str, int]], positions: list[int], dtype: int) ->
     s = Sketch()
     number = s.op("Cast", s.input("p", [4], dtype), to=TensorProto.FLOAT, name="count")
     x = number
+    size = largest = max(map(abs, positions))
     for op, constant in ops:
+        other = size if constant % 2 else abs(constant)
+        largest = largest * other if op == "Mul" else largest + other
         if op == "Div":
             x = s.op("Floor", s.op("Div", x, f32(constant or 7)))
         elif op == "Mod":
@@ -174,6 +177,8 @@ def test_chains(ops: list[tuple[str, int]], positions: list[int], dtype: int) ->
             x = s.op(op, x, [0])
         else:
             x = s.op(op, x, number if constant % 2 else f32(constant))
+    # FP32 holds every integer up to there.
+    assume(largest <= 2**24)
     network = s.network(x)
     end = network.graph.outputs[0]
     assert is_whole(end)
