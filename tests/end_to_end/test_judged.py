@@ -5,6 +5,7 @@ that `verify` finds right.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,48 @@ def inner_weights() -> models.Ill:
     kept = s.op("Relu", s.op("MatMul", before, f32(weights), name="kept"), name="after")
     y = s.op("MatMul", s.op("Mul", kept, f32(even[::-1] ** -0.5)), f32(np.eye(32)), name="last")
     return models.Ill(s.proto(y), {"x": np.abs(models.signals(64, 32, seed=4)) * f32(even)})
+
+
+def pooled() -> models.Ill:
+    """Averages of nine values near 14,000: their sum is beyond FP16's range."""
+    s = Sketch()
+    x = s.input("x", [1, 2, 8, 8])
+    y = s.op("Relu", s.op("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], name="sum"))
+    return models.Ill(s.proto(y), {"x": models.signals(1, 2, 8, 8, seed=1) * 300 + 14_000})
+
+
+def log_sum() -> models.Ill:
+    """The exponential of 12 is beyond FP16's range."""
+    s = Sketch()
+    x = s.op("Mul", s.input("x", [1, 32]), f32(2.0))
+    y = s.op("ReduceLogSumExp", x, axes=[1], name="sum")
+    return models.Ill(s.proto(y), {"x": models.signals(1, 32, seed=2) * 0.1 + 6})
+
+
+def cumulative() -> models.Ill:
+    """A running sum that stops growing in FP16."""
+    s = Sketch()
+    sums = s.op("CumSum", s.input("x", [1, 4096]), np.array(1), name="sum")
+    y = s.op("Mul", sums, f32(0.01))
+    return models.Ill(s.proto(y), {"x": np.abs(models.signals(1, 4096, seed=3))})
+
+
+def scattered() -> models.Ill:
+    """Many values added to few places."""
+    s = Sketch(18)
+    updates = s.op("Relu", s.input("x", [1, 4096]))
+    operands = f32(np.zeros((1, 2))), np.zeros((1, 4096), np.int64), updates
+    y = s.op("Relu", s.op("ScatterElements", *operands, axis=1, reduction="add", name="sum"))
+    return models.Ill(s.proto(y), {"x": np.abs(models.signals(1, 4096, seed=4))})
+
+
+def spread() -> models.Ill:
+    """A ConvTranspose whose groups add 128 positive products for a value."""
+    s = Sketch()
+    x = s.input("x", [1, 256, 4, 4])
+    kernel = np.abs(models.weights(256, 4 * 9, seed=5, scale=1)).reshape(256, 4, 3, 3)
+    y = s.op("Relu", s.op("ConvTranspose", x, f32(kernel), group=2, name="sum"))
+    return models.Ill(s.proto(y), {"x": np.abs(models.signals(1, 256, 4, 4, seed=6))})
 
 
 def mish() -> models.Ill:
@@ -72,7 +115,7 @@ def built(rtx):
 def right(webgpu, call, tmp_path):
     """WebGPU computes a file on the samples of an archive; `verify` judges what it computes."""
 
-    def right(file, model, inputs, *tolerance):
+    def right(file, model, inputs, *tolerance, code=0):
         with np.load(inputs) as arrays:
             given = dict(arrays)
         count = len(next(iter(given.values())))
@@ -81,9 +124,15 @@ def right(webgpu, call, tmp_path):
         stacked = {n: np.stack([outputs[n] for outputs in ran.outputs]) for n in ran.outputs[0]}
         np.savez(tmp_path / "webgpu.npz", **stacked)  # type: ignore[arg-type]
         ended = call("verify", model, "webgpu.npz", "--inputs", inputs, *tolerance)
-        assert ended.code == 0, ended.out + ended.err
+        assert ended.code == code, ended.out + ended.err
 
     return right
+
+
+@pytest.fixture
+def wrong(right):
+    """WebGPU computes a file; `verify` finds what it computes wrong."""
+    return partial(right, code=10)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +163,22 @@ def test_models_with_kept_nodes(fix, built, right, make, options):
     assert ended.code == 0, ended.out
     assert ended.kept
     built(ended.model)
+    right(ended.model, "model.onnx", "model.npz")
+
+
+@pytest.mark.parametrize("make", [pooled, log_sum, cumulative, scattered, spread])
+def test_what_webgpu_sums_in_fp16(fix, wrong, make):
+    ended = fix(make(), "--no-repair")
+    assert ended.code == 0, ended.out
+    assert ended.record["verdict"]["sums"] == "fp32"
+    wrong(ended.model, "model.onnx", "model.npz")
+
+
+@pytest.mark.parametrize("make", [pooled, cumulative])
+def test_what_holds_with_sums_in_fp16(fix, right, make):
+    ended = fix(make(), "--no-repair", "--accumulate", "fp16")
+    assert ended.code == 0, ended.out
+    assert "sum" in ended.kept
     right(ended.model, "model.onnx", "model.npz")
 
 

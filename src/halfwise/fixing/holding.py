@@ -199,7 +199,10 @@ def told_as_file(
         results = run_as_file(candidate, samples, references, runtime=settings.runtime)
     except (CaseError, RunFailed) as error:
         run = FileRun(runner=runner, not_run=error.message, outputs={})
-        return replace(judged, verdict=verdict.model_copy(update={"as_file": run}))
+        passes = (LowSums(samples, references, verdict.excesses), *seen)
+        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
+        known = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=known))
     ran(results)
     own = judge_outputs(results, samples, references, case.criterion, case.metric)
     run = FileRun(

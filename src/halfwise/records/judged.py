@@ -541,7 +541,7 @@ class Verdict(Record):
         hints: Remarks about the criterion or the data.
         as_file: How the file does in ONNX Runtime without emulation; None if not requested.
         sums: The lowest format of sums inside FP16 ops with which it is known to pass; None if it
-            failed, has no such ops, or was not examined.
+            failed, has no FP16 ops, has INT8, or was not examined.
         batch: Result on batches of the samples, if they can be batched.
         axes: The model's dynamic axes, and the sizes at which they were judged.
         on_real_data: False if the inputs look generated but had to be real; the verdict then fails.

@@ -34,7 +34,7 @@ from halfwise.reporting.guards import (
 )
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.remarks import in_words
-from halfwise.reporting.verdict import non_finite, wrong_parts
+from halfwise.reporting.verdict import non_finite, sums_wide, wrong_parts
 from halfwise.wording import count, everything_low, listed, number, ratio, sentence, shorten, verb
 
 _UNGUARDED: Mapping[Reason, str] = {
@@ -81,7 +81,8 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
         if run.search is not None and any((r.before or 0.0) > 1 for r in run.plan.repairs):
             asked = {"margin": run.search.tolerance_factor, "headroom": run.headroom}
             but = f"{_only_heldout(run, asked)}; that was repaired"
-    fine = "The outputs are" if found or but else "Nothing is wrong: the outputs are"
+    sums = " with sums in FP32" if sums_wide(run.verdict) else ""
+    fine = "The outputs are" if found or but else f"Nothing is wrong{sums}: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
 
 

@@ -284,6 +284,11 @@ def bound_part(run: Run) -> Lines | None:
     return Lines("What the samples can show", (sentence(line),))
 
 
+def sums_wide(verdict: Verdict) -> bool:
+    """Return whether the model is only known to pass where sums are in FP32."""
+    return verdict.passed and verdict.sums == "fp32"
+
+
 def doubt(verdict: Verdict) -> str:
     """Return an addition to a result's title: untested outputs, noise, or few samples."""
     bound = verdict.failure_bound

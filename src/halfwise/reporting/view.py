@@ -81,6 +81,7 @@ from halfwise.reporting.verdict import (
     rests_on,
     scale_lines,
     size_lines,
+    sums_wide,
     thresholds,
     values_of,
 )
@@ -228,7 +229,7 @@ def _title(run: Run) -> str:
         where = f"on {_samples(run, 'sample')} that the search used"
     whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
     result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
-    sums = ", sums in FP32" if verdict.passed and verdict.sums == "fp32" else ""
+    sums = ", sums in FP32" if sums_wide(verdict) else ""
     return f"{result} ({verdict.level}{whose}{sums}) {where}{doubt(verdict)}"
 
 
@@ -242,7 +243,18 @@ def _samples(run: Run, what: str) -> str:
 def caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
     own = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
-    return " ".join(filter(None, (own, overflowing(run))))
+    return " ".join(filter(None, (own, _sums(run.verdict), overflowing(run))))
+
+
+def _sums(verdict: Verdict) -> str:
+    """Return what "sums in FP32" means, and what to do; "" where the title does not say it."""
+    if not sums_wide(verdict):
+        return ""
+    return (
+        "Sums in FP32: it is right where operators add in FP32, as TensorRT's tensor cores and "
+        "norm layers do, and may be wrong where they add in FP16, as on WebGPU; for such a "
+        "runtime, --accumulate fp16 scales sums or keeps their nodes."
+    )
 
 
 def no_faster(run: Run) -> str:
@@ -264,7 +276,7 @@ def _about(run: Run) -> str:
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":
-        facts.append(f"ops accumulate in {run.accumulate.upper()}")
+        facts.append(f"ops accumulate in {run.accumulate.upper()}, in blocks of 16 products")
     return " · ".join(facts)
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.emulation.accumulate import BLOCK, MOST, Call, Expansion, sums_in_low
+from halfwise.emulation.accumulate import Expansion, sums_in_low
+from halfwise.emulation.blocks import BLOCK, MOST, Call
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16, Format
 
@@ -306,12 +307,13 @@ def test_any_matmul_matches_the_reference(terms, rows, exponent, seed) -> None:
     ("op_type", "shapes", "attributes"),
     [
         ("MatMul", [(3, 16), (16, 4)], {}),
-        ("MatMul", [(99,), (99, 4)], {}),
         ("Gemm", [(16, 3), (16, 4)], {"transA": 1}),
         ("Conv", [(1, 16, 9, 9), (4, 16, 3, 3)], {}),
         ("Conv", [(1, 64, 9, 9), (4, 32, 3, 3)], {"group": 2}),
         ("ReduceSum", [(99, 99)], {"noop_with_empty_axes": 1}),
-        ("GlobalAveragePool", [(1, 99, 4, 4)], {}),
+        ("ConvTranspose", [(1, 64, 9, 9), (64, 4, 3, 3)], {"group": 2}),
+        ("AveragePool", [(1, 99, 4, 4)], {"kernel_shape": [2, 2], "ceil_mode": 1}),
+        ("ScatterElements", [(99, 99), (99, 99), (99, 99)], {}),
         ("Softmax", [(99, 16)], {}),
         ("Relu", [(99, 99)], {}),
     ],
@@ -402,10 +404,27 @@ def test_gemm_and_einsum_sum_like_matmul() -> None:
         np.testing.assert_array_equal(result, matmul(x, y))
 
 
-@pytest.mark.parametrize("equation", ["ij,jk", "ij,jk->ijk", "ij,jj->ij", "...j,jk->...k"])
-def test_other_einsums_stay_wide(equation) -> None:
+@pytest.mark.parametrize("equation", ["ij,jk", "ij,kl->il", "ij,jj->ij", "...j,jk->...k"])
+def test_other_einsums_are_not_emulated_with_low_sums(equation) -> None:
     operands = [values(4, 4, seed=0), values(4, 4, seed=1)]
-    assert make("Einsum", operands, {"equation": equation}, each=True)[1] is None
+    with pytest.raises(CaseError):
+        make("Einsum", operands, {"equation": equation}, each=True)
+    assert make("Einsum", operands, {"equation": equation})[1] is None
+
+
+def test_an_einsum_without_a_sum_is_exact() -> None:
+    x, y = values(5, seed=0), values(6, seed=1)
+    result = compute("Einsum", [x, y], {"equation": "i,j->ij"}, each=True)
+    np.testing.assert_array_equal(result, np.outer(x, y))
+
+
+def test_vectors() -> None:
+    x, y = values(50, seed=0), values(50, seed=1)
+    total = each_rounded(x * y)
+    assert compute("MatMul", [x, y], each=True) == total
+    np.testing.assert_array_equal(compute("MatMul", [x[None], y], each=True), [total])
+    np.testing.assert_array_equal(compute("MatMul", [x, y[:, None]], each=True), [total])
+    assert compute("Einsum", [x], {"equation": "i->"}, each=True) == each_rounded(x)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -437,7 +456,90 @@ def test_conv_transpose_rounds_each_channel() -> None:
     expected = matmul(x.transpose(0, 2, 3, 1), w[:, :, 0, 0]).transpose(0, 3, 1, 2)
     result = compute("ConvTranspose", [x, w, b], each=True)
     np.testing.assert_array_equal(result, expected + b[:, None, None])
-    assert make("ConvTranspose", [x, w], {"group": 2}, each=True)[1] is None
+
+
+def exact(op_type, arrays, attributes, opset=20):
+    """Compute a node as ONNX Runtime does."""
+    inputs = [as_input("abc"[i], a, dynamic=False) for i, a in enumerate(arrays)]
+    node = ir.node(op_type, inputs, attributes)
+    node.outputs[0].dtype = ir.DataType.FLOAT
+    return run(inputs, Expansion((node,), node.outputs[0]), arrays, opset=opset)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("more", [{}, {"output_padding": [1, 0], "dilations": [1, 2]}])
+def test_conv_transpose_is_a_conv_over_what_its_strides_spread(groups, more) -> None:
+    x, w = dyadic(2, 4, 5, 4, scale=1), dyadic(4, 3, 3, 2, seed=1, scale=1)
+    attributes = {"group": groups, "strides": [2, 3], "pads": [1, 0, 0, 1], **more}
+    result = compute("ConvTranspose", [x, w], attributes, each=True)
+    np.testing.assert_array_equal(result, exact("ConvTranspose", [x, w], attributes))
+    with pytest.raises(CaseError):
+        make("ConvTranspose", [x, w], {"auto_pad": "SAME_UPPER"}, each=True)
+
+
+POOLS = [
+    {},
+    {"pads": [1, 0, 1, 1]},
+    {"pads": [1, 0, 1, 1], "count_include_pad": 1},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"dilations": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("attributes", POOLS)
+def test_average_pools(attributes, dynamic) -> None:
+    x, attributes = dyadic(2, 3, 9, 8), {"kernel_shape": [3, 2], **attributes}
+    result = compute("AveragePool", [x], attributes, dynamic=dynamic)
+    np.testing.assert_allclose(result, exact("AveragePool", [x], attributes), rtol=1e-6)
+
+
+def test_an_average_pool_sums_before_it_divides() -> None:
+    x = np.full((1, 1, 3, 3), 14_000, np.float32)
+    result = compute("AveragePool", [x], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+    expected = np.full((3, 3), np.inf)  # of nine and six; of four at the corners it is 56,000
+    expected[::2, ::2] = 14_000
+    np.testing.assert_array_equal(result[0, 0], expected)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_cumulative_sums(axis, exclusive, reverse) -> None:
+    x = values(3, 40, 5, seed=0)
+    turned = np.moveaxis(x, axis, 0)[:: -1 if reverse else 1]
+    sums = np.stack([each_rounded(np.moveaxis(turned[:i], 0, -1)) for i in range(len(turned) + 1)])
+    expected = (sums[:-1] if exclusive else sums[1:])[:: -1 if reverse else 1]
+    attributes = {"exclusive": exclusive, "reverse": reverse}
+    result = compute("CumSum", [x], attributes, axes=(axis,))
+    np.testing.assert_array_equal(result, np.moveaxis(expected, 0, axis))
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_what_is_scattered_is_added_one_by_one(each) -> None:
+    data, updates = np.array([[2048, 0, 1]], np.float32), np.ones((1, 2000), np.float32)
+    indices, add = np.zeros((1, 2000), np.int64), {"reduction": "add"}
+    indices[:, 1000:] = 1
+    arrays = [data, indices, updates]
+    result = compute("ScatterElements", arrays, add | {"axis": 1}, each=each)
+    np.testing.assert_array_equal(result, [[2048, 1000, 1]])
+    rows = [data.T.copy(), indices.reshape(40, 50, 1), updates.reshape(40, 50, 1)]
+    np.testing.assert_array_equal(compute("ScatterND", rows, add, each=each), result.T)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_exponentials_are_summed_without_a_shift(each) -> None:
+    x = np.array([[1, 2, 3], [9, 9, 9], [11, 11, 11]], np.float32)
+    result = compute("ReduceLogSumExp", [x], axes=(1,), each=each)[:, 0]
+    np.testing.assert_allclose(result[:2], np.log(np.exp(x[:2]).sum(1)), rtol=1e-3)
+    assert result[2] == np.inf
+
+
+def test_log_softmax_stores_its_denominator() -> None:
+    x = values(3, 50, seed=0)
+    result = compute("LogSoftmax", [x], each=True)
+    np.testing.assert_allclose(result, exact("LogSoftmax", [x], {}), atol=1e-3)
+    assert np.isneginf(compute("LogSoftmax", [np.zeros((1, 66_000), np.float32)], each=True)).all()
 
 
 def test_the_least_size_that_is_known_counts() -> None:

@@ -20,7 +20,7 @@ from halfwise.records import (
 from halfwise.reporting.engines import engine_parts
 from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.view import device_parts, report
+from halfwise.reporting.view import device_parts, report, screen
 from tests.unit.reporting.engine_runs import engines, result
 from tests.unit.reporting.runs import (
     BROKEN,
@@ -126,9 +126,8 @@ def test_the_word_proven_is_never_used():
 def test_what_was_judged():
     assert report(run()).about == "examples/digits/model.onnx · allowed: rel max ≤ 0.01"
     made = run(criterion=Criterion(max_abs=0.5, snr_db=40), io="fp16", accumulate="fp16")
-    assert report(made).about.endswith(
-        "allowed: max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16 · ops accumulate in FP16"
-    )
+    assert "max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16" in report(made).about
+    assert "accumulate in FP16" in report(made).about
     by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
     assert report(by_metric).about.endswith("top1 may fall by 0.01")
     by_default = by_metric.criterion.model_copy(update={"drop_source": "MLPerf"})
@@ -141,6 +140,18 @@ def test_one_node_that_moves_data():
     made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
     lines = part(report(made), "In figures").lines
     assert lines[0].endswith("; 1 node that only moves data is in FP32 with them.")
+
+
+def test_sums_in_fp32_are_explained():
+    passed = verdict(sums="fp32")
+    made = run(plan=plan((), casts=0), baseline=verdict(), verdict=passed)
+    for shown in (report(made), screen(made)):
+        assert "sums in FP32" in shown.title
+        assert "--accumulate fp16" in shown.caution
+        (told,) = part(shown, "With ").lines
+        assert told.startswith("Nothing is wrong with sums in FP32")
+    for other in (verdict(sums="fp16"), verdict(passed=False, sums="fp32")):
+        assert "--accumulate" not in report(run(verdict=other)).caution
 
 
 def test_nothing_kept():

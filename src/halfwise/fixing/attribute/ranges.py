@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.emulation.accumulate import BLOCK
+from halfwise.emulation.blocks import BLOCK
 from halfwise.fixing.attribute.evidence import (
     SIGNIFICANT,
     Band,
