@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
@@ -337,7 +337,6 @@ def test_what_is_computed_or_dynamic_is_refused():
     assert found[NodeName("operator")] == "operator"
 
 
-@settings(max_examples=20)
 @given(
     hnp.arrays(np.int8, (3, 3)),
     st.sampled_from([0.1, 3e-4, np.array([0.1, 7e-3, 2.0])]),
