@@ -55,7 +55,7 @@ def test_what_is_unknown_has_no_metric(fix):
     assert "not apply to --metric auto" in " ".join(dropped.err.split())
 
 
-def test_engines_are_judged_by_what_is_recognised(fix, classifier, call, fake_worker):
+def test_engines_are_judged_by_what_is_recognised(fix, classifier, fake_worker):
     worker = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker()))
     builds = ("--budget", "builds=3", "--engine", "repeat=1")
     ended = fix(classifier, "--metric", "auto", *builds, *worker)
@@ -63,5 +63,3 @@ def test_engines_are_judged_by_what_is_recognised(fix, classifier, call, fake_wo
     metric = ended.record["verdict"]["metric"]
     assert ended.record["verdict"]["level"] == "engine"
     assert [part["metric"] for part in metric["parts"]] == ["top1", "rel-max"]
-    again = call("verify", ended.folder, "--inputs", "model.npz", *worker)
-    assert again.code == 0, again.out + again.err

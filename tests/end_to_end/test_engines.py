@@ -259,7 +259,7 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
-def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_worker, version):
+def test_a_run_that_delivers_fp32_is_exported_as_fp32(engines, call, version):
     ended = engines(models.layer_norm(), "--no-repair", lossy={"gamma": 1.5}, version=version)
     assert ended.code == 0, ended.err
     found = ended.record["engines"]
@@ -270,13 +270,6 @@ def test_a_run_that_delivers_fp32_is_built_again_as_fp32(engines, call, fake_wor
     recipe = json.loads(call("export", "run", "--as", "json").out)
     assert recipe["model"].endswith("run/model.fp32.onnx")
     assert recipe["low"] is None
-    # Even where the low kernel is still at fault: nothing of the engine is low.
-    command = shlex.join(fake_worker(version, lossy={"gamma": 1.5}))
-    again = call(
-        *("verify", "run", "--inputs", "model.npz"),
-        *("--target", "tensorrt", "--trt-command", command),
-    )
-    assert again.code == 0, again.out + again.err
 
 
 def test_what_is_fp32_in_truth_is_not_delivered_as_fp16(engines):

@@ -63,9 +63,6 @@ def test_both_typings_build_the_repaired_model_and_what_reads_the_run_knows_it(f
             assert [n["node"] for n in row["proof"]["nodes"]] == ["up_0", "wide_0", "down_0"]
     assert "All 3 compute nodes in FP16; 1 repair" in ended.out
     assert call("report", "run").out == ended.out
-    again = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
-    assert again.code == 0, again.err
-    assert "4 of 4 engines passed" in again.out
     itself = ("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "judged")
     judged = call(*itself, "--target", "tensorrt", *workers[-2:], folder="judged")
     assert judged.code == 0, judged.err
@@ -73,9 +70,6 @@ def test_both_typings_build_the_repaired_model_and_what_reads_the_run_knows_it(f
     for name, file in (("weak", "model.built.onnx"), ("strong", "model.onnx")):
         exported = call("export", "run", "--as", "python", "--trt-worker", name)
         assert file in exported.out, exported.err
-    files[".built"].unlink()
-    lacking = call("verify", "run", "--target", "tensorrt", *workers, "--inputs", "model.npz")
-    assert (lacking.code, "model.built.onnx" in lacking.err) == (7, True)
 
 
 def test_without_engines_what_reads_the_run_makes_its_repairs_again(call, saved, monkeypatch):

@@ -3,8 +3,8 @@ import sys
 
 CODE = """
 import sys
-from halfwise import deferred
-deferred.defer_unused()
+from halfwise import cli
+cli.defer_unused()
 import halfwise.fixing.command
 import onnx_ir
 for name in ("sympy.core", "scipy.optimize", "onnx.reference", "halfwise.tensorrt.client"):

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.emulation.double import DoubleSession, reference
+from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
+from halfwise.emulation.reference_ops import reference
 from halfwise.errors import RunFailed
 from tests.unit.graph.sketch import Sketch, f32
 

@@ -45,8 +45,8 @@ def test_the_longest_time_is_that_of_the_work():
 
 def test_where_seconds_end_it_first_both_are_told():
     assert told(10.0).endswith(
-        "at most what the time budget of 1800 s leaves, while all of --budget 1500 may take "
-        "20000 s, besides loading models (10 s a run)"
+        "at most what the time budget of 1800 s leaves, while all of --budget "
+        "inferences=1500 may take 20000 s, besides loading models (10 s a run)"
     )
 
 
