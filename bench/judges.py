@@ -61,7 +61,7 @@ class Found:
         built: Whether the builder takes the FP32 original.
         right: Whether the FP32 original is right on WebGPU; None where it does not run.
         written: The files of `fix` by format.
-        plain: Whether the plain FP16 file passes: emulated with sums in FP16, and on WebGPU.
+        plain: Whether the plain FP16 file passes: emulated, each addition rounded, and on WebGPU.
         error: Why it could not be examined.
     """
 
@@ -251,7 +251,7 @@ def on_webgpu(what: str, found: Sequence[Found]) -> list[Figure]:
 
 
 def beside_emulation(found: Sequence[Found]) -> list[Figure]:
-    """Return the figures on the emulation with sums in FP16, of plain FP16 files."""
+    """Return the figures on the emulation with each addition rounded, of plain FP16 files."""
     both = {f.name: f.plain for f in found if f.plain is not None}
     apart = [name for name, (emulated, device) in both.items() if emulated != device]
     missed = [name for name in apart if both[name][0]]
