@@ -65,6 +65,8 @@ MANY = 0.1
 """Fraction of answers that are no, without a reason, above which all nodes are suspected."""
 NEIGHBOURS = 2
 """Tests of an operator with alike inputs, outputs and attributes whose neighbours are asked."""
+FORMS = 12
+"""Tests of an operator whose neighbours are asked; those that are refused do not count."""
 EXPLAINED = 2
 """Forms that are refused for one feature, of which neighbours are asked."""
 _ADDED = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
@@ -317,7 +319,7 @@ class Gathering:
 
     def all(self) -> None:
         """Ask everything."""
-        seen = Counter[tuple[Any, ...]]()
+        seen = Counter[Any]()
         for number, test in enumerate(self._tests):
             sys.stderr.write(f"\r{number} {test.node.op_type:30}")
             kinds = ("input", "output", "type")
@@ -327,9 +329,11 @@ class Gathering:
             seen[alike] += 1
             built = self._asked.ask(test, sound=True)
             form = form_of(test)
-            if form is not None and seen[alike] <= NEIGHBOURS:
+            asked = seen[alike] <= NEIGHBOURS and seen[test.node.op_type] < FORMS
+            seen[test.node.op_type] += asked and bool(built)
+            if form is not None and asked:
                 self._neighbours(form, test)
-            if built and seen[alike] <= NEIGHBOURS:
+            if built and asked:
                 for fmt, at in product((FP16, BF16), (test, *later(test))):
                     self._low(at, fmt)
 
