@@ -347,8 +347,10 @@ def main(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for group, found in renewed(names, Workbench(Path(folder), models_folder())):
             before = groups[group].get(found.name)
-            only = "plain" in names and before is not None
-            groups[group][found.name] = replace(before, plain=found.plain) if only else found
+            if "plain" in names and before is not None:
+                groups[group][found.name] = replace(before, plain=found.plain)
+            else:
+                groups[group][found.name] = found
             done.append(found.name)
             print(found, flush=True)
     details |= {name: [asdict(f) for f in group.values()] for name, group in groups.items()}

@@ -4,16 +4,25 @@ The faults are those of `tests/faults`, each as a model with it and without. The
 all backend tests of the onnx package, the failure classes of `tests/models`, and the models of the
 other benches if available; each is linted without a TensorRT version, and for six. Some of the
 small ones are damaged at random and linted too. The findings for TensorRT 11 are compared with what
-the builder of TensorRT for RTX says (tools/get-rtx), and single operators as `fix` writes them in
-FP16 and BF16 are built.
+the builder of TensorRT for RTX says (tools/get-rtx): on the same tests and classes, and on forms of
+operators that nothing was learnt from (`forms.py`). Single operators as `fix` writes them in FP16
+and BF16 are built.
+
+    python bench/run.py lint                      all
+    python -m bench.lint [tests] [forms] [low]    only these parts beside the builder; the other
+                                                  figures stay as they were measured
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -23,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import onnx
 
 from bench.building import Verdict, verdict
-from bench.figures import Figure, at_most, equal, reported
+from bench.figures import Figure, at_most, equal, machine, reported
+from bench.forms import FORMS
 from bench.one_node import later, lowered, models
 from bench.onnx_cases import cases, first_inputs, inputs_of
 from bench.runs import ROOT, Workbench
@@ -47,6 +57,17 @@ SILENT = 0.05
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Return the figures; models outside the repository are linted if available."""
+    figures = [*_linted(bench), *_damaged(bench.folder)]
+    with RtxBuilder() as builder:
+        if missing := builder.missing():
+            return figures, missing
+        for part in BESIDE.values():
+            figures += part(bench.folder, builder)
+    return figures, bench.missing()
+
+
+def _linted(bench: Workbench) -> list[Figure]:
+    """Return the figures on rules, faults and sound models."""
     missed, alarms = _faults(bench.folder)
     begin = time.monotonic()
     kinds, crashes, errors = Counter[str](), [], []
@@ -64,23 +85,17 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         rules.update({finding.rule for finding in report.findings})
         errors += [f"{name}: {f.message}" for f in report.findings if f.severity == "error"]
     seconds = time.monotonic() - begin
-    broken = _damaged(bench.folder)
-    builder = RtxBuilder()
-    with builder:
-        built = [] if builder.missing() else _beside_the_builder(bench.folder, builder)
     named = ", ".join(f"{number} {rule}" for rule, number in rules.most_common())
     return [
         equal("rules without a fault", len({r.id for r in RULES} - {f.rule for f in FAULTS}), 0),
         equal("faults missed", len(missed), 0, _some(missed) or f"{len(FAULTS)} faults"),
         equal("models without the fault that raise an alarm", len(alarms), 0, _some(alarms)),
         equal("crashes", len(crashes), 0, _some(crashes)),
-        equal(f"crashes, {DAMAGED} damaged models", len(broken), 0, _some(broken)),
         equal("sound models with an error", len(errors), 0, _some(errors)),
-        *built,
         *(reported(f"models linted: {kind}", number) for kind, number in kinds.items()),
         reported("models with a finding, by rule", named),
         reported("time per model, version and command (ms)", 1e3 * seconds / _runs(kinds)),
-    ], None
+    ]
 
 
 def _runs(kinds: Counter[str]) -> int:
@@ -100,8 +115,8 @@ def _faults(folder: Path) -> tuple[list[str], list[str]]:
     return missed, alarms
 
 
-def _damaged(folder: Path) -> list[str]:
-    """Return the errors that randomly damaged models raise."""
+def _damaged(folder: Path) -> list[Figure]:
+    """Return the figure on the errors that randomly damaged models raise."""
     chance, path, crashes = Random(SEED), folder / "damaged.onnx", []  # noqa: S311 - it damages models
     sound = [case.model for case in cases() if case.model is not None]
     for _ in range(DAMAGED):
@@ -114,13 +129,16 @@ def _damaged(folder: Path) -> list[str]:
             continue
         except Exception as error:  # noqa: BLE001 - any traceback is a finding
             crashes.append(f"{proto.graph.name}: {type(error).__name__}: {error}")
-    return crashes
+    return [equal(f"crashes, {DAMAGED} damaged models", len(crashes), 0, _some(crashes))]
 
 
-def _beside_the_builder(folder: Path, builder: RtxBuilder) -> list[Figure]:
+Case = tuple[str, onnx.ModelProto, Mapping[str, Any]]
+
+
+def _compared(what: str, models: Iterable[Case], folder: Path, builder: RtxBuilder) -> list[Figure]:
     """Return how the findings for TensorRT 11 compare with the builder's answers."""
     answers, wrong, silent = Counter[bool | None](), [], []
-    for name, proto, given in _buildable():
+    for name, proto, given in models:
         said = verdict(builder, proto, given, folder)
         answers[said.built] += 1
         path = folder / "model.onnx"
@@ -130,6 +148,33 @@ def _beside_the_builder(folder: Path, builder: RtxBuilder) -> list[Figure]:
             wrong.append(f"{name}: {errors}")
         if said.built is False and not any(names_it(f, said) for f in findings):
             silent.append(f"{name}: {said.text[:80]}")
+    share = len(silent) / max(answers[False], 1)
+    told = f"{answers[False]} refused, {answers[True]} built, {answers[None]} unknown"
+    return [
+        equal(
+            f"TensorRT 11, {what}: with an error, but built", len(wrong), 0, _some(wrong) or told
+        ),
+        at_most(
+            f"TensorRT 11, {what}: refused without a finding", share, SILENT, _some(silent) or told
+        ),
+    ]
+
+
+def _tests(folder: Path, builder: RtxBuilder) -> list[Figure]:
+    """Return how lint compares with the builder on ONNX's tests and the failure classes."""
+    return _compared("ONNX's tests and failure classes", _buildable(), folder, builder)
+
+
+def _forms(folder: Path, builder: RtxBuilder) -> list[Figure]:
+    """Return how lint compares with the builder on forms that no answer was learnt from."""
+    made = ((f"{i} {form.op}", form.model()) for i, form in enumerate(FORMS))
+    cases = [(name, m.proto, m.given) for name, m in made if m is not None]
+    assert len(cases) == len(FORMS)
+    return _compared(f"{len(FORMS)} forms written by hand", cases, folder, builder)
+
+
+def _low_files(folder: Path, builder: RtxBuilder) -> list[Figure]:
+    """Return whether single operators as `fix` writes them in FP16 and BF16 are built."""
     lows, unbuilt = 0, []
     for model in models():
         if not verdict(builder, model.proto, model.given, folder).built:
@@ -142,13 +187,16 @@ def _beside_the_builder(folder: Path, builder: RtxBuilder) -> list[Figure]:
                 if said.built is False:
                     what = f"{model.node.op_type} {fmt.name} {at.opset}"
                     unbuilt.append(f"{what}: {said.text[:80]}")
-    share = len(silent) / max(answers[False], 1)
-    told = f"{answers[False]} refused, {answers[True]} built, {answers[None]} unknown"
-    return [
-        equal("TensorRT 11: models with an error that build", len(wrong), 0, _some(wrong) or told),
-        at_most("TensorRT 11: refusals without a finding", share, SILENT, _some(silent) or told),
-        equal(f"single operators, {lows} low files: not built", len(unbuilt), 0, _some(unbuilt)),
-    ]
+    note = _some(unbuilt) or f"of {lows} files"
+    return [equal("single operators in FP16 and BF16: not built", len(unbuilt), 0, note)]
+
+
+BESIDE: Mapping[str, Callable[[Path, RtxBuilder], list[Figure]]] = {
+    "tests": _tests,
+    "forms": _forms,
+    "low": _low_files,
+}
+"""What is compared with the builder, by name."""
 
 
 def names_it(finding: Finding, said: Verdict) -> bool:
@@ -191,3 +239,26 @@ def _models(bench: Workbench) -> Iterator[tuple[str, str, Path]]:
 def _some(items: list[str]) -> str:
     rest = f"; and {len(items) - LISTED} more" if len(items) > LISTED else ""
     return "; ".join(items[:LISTED]) + rest
+
+
+def main(parts: Sequence[str]) -> None:
+    """Measure parts beside the builder, and put their figures into the results."""
+    file = ROOT / "bench" / "results" / "lint.json"
+    told = json.loads(file.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder, RtxBuilder() as builder:
+        new = [asdict(f) for part in parts for f in BESIDE[part](Path(folder), builder)]
+    for figure in new:
+        print(figure["measured"], figure["what"], figure["note"], sep="  ")
+    names = {figure["what"] for figure in new}
+    told["figures"] = [f for f in told["figures"] if f["what"] not in names] + new
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    details = told.setdefault("details", {})
+    details["renewed"] = [
+        *(r for r in details.get("renewed", ()) if not {*r["parts"]} <= {*parts}),
+        {"parts": parts, "date": when, "machine": machine()},
+    ]
+    file.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
