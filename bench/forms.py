@@ -43,7 +43,7 @@ def form(
 
 def _attention(dtype: Any, *more: Operand | None, rank: int = 4, **attributes: Any) -> Form:
     shape = (2, 4, 16, 32) if rank == 4 else (2, 16, 128)
-    heads = {} if rank == 4 else {"q_num_heads": 4, "kv_num_heads": 4}
+    heads: dict[str, Any] = {} if rank == 4 else {"q_num_heads": 4, "kv_num_heads": 4}
     return form("Attention", 24, *[x(*shape, dtype=dtype)] * 3, *more, **heads, **attributes)
 
 
@@ -78,17 +78,28 @@ FORMS: tuple[Form, ...] = (
     form("AveragePool", 19, x(1, 4, 17, 19), kernel_shape=[2, 2], dilations=[1, 3]),
     form("LpPool", 18, x(1, 4, 15, 15), kernel_shape=[3, 3], p=4),
     form(
-        *("LayerNormalization", 17, x(4, 10, 64), _weights(64), _weights(64)),
+        "LayerNormalization",
+        17,
+        x(4, 10, 64),
+        _weights(64),
+        _weights(64),
         outputs=("used", "unread"),
     ),
     form("LayerNormalization", 17, x(4, 10, 64, dtype=F16), _weights(64, dtype=F16)),
     form(
-        *("LayerNormalization", 17, x(6, 32), _weights(32), _weights(32)),
+        "LayerNormalization",
+        17,
+        x(6, 32),
+        _weights(32),
+        _weights(32),
         outputs=("used", "", "unread"),
     ),
     form("BatchNormalization", 15, x(2, 5, 9), *[_weights(5)] * 4),
     form(
-        *("BatchNormalization", 15, x(2, 5, 9), *[_weights(5)] * 4),
+        "BatchNormalization",
+        15,
+        x(2, 5, 9),
+        *[_weights(5)] * 4,
         training_mode=1,
         outputs=("used", "unread", "unread"),
     ),
@@ -109,14 +120,22 @@ FORMS: tuple[Form, ...] = (
     form("ScatterElements", 18, x(3, 6), c([[0, 2, 4]]), x(1, 3), axis=1, reduction="add"),
     form("LSTM", 14, x(7, 2, 10), _weights(1, 24, 10), _weights(1, 24, 6), hidden_size=6),
     form(
-        *("LSTM", 14, x(7, 2, 10, dtype=F16), _weights(1, 24, 10, dtype=F16)),
-        *(_weights(1, 24, 6, dtype=F16), None, c([7, 4], I32)),
+        "LSTM",
+        14,
+        x(7, 2, 10, dtype=F16),
+        _weights(1, 24, 10, dtype=F16),
+        _weights(1, 24, 6, dtype=F16),
+        None,
+        c([7, 4], I32),
         hidden_size=6,
         outputs=("used", "used", "unread"),
     ),
     form(
-        *("GRU", 22, x(4, 3, 6, dtype=BF16), _weights(1, 15, 6, dtype=BF16)),
-        *(_weights(1, 15, 5, dtype=BF16),),
+        "GRU",
+        22,
+        x(4, 3, 6, dtype=BF16),
+        _weights(1, 15, 6, dtype=BF16),
+        _weights(1, 15, 5, dtype=BF16),
         hidden_size=5,
     ),
     form("Mod", 13, x(4, 6), _weights(6), fmod=1),
