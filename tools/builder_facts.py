@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -62,13 +64,15 @@ FEW = 2
 """Most numbers taken of an attribute for which all others count as refused, if any was."""
 FAR = 1000
 """An opset far beyond every known one."""
-MANY = 0.1
-"""Fraction of answers that are no, without a reason, above which all nodes are suspected."""
-NEIGHBOURS = 2
+NEIGHBOURS = 1
 """Tests of an operator with alike inputs, outputs and attributes whose neighbours are asked."""
-FORMS = 12
-"""Tests of an operator whose neighbours are asked; those that are refused do not count."""
-EXPLAINED = 2
+FORMS = 6
+"""Tests of an operator and rank whose neighbours are asked; those refused do not count."""
+LONGER = 4
+"""How many times as long an axis is made: kernels may need some length."""
+SLOW = ("GRU", "LSTM", "RNN")
+"""Operators that take seconds to build: their neighbours are not asked."""
+EXPLAINED = 1
 """Forms that are refused for one feature, of which neighbours are asked."""
 _ADDED = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 """Types of operands that may be computed from others by an addition."""
@@ -119,12 +123,15 @@ class Asked:
 
 
 def runs(model: Model) -> bool:
-    """Return whether ONNX Runtime runs a model on its values."""
-    try:
-        Session(ir.serde.deserialize_model(model.proto)).run(model.given)
-    except (*OrtFailure, HalfwiseError, *INVALID):
-        return False
-    return True
+    """Return whether ONNX Runtime runs a model on its values; in a process, as it may crash."""
+    child = os.fork()
+    if not child:
+        code = 1
+        with suppress(*OrtFailure, HalfwiseError, *INVALID):
+            Session(ir.serde.deserialize_model(model.proto)).run(model.given)
+            code = 0
+        os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
 class Change(NamedTuple):
@@ -155,7 +162,7 @@ def changes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Chang
         return
     old = described(model)
     same_graph = chain(_placed(form), _typed(form))
-    other_graph = chain(_fewer(form), _attributes(form, values), _ranked(form))
+    other_graph = chain(_larger(form), _fewer(form), _attributes(form, values), _ranked(form))
     for other in chain(same_graph, other_graph):
         changed = other.model()
         if changed is None:
@@ -176,7 +183,7 @@ def _same(form: Form, other: Form) -> bool:
     )
 
 
-_KINDS = ("attribute", "input", "value", "output", "type", "rank")
+_KINDS = ("attribute", "input", "value", "output", "type", "rank", "last")
 
 
 def _ended(before: Mapping[str, Feature], after: Mapping[str, Feature]) -> When:
@@ -277,6 +284,22 @@ def _attributes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[F
             yield replace(form, attributes=rest if value is None else {**rest, name: value})
 
 
+def _larger(form: Form) -> Iterator[Form]:
+    """Yield the form with the last axis of the first operand longer, and all of that length."""
+    first = form.operands[0] if form.operands else None
+    if first is None or first.value.ndim < 2 or first.value.shape[-1] < 2:
+        return
+    length = first.value.shape[-1]
+
+    def longer(operand: Operand) -> Operand:
+        times = [LONGER if n == length else 1 for n in operand.value.shape]
+        return replace(operand, value=np.tile(operand.value, times))
+
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    operands = [longer(o) if o is not None and o.dtype in floats else o for o in form.operands]
+    yield replace(form, operands=tuple(operands))
+
+
 def _ranked(form: Form) -> Iterator[Form]:
     """Yield the form with an axis of one element more or less, of the first operand or of all."""
     first = form.operands[0] if form.operands else None
@@ -328,16 +351,17 @@ class Gathering:
         seen = Counter[Any]()
         for number, test in enumerate(self._tests):
             sys.stderr.write(f"\r{number} {test.node.op_type:30}")
-            kinds = ("input", "output", "type")
-            found = {k: v for k, v in described(test).items() if k.startswith(kinds)}
+            found = described(test)
+            kinds = [(k, v) for k, v in found.items() if k.startswith(("input", "output", "type"))]
             named = tuple(a.name for a in test.node.attribute)
-            alike = (test.node.op_type, test.opset, tuple(found.items()), named)
+            alike = (test.node.op_type, test.opset, *kinds, named)
             seen[alike] += 1
             built = self._asked.ask(test, sound=True)
             form = form_of(test)
-            asked = seen[alike] <= NEIGHBOURS and seen[test.node.op_type] < FORMS
-            seen[test.node.op_type] += asked and bool(built)
-            if form is not None and asked:
+            like = (test.node.op_type, found.get("rank of input 0"))
+            asked = seen[alike] <= NEIGHBOURS and seen[like] < FORMS
+            seen[like] += asked and bool(built)
+            if form is not None and asked and form.op not in SLOW:
                 self._neighbours(form, test)
             if built and asked:
                 for fmt, at in product((FP16, BF16), (test, *later(test))):
@@ -379,7 +403,7 @@ class Gathering:
             kind = lowest_type(low, fmt)
             form = form_of(model)
             helped: When = {}
-            for change in changes(form, {}) if form is not None else ():
+            for change in changes(form, {}) if form and form.op not in SLOW else ():
                 other = lowered(change.model, fmt, by_schema=True)
                 if other is not None and self._asked.ask(change.model) and self._asked.ask(other):
                     helped = change.before | helped
@@ -391,7 +415,7 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
 
     Values of one feature are joined. Reasons that a built node has too are narrowed to the types
     and ranks with which it was refused. What no reason explains is described by its types, ranks
-    and attributes.
+    and attributes, as far as no built node has them.
     """
     refused = [a.found for a in answers if a.built is False]
     built = [a.found for a in answers if a.built]
@@ -404,8 +428,6 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
     left = [r for r in refused if not any(each.fits(r) for each in found)]
     observed = _joined(when for r in left for when in _observed(r, built))
     found += [Refused(_widened(when, built)) for when in observed]
-    if sum(not any(each.fits(r) for each in found) for r in left) > MANY * len(answers):
-        found.append(Refused({}))
     return _needed(found, refused)
 
 
@@ -457,7 +479,7 @@ def _fits(when: When, found: Mapping[str, Feature]) -> bool:
 
 
 def _describing(found: Mapping[str, Feature]) -> list[str]:
-    order = ("type of input", "type of output", "rank of input")
+    order = ("type of input", "type of output", "rank of input", "last axis of input")
     return [n for start in order for n in found if n.startswith(start)]
 
 

@@ -158,19 +158,6 @@ def declared_as_half(ill: bool) -> onnx.ModelProto:
     return proto
 
 
-@fault("exporter-early-dynamo", "warning", None)
-def early_dynamo(ill: bool) -> onnx.ModelProto:
-    domain = "pkg.onnxscript.torch_lib"
-    s = Sketch(18)
-    proto = s.proto(s.op("Relu", s.input("x", [4]), name="relu"))
-    proto.graph.node[0].op_type, proto.graph.node[0].domain = "aten_relu", domain
-    body = helper.make_node("Relu", ["a"], ["b"], name="inner")
-    opset = helper.make_opsetid("", 18)
-    proto.functions.append(helper.make_function(domain, "aten_relu", ["a"], ["b"], [body], [opset]))
-    proto.opset_import.append(helper.make_opsetid(domain, 1))
-    return _by_torch(proto, "2.2.0" if ill else "2.6.0")
-
-
 @fault("checker", "error", None)
 def undefined(ill: bool) -> onnx.ModelProto:
     s = Sketch()

@@ -43,13 +43,11 @@ class Refused:
 
     def words(self, op: str) -> str:
         """Return what nodes of operator `op` are refused, such as "with computed axes"."""
-        told = " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
-        return told or "with many shapes"
+        return " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
 
     def remedy(self, op: str) -> str:
         """Return what makes them other nodes, such as "make axes a constant"."""
-        told = ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
-        return told or "write it as several nodes"
+        return ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,8 @@ def features(
     * `input K`: constant, input (of the graph), computed, or shape (computed from shapes alone);
       absent if the node has no such input
     * `output K`: used, or unread if it has a name only; absent if it has none
-    * `type of input K`, `rank of input K`, the same of outputs: where known
+    * `type of input K`, `rank of input K`, `last axis of input K` (its length), the same of
+      outputs: where known
     * `value of input K`: of a constant with one element
     * `attribute NAME`: every attribute of the operator; its default (None without one) if the
       node lacks it. Lists of equal numbers are that number; tensors and graphs are "given".
@@ -211,6 +210,7 @@ def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
         "value": (f"with {name} {values}", f"take another {name}"),
         "type": (f"with {name} in {values}", f"give {name} another type"),
         "rank": (f"with {name} of rank {values}", f"give {name} another rank"),
+        "last": (f"with {values} in the last axis of {name}", f"give {name} another last axis"),
     }
     if of[0] == "input" and test == ["computed"]:
         return f"with {name} from another node", f"make {name} an input of the model"
@@ -227,6 +227,9 @@ def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str,
         found[f"type of {what}"] = dtype.name.lower()
     if value.shape is not None:
         found[f"rank of {what}"] = len(value.shape)
+        last = value.shape[-1] if len(value.shape) else None
+        if isinstance(last, int):
+            found[f"last axis of {what}"] = last
     return found
 
 

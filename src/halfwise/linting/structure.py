@@ -1,6 +1,5 @@
 """Faults of the file: frozen sizes, names, unused parts, exporters."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -212,8 +211,6 @@ def _used(graph: onnx.GraphProto) -> set[str]:
     return read | {info.name for body in graphs_in(graph) for info in body.output}
 
 
-_TORCH = "pytorch"
-_TORCHLIB = "pkg.onnxscript.torch_lib"
 _MODE_SINCE = 7
 """Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
 
@@ -261,36 +258,6 @@ def cast(subject: Subject) -> Iterator[Found]:
                 place,
                 node.output[0],
             )
-
-
-@rule(
-    "exporter-early-dynamo",
-    "warning",
-    "https://github.com/pytorch/pytorch/issues/153214",
-    reads_graph=False,
-)
-def early_dynamo(subject: Subject) -> Iterator[Found]:
-    """PyTorch's first dynamo exporter: its authors call 2.4 "definitely too old".
-
-    Recognised by functions of onnxscript's torch_lib.
-    """
-    version = _torch(subject)
-    if version is None or version >= (2, 5):
-        return
-    if any(f.domain == _TORCHLIB for f in subject.model.proto.functions):
-        yield Found(
-            f"the first dynamo exporter, of PyTorch {version[0]}.{version[1]}, exported the model",
-            "Export again with a later PyTorch, and compare the outputs with PyTorch's.",
-        )
-
-
-def _torch(subject: Subject) -> tuple[int, int] | None:
-    """Return the version of PyTorch that wrote the file; None if another tool did."""
-    proto = subject.model.proto
-    found = re.match(r"(\d+)\.(\d+)", proto.producer_version)
-    if proto.producer_name != _TORCH or found is None:
-        return None
-    return int(found[1]), int(found[2])
 
 
 def _channels(node: ir.Node) -> int | None:

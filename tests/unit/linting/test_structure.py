@@ -46,7 +46,6 @@ def test_what_nobody_reads(tmp_path):
         ("folded_bias", "has 8 elements for 4 channels"),
         ("folded_bias_of_gemm", "has 4 elements for 6 channels"),
         ("declared_as_half", "it casts to FLOAT, but its output is declared as FLOAT16"),
-        ("early_dynamo", "the first dynamo exporter, of PyTorch 2.2, exported the model"),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):
