@@ -419,24 +419,29 @@ def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
     """
     refused = [a.found for a in answers if a.built is False]
     built = [a.found for a in answers if a.built]
-    found = [
-        Refused(wide, _seen(wide, refused))
+    wide = [
+        _widened(kept, built)
         for when in _joined(filter(None, reasons))
         for kept in _narrowed(when, refused, built)
-        for wide in [_widened(kept, built)]
     ]
+    lengths = any(name.startswith("last") for when in wide for name in when)
+    found = [Refused(when, _seen(when, refused, lengths=lengths)) for when in wide]
     left = [r for r in refused if not any(each.fits(r) for each in found)]
     observed = _joined(when for r in left for when in _observed(r, built))
     found += [Refused(_widened(when, built)) for when in observed]
     return _needed(found, refused)
 
 
-def _seen(when: When, refused: list[Any]) -> Mapping[str, list[Feature]]:
-    """Return the features that tell forms apart, with their values in refused nodes."""
+def _seen(when: When, refused: list[Any], *, lengths: bool = False) -> Mapping[str, list[Feature]]:
+    """Return the features that tell forms apart, with their values in refused nodes.
+
+    With `lengths`, those of last axes too: where one was a reason, others may be.
+    """
     seen: defaultdict[str, set[Feature]] = defaultdict(set)
     for found in refused:
         if _fits(when, found):
-            for name in forms(found):
+            longest = (n for n in found if lengths and n.startswith("last axis of input"))
+            for name in (*forms(found), *longest):
                 seen[name].add(found[name])
     return {name: sorted(values, key=str) for name, values in sorted(seen.items())}
 

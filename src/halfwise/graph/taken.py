@@ -35,7 +35,8 @@ class Refused:
 
     def certain(self, found: Mapping[str, Feature]) -> bool:
         """Return whether nodes of this form were refused; else similar ones were."""
-        return bool(self.seen) and all(found[k] in self.seen.get(k, ()) for k in forms(found))
+        same = all(found[k] in values for k, values in self.seen.items() if k in found)
+        return bool(self.seen) and same and all(k in self.seen for k in forms(found))
 
     def fits(self, found: Mapping[str, Feature]) -> bool:
         """Return whether a node with these features is refused for this reason."""
