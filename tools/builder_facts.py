@@ -507,7 +507,9 @@ def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[When]:
     single = [n for start in ("output", "input", "attribute") for n in found if n.startswith(start)]
     names = _describing(found)
     pairs = [pair for pair in combinations((*names, *single), 2) if pair[0] in names]
-    for chosen in [*((n,) for n in (*names, *single)), *pairs]:
+    # A rank alone is no reason: few tests have another.
+    alone = [n for n in (*names, *single) if not n.startswith(("rank", "last"))]
+    for chosen in [*((n,) for n in alone), *pairs]:
         when: When = {n: [found[n]] for n in chosen}
         if not any(_fits(when, b) for b in built):
             return [when]
