@@ -24,7 +24,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import chain, combinations, count, product
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.building import Place, in_processes, verdict
@@ -56,8 +56,8 @@ from bench.onnx_cases import cases, first_inputs, inputs_of
 from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import HalfwiseError
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
+from halfwise.graph.model import QUANTISED
 from halfwise.graph.taken import Feature, Refused, Test, features, forms
 from tests.judges import RtxBuilder
 
@@ -74,8 +74,6 @@ LONGER = 4
 """How many times as long an axis is made: kernels may need some length."""
 SLOW = ("GRU", "LSTM", "RNN")
 """Operators that take seconds to build: their neighbours are not asked."""
-EXPLAINED = 1
-"""Forms that are refused for one feature, of which neighbours are asked."""
 _ADDED = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
 """Types of operands that may be computed from others by an addition."""
 _TYPES = (
@@ -85,6 +83,7 @@ _TYPES = (
 """What types of operands are changed to."""
 
 When = dict[str, Test]
+Nodes = Sequence[Mapping[str, Feature]]
 
 
 class Answer(NamedTuple):
@@ -125,55 +124,38 @@ def key_of(model: Model) -> str:
     return hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest()
 
 
-def runs(model: Model) -> bool:
-    """Return whether ONNX Runtime runs a model on its values; in a process, as it may crash."""
+def valid(form: Form, *, runs: bool) -> bool:
+    """Return whether a form is valid, in a process of its own, as ONNX's inference may crash.
+
+    Args:
+        form: The form.
+        runs: Whether ONNX Runtime must run it, too.
+    """
     child = os.fork()
     if not child:
         code = 1
         with suppress(*OrtFailure, HalfwiseError, *INVALID):
-            Session(ir.serde.deserialize_model(model.proto)).run(model.given)
-            code = 0
+            model = form.model()
+            if model is not None and runs:
+                Session(ir.serde.deserialize_model(model.proto)).run(model.given)
+            code = int(model is None)
         os._exit(code)
     return os.waitpid(child, 0)[1] == 0
 
 
-class Change(NamedTuple):
-    """A form that differs from another in one thing.
-
-    Attributes:
-        before: The feature that ends, and its value; nothing if only new ones begin.
-        after: The feature that begins; nothing if only old ones end.
-        model: The model of the changed form.
-        form: The changed form.
-    """
-
-    before: When
-    after: When
-    model: Model
-    form: Form
-
-
-def changes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Change]:
+def changes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Form]:
     """Yield the forms that differ from a form in one thing and are valid.
 
     Args:
         form: A form that is valid.
         values: Per attribute, values that tests of the operator have.
     """
-    model = form.model()
-    if model is None:
-        return
-    old = described(model)
     same_graph = chain(_placed(form), _typed(form))
     other_graph = chain(_larger(form), _fewer(form), _attributes(form, values), _ranked(form))
     for other in chain(same_graph, other_graph):
-        changed = other.model()
-        if changed is None:
-            continue
-        new = described(changed)
         # What a change of values or places computes is known to be valid.
-        if old != new and (_same(form, other) or runs(changed)):
-            yield Change(_ended(old, new), _ended(new, old), changed, other)
+        if valid(other, runs=not _same(form, other)):
+            yield other
 
 
 def _same(form: Form, other: Form) -> bool:
@@ -184,19 +166,6 @@ def _same(form: Form, other: Form) -> bool:
         and form.outputs == other.outputs
         and shapes[0] == shapes[1]
     )
-
-
-_KINDS = ("attribute", "input", "value", "output", "type", "rank", "last")
-
-
-def _ended(before: Mapping[str, Feature], after: Mapping[str, Feature]) -> When:
-    """Return the first feature of one form that another has not, in the order of `_KINDS`."""
-    differing = [k for k in before if k not in after or after[k] != before[k]]
-    differing.sort(key=lambda k: (_KINDS.index(k.split()[0]), "output" in k))
-    for name in differing[:1]:
-        gone = name not in after and name.startswith(("input", "output"))
-        return {name: {"not": []} if gone else [before[name]]}
-    return {}
 
 
 def _with(form: Form, k: int, operand: Operand | None) -> Form:
@@ -325,24 +294,15 @@ def _axis(operand: Operand, grow: bool) -> Operand:
     return replace(operand, value=value[None] if grow else value.reshape(-1, *value.shape[2:]))
 
 
-def lowest_type(low: Model, fmt: Format) -> When:
-    """Return the feature that tells a low model from the same in FP32."""
-    name = low_type(fmt).name.lower()
-    found = described(low)
-    slot = next((k for k, v in found.items() if k.startswith("type of") and v == name), "")
-    return {slot: [name]} if slot else {}
-
-
 class Gathering:
-    """Asks about an operator's tests and their neighbours, and collects reasons of refusals."""
+    """Asks about an operator's tests and the forms that differ from them in one thing."""
 
     def __init__(self, asked: Asked, tests: Sequence[Model]) -> None:
         self._asked, self._tests = asked, tests
         self._values = defaultdict[str, dict[Any, None]](dict)
         for a in (a for test in tests for a in test.node.attribute if a.type == a.STRING):
             self._values[a.name][helper.get_attribute_value(a)] = None
-        self._explained = Counter[str]()
-        self.reasons: list[When] = []
+        self._refused = set[str]()
 
     def all(self) -> None:
         """Ask everything."""
@@ -357,170 +317,162 @@ class Gathering:
             rank = found.get("rank of input 0")
             asked = seen[alike] <= NEIGHBOURS and seen[rank] < FORMS
             seen[rank] += asked and bool(built)
-            if form is not None and asked and form.op not in SLOW:
-                self._neighbours(form, test)
+            if form is not None and asked and built is not None and form.op not in SLOW:
+                self._near(form, test, further=bool(built))
             if built and asked:
                 for fmt, at in product((FP16, BF16), (test, *later(test))):
                     self._low(at, fmt)
 
-    def _neighbours(self, form: Form, test: Model) -> None:
-        """Ask about the forms that differ from one, and about theirs where the answer differs."""
-        built = self._asked.ask(test)
-        if built is None:
-            return
-        near = list(changes(form, self._values))
-        for change in near:
-            answer = self._asked.ask(change.model, sound=True)
-            if built and answer is False:
-                self._explain(change)
-        if not built:
-            self.reasons += [self._helping(near)]
+    def _near(self, form: Form, model: Model, *, further: bool) -> None:
+        """Ask about the forms that differ from one in one thing.
 
-    def _explain(self, change: Change) -> None:
-        """Find why a form is refused that differs in one thing from one that is built."""
-        key = json.dumps(change.after, sort_keys=True)
-        self._explained[key] += 1
-        if self._explained[key] <= EXPLAINED:
-            near = list(changes(change.form, self._values))
-            self.reasons.append(self._helping(near) | change.after)
-
-    def _helping(self, near: Sequence[Change]) -> When:
-        """Return the features each of whose change alone makes a form built."""
-        helped = [c.before for c in near if self._asked.ask(c.model, sound=True)]
-        return reduce(lambda one, other: other | one, helped, {})
+        With `further`, also about those that differ from these, where a new thing is refused.
+        """
+        before = described(model)
+        for other in changes(form, self._values):
+            changed = other.model()
+            assert changed is not None
+            if self._asked.ask(changed, sound=True) is False and further:
+                new = [k for k, v in described(changed).items() if before.get(k) != v]
+                thing = json.dumps([(k, described(changed)[k]) for k in sorted(new, key=order)[:1]])
+                if thing not in self._refused:
+                    self._refused.add(thing)
+                    self._near(other, changed, further=False)
 
     def _low(self, model: Model, fmt: Format) -> None:
         """Ask about a model as halfwise would write it in a low format."""
         low = lowered(model, fmt, by_schema=True)
-        if low is None or not self._asked.ask(model):
+        if (
+            low is None
+            or not self._asked.ask(model)
+            or self._asked.ask(low, sound=True) in (True, None)
+        ):
             return
-        if self._asked.ask(low, sound=True) is False:
-            kind = lowest_type(low, fmt)
-            form = form_of(model)
-            helped: When = {}
-            for change in changes(form, {}) if form and form.op not in SLOW else ():
-                other = lowered(change.model, fmt, by_schema=True)
-                if other is not None and self._asked.ask(change.model) and self._asked.ask(other):
-                    helped = change.before | helped
-            self.reasons.append(helped | kind)
+        form = form_of(model)
+        for other in changes(form, {}) if form and form.op not in SLOW else ():
+            changed = other.model()
+            assert changed is not None
+            low = lowered(changed, fmt, by_schema=True)
+            if low is not None and self._asked.ask(changed):
+                self._asked.ask(low, sound=True)
 
 
-def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
-    """Return what refuses an operator's nodes, checked against all answers.
+_KINDS = ("attribute", "input", "value", "output", "type", "rank", "last")
+Literal = tuple[str, Test]
+"""A feature, and values that it may have."""
 
-    Values of one feature are joined. Reasons that a built node has too are narrowed to the types
-    and ranks with which it was refused. What no reason explains is described by its types, ranks
-    and attributes, as far as no built node has them.
+
+def order(feature: str) -> tuple[int, bool]:
+    """Return where a feature comes among those that may be a reason: the plainest first."""
+    return _KINDS.index(feature.split(maxsplit=1)[0]), "output" in feature
+
+
+def conditions(answers: Sequence[Answer]) -> list[Refused]:
+    """Return what refuses an operator's nodes: conjunctions of one or two features.
+
+    The smallest set is sought, greedily, of conjunctions that no built node fits and that together
+    fit the refused ones (separate and conquer: Fürnkranz, 1999). First come those whose features
+    were seen to matter: some refused node is built when one alone changes. Only these are ever
+    certain. Two features of which none was seen to matter say nothing.
     """
     refused = [a.found for a in answers if a.built is False]
     built = [a.found for a in answers if a.built]
-    wide = [
-        _widened(kept, built)
-        for when in _joined(filter(None, reasons))
-        for kept in _narrowed(when, refused, built)
+    literals = list(_literals(refused, built))
+    in_refused, in_built = (_fitting(literals, nodes) for nodes in (refused, built))
+    matters = [_mattering(node, built) for node in refused]
+    alone = np.array([[name in each for each in matters] for name, _ in literals], bool)
+    mixed = in_built.any(axis=1)
+    candidates = []
+    for chosen in chain(combinations(np.where(~mixed)[0], 1), combinations(np.where(mixed)[0], 2)):
+        at = [*chosen]
+        fits = in_refused[at].all(axis=0)
+        shown = (alone[at] & fits).any(axis=1).mean()
+        if fits.any() and not in_built[at].all(axis=0).any() and (shown or len(at) == 1):
+            plain = [-n for k in at for n in order(literals[k][0])]
+            candidates.append((shown, -len(at), plain, fits, dict(literals[k] for k in at)))
+    left = np.ones(len(refused), bool)
+    certain, other = list[When](), list[When]()
+    while some := [c for c in candidates if (c[3] & left).any()]:
+        best = max(some, key=lambda c: (c[0], (c[3] & left).sum(), c[1], c[2]))
+        (certain if best[0] == 1 else other).append(best[4])
+        left &= ~best[3]
+    return [
+        *(Refused(when, _seen(when, refused)) for when in _joined(certain)),
+        *map(Refused, _joined(other)),
     ]
-    lengths = any(name.startswith("last") for when in wide for name in when)
-    found = [Refused(when, _seen(when, refused, lengths=lengths)) for when in wide]
-    left = [r for r in refused if not any(each.fits(r) for each in found)]
-    observed = _joined(when for r in left for when in _observed(r, built))
-    found += [Refused(_widened(when, built)) for when in observed]
-    return _needed(found, refused)
 
 
-def _seen(when: When, refused: list[Any], *, lengths: bool = False) -> Mapping[str, list[Feature]]:
-    """Return the features that tell forms apart, with their values in refused nodes.
+def _literals(refused: Nodes, built: Nodes) -> Iterator[Literal]:
+    """Yield what may be a reason: that there is an operand, all numbers but a few, or a value."""
+    for name in sorted({n for node in refused for n in node}, key=lambda n: (order(n), n)):
+        values = sorted({node[name] for node in refused if name in node}, key=str)
+        taken = {node[name] for node in built if name in node}
+        numbers = all(isinstance(v, int | float) for v in values if v is not None)
+        if name.startswith(("input", "output")) and not all(name in node for node in built):
+            yield name, {"not": []}
+        elif name.startswith("attribute") and numbers and len(taken) <= FEW:
+            yield name, {"not": sorted(taken, key=str)}
+        yield from ((name, [value]) for value in values)
 
-    With `lengths`, those of last axes too: where one was a reason, others may be.
+
+def _fitting(literals: Sequence[Literal], nodes: Nodes) -> NDArray[np.bool_]:
+    """Return whether literals hold, with shape [literals, nodes]."""
+    rows = [[Refused({name: test}).fits(node) for node in nodes] for name, test in literals]
+    return np.array(rows, bool).reshape(len(literals), len(nodes))
+
+
+def _mattering(node: Mapping[str, Feature], built: Nodes) -> set[str]:
+    """Return the features of a refused node whose change alone makes one that is built.
+
+    With a type, other types may change, and an input of the graph gets a Cast; with an operand, all
+    that it has. Types and ranks of outputs follow from the inputs.
     """
+    found = set()
+    for other in built:
+        names = {n for n in {**node, **other} if node.get(n) != other.get(n)}
+        names -= {n for n in names if " of output" in n}
+        names -= {
+            n
+            for n in names
+            if f"type of {n}" in names and {node.get(n), other.get(n)} == {"input", "computed"}
+        }
+        first = min(sorted(names), key=order, default="")
+        of = first.startswith(("input", "output"))
+        if names and all(n.endswith(first) if of else _kind(n) == _kind(first) for n in names):
+            found.add(first)
+    return found
+
+
+def _kind(name: str) -> str:
+    """Return what changes with a feature: all types, all sizes, or nothing else."""
+    kind = name.split(maxsplit=1)[0]
+    return {"type": "types", "rank": "sizes", "last": "sizes"}.get(kind, name)
+
+
+def _seen(when: When, refused: Nodes) -> Mapping[str, list[Feature]]:
+    """Return the features that tell forms apart, with their values in refused nodes."""
     seen: defaultdict[str, set[Feature]] = defaultdict(set)
     for found in refused:
-        if _fits(when, found):
-            longest = (n for n in found if lengths and n.startswith("last axis of input"))
-            for name in (*forms(found), *longest):
+        if Refused(when).fits(found):
+            for name in forms(found):
                 seen[name].add(found[name])
     return {name: sorted(values, key=str) for name, values in sorted(seen.items())}
 
 
 def _joined(reasons: Iterable[When]) -> list[When]:
     """Return reasons with values of one feature joined where all others are the same."""
-    left = [json.loads(text) for text in sorted({json.dumps(r, sort_keys=True) for r in reasons})]
     joined: list[When] = []
-    for when in left:
+    for when in reasons:
         for other in joined:
             differing = [k for k in when if when.get(k) != other.get(k)]
             if when.keys() == other.keys() and len(differing) == 1:
-                values = other[differing[0]], when[differing[0]]
-                if all(isinstance(v, list) for v in values):
-                    other[differing[0]] = sorted({*values[0], *values[1]}, key=str)
+                one, two = other[differing[0]], when[differing[0]]
+                if isinstance(one, list) and isinstance(two, list):
+                    other[differing[0]] = sorted({*one, *two}, key=str)
                     break
         else:
             joined.append(when)
     return joined
-
-
-def _narrowed(when: When, refused: list[Any], built: list[Any]) -> list[When]:
-    """Return a reason with one more feature of each refused node, if built nodes fit it too."""
-    if not any(_fits(when, b) for b in built):
-        return [when]
-    narrow = []
-    for found in refused:
-        if _fits(when, found):
-            others = [n for n in found if n.startswith(("attribute", "input", "value", "output"))]
-            for name in (*_describing(found), *others):
-                more = {**when, name: [found[name]]}
-                if more != when and not any(_fits(more, b) for b in built):
-                    narrow.append(more)
-                    break
-    return _joined(narrow)
-
-
-def _fits(when: When, found: Mapping[str, Feature]) -> bool:
-    return Refused(when).fits(found)
-
-
-def _describing(found: Mapping[str, Feature]) -> list[str]:
-    order = ("type of input", "type of output", "rank of input", "last axis of input")
-    return [n for start in order for n in found if n.startswith(start)]
-
-
-def _widened(reason: When, built: list[Any]) -> When:
-    """Return a reason for all numbers but those that were built, where these are few."""
-    when = dict(reason)
-    for name, test in reason.items():
-        if not name.startswith("attribute") or not isinstance(test, list):
-            continue
-        others = {k: v for k, v in when.items() if k != name}
-        taken = {b[name] for b in built if name in b and _fits(others, b)}
-        numbers = all(isinstance(v, int | float) for v in test)
-        if numbers and len(taken) <= FEW and not {*test} <= {0, 1}:
-            when[name] = {"not": sorted(taken, key=str)}
-    return when
-
-
-def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[When]:
-    """Return the first feature, or two types or ranks, that no built node has; or nothing."""
-    single = [n for start in ("output", "input", "attribute") for n in found if n.startswith(start)]
-    names = _describing(found)
-    pairs = [pair for pair in combinations((*names, *single), 2) if pair[0] in names]
-    # A rank alone is no reason: few tests have another.
-    alone = [n for n in (*names, *single) if not n.startswith(("rank", "last"))]
-    for chosen in [*((n,) for n in alone), *pairs]:
-        when: When = {n: [found[n]] for n in chosen}
-        if not any(_fits(when, b) for b in built):
-            return [when]
-    return []
-
-
-def _needed(found: list[Refused], refused: list[Any]) -> list[Refused]:
-    """Return the refusals without those that explain nothing that others do not."""
-    needed: list[Refused] = []
-    explained: set[int] = set()
-    fits = [(each, {k for k, r in enumerate(refused) if each.fits(r)}) for each in found]
-    for each, which in sorted(fits, key=lambda f: (not f[0].seen, len(f[0].when), -len(f[1]))):
-        if which - explained:
-            needed.append(each)
-            explained |= which
-    return needed
 
 
 def whole() -> Iterator[Model]:
@@ -538,11 +490,10 @@ def built_of(place: Place, model: Model) -> bool | None:
 
 
 class Answers(NamedTuple):
-    """What was asked: by model, and by operator its forms and why some are refused."""
+    """What was asked: by model, and by operator its forms."""
 
     known: dict[str, bool | None]
     by_op: defaultdict[str, list[Answer]]
-    reasons: dict[str, list[When]]
 
 
 def of_operator(place: Place, job: tuple[Sequence[Model], Mapping[str, bool | None]]) -> Answers:
@@ -554,11 +505,9 @@ def of_operator(place: Place, job: tuple[Sequence[Model], Mapping[str, bool | No
     """
     tests, known = job
     asked = Asked(place, known)
-    gathering = Gathering(asked, tests)
-    gathering.all()
-    op = tests[0].node.op_type
-    by_op = defaultdict[str, list[Answer]](list, {op: asked.answers})
-    return Answers(asked.known, by_op, {op: gathering.reasons})
+    Gathering(asked, tests).all()
+    by_op = defaultdict[str, list[Answer]](list, {tests[0].node.op_type: asked.answers})
+    return Answers(asked.known, by_op)
 
 
 def gathered(known: dict[str, bool | None], notes: Path | None) -> Answers:
@@ -567,11 +516,10 @@ def gathered(known: dict[str, bool | None], notes: Path | None) -> Answers:
     for model in models():
         tests[model.node.op_type].append(model)
     jobs = [(each, known) for each in sorted(tests.values(), key=len, reverse=True)]
-    answers = Answers(dict(known), defaultdict(list), {})
+    answers = Answers(dict(known), defaultdict(list))
     for found in in_processes(of_operator, jobs):
         answers.known.update(found.known)
         answers.by_op.update(found.by_op)
-        answers.reasons.update(found.reasons)
         sys.stderr.write(f"{len(answers.by_op)} of {len(jobs)}: {', '.join(found.by_op)}\n")
         if notes:
             notes.write_text(json.dumps(answers._asdict()), encoding="utf-8")
@@ -695,14 +643,13 @@ def main() -> None:
             "asked": datetime.now(UTC).date().isoformat(),
             "first_opset": first,
             "types": known_types,
-            **told(answers.by_op, answers.reasons, known_types, limits, never),
+            **told(answers.by_op, known_types, limits, never),
         }
     options.page.write_text(lines(page), encoding="utf-8")
 
 
 def told(
     answers: Mapping[str, list[Answer]],
-    reasons: Mapping[str, list[When]],
     refused_types: list[str],
     limits: Mapping[str, list[Refused]],
     never: list[str],
@@ -717,8 +664,8 @@ def told(
             (unknown if tally[None] else never).append(op)
             continue
         usable = [a for a in given if not known_types_in(a, refused_types)]
-        met = [*limits.get(op, []), *conditions(reasons.get(op, []), usable)]
-        if met:
+        met = [*limits.get(op, []), *conditions(usable)]
+        if met and not op.startswith(QUANTISED):
             found[op] = [{"when": dict(m.when), "seen": m.seen} for m in met]
     return {"never": sorted(never), "unknown": unknown, "refused": found}
 
