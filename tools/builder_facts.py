@@ -70,8 +70,6 @@ NEIGHBOURS = 1
 """Tests of an operator with alike inputs, outputs and attributes whose neighbours are asked."""
 FORMS = 6
 """Tests of an operator and rank whose neighbours are asked; those refused do not count."""
-LONGER = 4
-"""How many times as long an axis is made: kernels may need some length."""
 SLOW = ("GRU", "LSTM", "RNN")
 """Operators that take seconds to build: their neighbours are not asked."""
 _ADDED = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
@@ -151,7 +149,7 @@ def changes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Form]
         values: Per attribute, values that tests of the operator have.
     """
     same_graph = chain(_placed(form), _typed(form))
-    other_graph = chain(_larger(form), _fewer(form), _attributes(form, values), _ranked(form))
+    other_graph = chain(_fewer(form), _attributes(form, values), _ranked(form))
     for other in chain(same_graph, other_graph):
         # What a change of values or places computes is known to be valid.
         if valid(other, runs=not _same(form, other)):
@@ -228,9 +226,9 @@ def _fewer(form: Form) -> Iterator[Form]:
             yield other
     uses = form.outputs
     for k in range(1, len(uses)):
-        # ONNX Runtime crashes where a BatchNormalization lacks one between others.
         yield replace(form, outputs=uses[:k])
-        yield replace(form, outputs=(*uses[:k], "unread", *uses[k + 1 :]))
+        for use in ("unread", ""):
+            yield replace(form, outputs=(*uses[:k], use, *uses[k + 1 :]))
     if len(uses) < len(form.schema.outputs):
         for use in _USES:
             yield replace(form, outputs=(*uses, use))
@@ -254,22 +252,6 @@ def _attributes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[F
         for value in others:
             rest = {n: v for n, v in form.attributes.items() if n != name}
             yield replace(form, attributes=rest if value is None else {**rest, name: value})
-
-
-def _larger(form: Form) -> Iterator[Form]:
-    """Yield the form with the last axis of the first operand longer, and all of that length."""
-    first = form.operands[0] if form.operands else None
-    if first is None or first.value.ndim < 2 or first.value.shape[-1] < 2:
-        return
-    length = first.value.shape[-1]
-
-    def longer(operand: Operand) -> Operand:
-        times = [LONGER if n == length else 1 for n in operand.value.shape]
-        return replace(operand, value=np.tile(operand.value, times))
-
-    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    operands = [longer(o) if o is not None and o.dtype in floats else o for o in form.operands]
-    yield replace(form, operands=tuple(operands))
 
 
 def _ranked(form: Form) -> Iterator[Form]:
@@ -302,7 +284,7 @@ class Gathering:
         self._values = defaultdict[str, dict[Any, None]](dict)
         for a in (a for test in tests for a in test.node.attribute if a.type == a.STRING):
             self._values[a.name][helper.get_attribute_value(a)] = None
-        self._refused = set[str]()
+        self._changing = set[str]()
 
     def all(self) -> None:
         """Ask everything."""
@@ -318,25 +300,27 @@ class Gathering:
             asked = seen[alike] <= NEIGHBOURS and seen[rank] < FORMS
             seen[rank] += asked and bool(built)
             if form is not None and asked and built is not None and form.op not in SLOW:
-                self._near(form, test, further=bool(built))
+                self._near(form, test)
             if built and asked:
                 for fmt, at in product((FP16, BF16), (test, *later(test))):
                     self._low(at, fmt)
 
-    def _near(self, form: Form, model: Model, *, further: bool) -> None:
+    def _near(self, form: Form, model: Model, *, further: bool = True) -> None:
         """Ask about the forms that differ from one in one thing.
 
-        With `further`, also about those that differ from these, where a new thing is refused.
+        With `further`, also about those that differ from these, where a new thing changes the
+        answer.
         """
-        before = described(model)
+        before, answer = described(model), self._asked.ask(model)
         for other in changes(form, self._values):
             changed = other.model()
             assert changed is not None
-            if self._asked.ask(changed, sound=True) is False and further:
-                new = [k for k, v in described(changed).items() if before.get(k) != v]
-                thing = json.dumps([(k, described(changed)[k]) for k in sorted(new, key=order)[:1]])
-                if thing not in self._refused:
-                    self._refused.add(thing)
+            if {answer, self._asked.ask(changed, sound=True)} == {True, False} and further:
+                after = described(changed)
+                new = [(order(k), k, v) for k, v in after.items() if before.get(k) != v]
+                thing = str(min(new, default=""))
+                if thing not in self._changing:
+                    self._changing.add(thing)
                     self._near(other, changed, further=False)
 
     def _low(self, model: Model, fmt: Format) -> None:
@@ -357,7 +341,7 @@ class Gathering:
                 self._asked.ask(low, sound=True)
 
 
-_KINDS = ("attribute", "input", "value", "output", "type", "rank", "last")
+_KINDS = ("attribute", "input", "value", "output", "type", "rank")
 Literal = tuple[str, Test]
 """A feature, and values that it may have."""
 
@@ -437,16 +421,10 @@ def _mattering(node: Mapping[str, Feature], built: Nodes) -> set[str]:
             if f"type of {n}" in names and {node.get(n), other.get(n)} == {"input", "computed"}
         }
         first = min(sorted(names), key=order, default="")
-        of = first.startswith(("input", "output"))
-        if names and all(n.endswith(first) if of else _kind(n) == _kind(first) for n in names):
+        together = first.split(" ")[0] in ("type", "rank")
+        if names and all(n[:4] == first[:4] if together else n.endswith(first) for n in names):
             found.add(first)
     return found
-
-
-def _kind(name: str) -> str:
-    """Return what changes with a feature: all types, all sizes, or nothing else."""
-    kind = name.split(maxsplit=1)[0]
-    return {"type": "types", "rank": "sizes", "last": "sizes"}.get(kind, name)
 
 
 def _seen(when: When, refused: Nodes) -> Mapping[str, list[Feature]]:

@@ -38,6 +38,11 @@ class Refused:
         same = all(found[k] in values for k, values in self.seen.items() if k in found)
         return bool(self.seen) and same and all(k in self.seen for k in forms(found))
 
+    @property
+    def of_type(self) -> bool:
+        """Whether the type of an input or output is a reason."""
+        return any(name.startswith("type of ") for name in self.when)
+
     def fits(self, found: Mapping[str, Feature]) -> bool:
         """Return whether a node with these features is refused for this reason."""
         return all(name in found and _within(found[name], test) for name, test in self.when.items())
@@ -123,8 +128,7 @@ def features(
     * `input K`: constant, input (of the graph), computed, or shape (computed from shapes alone);
       absent if the node has no such input
     * `output K`: used, or unread if it has a name only; absent if it has none
-    * `type of input K`, `rank of input K`, `last axis of input K` (its length), the same of
-      outputs: where known
+    * `type of input K`, `rank of input K`, the same of outputs: where known
     * `value of input K`: of a constant with one element
     * `attribute NAME`: every attribute of the operator; its default (None without one) if the
       node lacks it. Lists of equal numbers are that number; tensors and graphs are "given".
@@ -165,12 +169,16 @@ def why_not_low(
 ) -> Refused | None:
     """Return why TensorRT refuses a node in a low type that it takes in FP32; None if it does not.
 
-    Arguments are those of `features`.
+    The reason is a type, or it is certain: where similar nodes are refused for another reason, the
+    low type changes nothing. Arguments are those of `features`.
     """
     known, op = taken(), node.op_type
     if op not in known.refused or why_refused(node, opset):
         return None
-    return known.why(op, features(node, opset, low, inputs, outputs, only=known.told_apart_by(op)))
+    found = features(node, opset, low, inputs, outputs)
+    refused = known.why(op, found)
+    counts = refused is not None and (refused.of_type or refused.certain(found))
+    return refused if counts else None
 
 
 def why_refused(node: ir.Node, opset: int) -> Refused | None:
@@ -210,7 +218,6 @@ def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
         "value": (f"with {name} {values}", f"take another {name}"),
         "type": (f"with {name} in {values}", f"give {name} another type"),
         "rank": (f"with {name} of rank {values}", f"give {name} another rank"),
-        "last": (f"with {values} in the last axis of {name}", f"give {name} another last axis"),
     }
     if of[0] == "input" and test == ["computed"]:
         return f"with {name} from another node", f"make {name} an input of the model"
@@ -227,9 +234,6 @@ def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str,
         found[f"type of {what}"] = dtype.name.lower()
     if value.shape is not None:
         found[f"rank of {what}"] = len(value.shape)
-        last = value.shape[-1] if len(value.shape) else None
-        if isinstance(last, int):
-            found[f"last axis of {what}"] = last
     return found
 
 
