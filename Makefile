@@ -12,14 +12,14 @@ UV_FLAGS ?=
 COMPILE = $(VENV)/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
     --no-config --default-index https://pypi.org/simple --custom-compile-command "make lock" $(UV_FLAGS)
 
-# Twice the cores of a small machine: many tests wait for processes of their own.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= $(shell nproc)
+PYTEST = $(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 # Tests start hundreds of processes: none of them compiles what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme picture test golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme picture test test-all test-checked mutations golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,14 +38,22 @@ picture: demo ## Take the picture of the demo's page for README.md (needs Chromi
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1055 --virtual-time-budget=3000 \
 	    --screenshot=docs/images/report.png file://$(CURDIR)/runs/demo/report.html
 
-test: $(STAMP) ## Check, then run every test that needs no GPU
+test: test-checked ## Check, then run every quick test that needs no GPU
+	$(PYTEST) --ignore=tests/bench
+
+test-all: test-checked ## The same, with slow tests, those of benches, and longer properties
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m "not gpu"
+
+test-checked: $(STAMP)
 	tools/get-test-packages
 	$(MAKE) --jobs=2 --output-sync check test-bytecode
-	$(BIN)/pytest -m "not gpu" --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 # Else each process would rewrite the asserts of all tests by itself: a quarter of a minute.
 test-bytecode: $(STAMP)
-	$(BIN)/pytest --collect-only --quiet >/dev/null
+	$(BIN)/pytest --collect-only --quiet --ignore=tests/bench >/dev/null
+
+mutations: $(STAMP) ## Plant twenty faults in the source, one at a time: are all found?
+	$(BIN)/python -m tests.mutations
 
 golden: $(STAMP) ## Compare what is decided with the golden runs
 	$(BIN)/python -m tests.golden compare

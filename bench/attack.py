@@ -2,7 +2,7 @@
 
     python bench/attack.py               all of them
     python bench/attack.py functions …   some families
-    python bench/attack.py --quick       those that `make test` runs
+    python bench/attack.py --quick       those that tests run
     python bench/attack.py --only TEXT   those whose names contain TEXT; shows what each printed
     python bench/attack.py files --keep bench/results
                                          a family; its figures replace its earlier ones
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "families", nargs="*", metavar="FAMILY", help=f"among {', '.join(FAMILIES)}"
     )
-    parser.add_argument("--quick", action="store_true", help="those that `make test` runs")
+    parser.add_argument("--quick", action="store_true", help="those that tests run")
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose names hold a text")
     parser.add_argument(
         "--keep",

@@ -27,8 +27,8 @@ from bench.runs import Workbench
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines import measure as timing
 from halfwise.records import FULL_RUNGS, CauseKind, EngineFile, EngineRung, Engines, Run
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, once_only, worker_command

@@ -37,7 +37,7 @@ from halfwise.progress import Silent
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing import transformation
+from halfwise.tools.preprocessing.changes import transformation
 
 SEED = 11
 CHANGES, FAULTS = 90, 90

@@ -23,9 +23,8 @@ import onnx.parser
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed, Journal
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 

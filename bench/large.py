@@ -205,7 +205,7 @@ def costs(folder: Path, megabytes: int) -> list[Figure]:
     """
     model, samples, broken = make(folder, megabytes)
     size = model.stat().st_size + model.with_name("large.onnx.data").stat().st_size
-    out, given = folder / "large", ["--inputs", str(samples), "--allow-random"]
+    out, given = folder / "large", ["--inputs", str(samples), "--allow", "random"]
     what = f"{size / 1e9:.2f} GB model"
     repairing = watched(["fix", str(model), *given, "-o", str(folder / "repaired")])
     mended = report(folder / "repaired")

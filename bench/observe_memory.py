@@ -13,14 +13,14 @@ from bench.inference import loaded
 from bench.runs import digits
 from halfwise.case import Settings
 from halfwise.graph.roles import roles_of
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 
 
 def main(count: int) -> None:
     """Observe as `fix` does, and print the peak memory."""
     case = loaded(digits())
     samples = case.calibration.select([i % len(case.calibration) for i in range(count)])
-    observe(case.network, samples, Settings().fmt, roles=roles_of(case.network))
+    observe_network(case.network, samples, Settings().fmt, roles=roles_of(case.network))
     print(peak_rss())
 
 

@@ -34,7 +34,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.metrics import Outputs
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.progress import Silent
 from halfwise.records import NodeName
 
@@ -77,7 +77,7 @@ def assignments(name: str, case: Case) -> list[Figure]:
     network, settings = case.network, Settings()
     roles = roles_of(network)
     few = case.calibration.select(range(min(SAMPLES, len(case.calibration))))
-    observed = observe(network, few, settings.fmt, roles=roles, detail_samples=0)[0]
+    observed = observe_network(network, few, settings.fmt, roles=roles, detail_samples=0)[0]
     limits = headroom_limits(network, roles, observed, settings.fmt, settings.headroom)
     switched = emulate_switched(network, roles, settings.fmt, limits=limits)
     session = Session(switched.model)
@@ -296,7 +296,7 @@ def _observing(nodes: int) -> float:
     sample = {"x": np.ones((1, 16), np.float32)}
     samples = Samples(tuple(map(str, range(SAMPLES))), lambda _: sample)
     started = time.process_time()
-    observe(network, samples, Settings().fmt, roles=roles_of(network))
+    observe_network(network, samples, Settings().fmt, roles=roles_of(network))
     return time.process_time() - started
 
 

@@ -93,7 +93,7 @@ def _cost(one: _Measured, folder: Path) -> list[Figure]:
     fixing = watched(
         [
             *("fix", str(one.model), "--inputs", str(one.inputs), "-o", str(folder / one.name)),
-            *("--allow-random", "--time-budget", str(SECONDS)),
+            *("--allow", "random", "--budget", f"time={SECONDS}"),
         ]
     )
     floor = _floor()
@@ -120,7 +120,7 @@ def _plain(one: _Measured, *how: str) -> list[int]:
 def _floor() -> int:
     """Return the memory of a process that has imported `fix`, in bytes."""
     imports = "import halfwise.fixing.command; from bench.plain_memory import status"
-    first = "from halfwise.deferred import defer_unused; defer_unused()"
+    first = "from halfwise.cli import defer_unused; defer_unused()"
     code = f"{first}; {imports}; print(status('VmRSS'))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT

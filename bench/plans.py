@@ -27,8 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.figures import Figure, at_most, equal, reported
 from bench.peers.tasks import keywords
 from bench.runs import ROOT, Workbench, models_folder
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import worth_of
 from halfwise.fixing.planner import Planner
@@ -189,7 +188,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
     Compared is the cost of what a user would take: the plan, or the FP32 model if that costs less,
     as it may in tiny models, whose Casts cost more than low nodes save. The title of such a run
-    says so (`reporting/worth.py`).
+    says so (`reporting/steps.py`).
     """
     before = {name: Found(**found) for name, found in json.loads(BEFORE.read_text("utf-8")).items()}
     figures, costs = [], []

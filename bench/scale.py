@@ -146,7 +146,7 @@ def main(model: str, inputs: str, run: str, *options: str) -> None:
 
     timed(onnxruntime.InferenceSession, "run", "evaluation")
     timed(onnxruntime.InferenceSession, "__init__", "sessions")
-    given = ("--inputs", inputs, "--allow-random", "-o", run, *options)
+    given = ("--inputs", inputs, "--allow", "random", "-o", run, *options)
     sys.argv = ["halfwise", "fix", model, *given]
     started, busy = time.perf_counter(), time.thread_time()
     try:

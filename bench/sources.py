@@ -77,7 +77,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 def _run(made: Environment, folder: Path, name: str, data: str) -> Path:
     model, run = folder / f"{name}.onnx", folder / name
-    given = ("--inputs", f"{SCRIPT}:{data}", "--allow-random", "--allow-unjudged")
+    given = ("--inputs", f"{SCRIPT}:{data}", "--allow", "random", "--allow", "unjudged")
     _run_python(made, "-m", "halfwise", "fix", str(model), *given, "-o", str(run))
     return run
 

@@ -41,7 +41,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
 
 def _cut(subject: Subject) -> tuple[str, ...]:
     data = subject.options[:2] if subject.name == "digits" else ()
-    return (*data, *STRICT, "--budget", BUDGETS[subject.name])
+    return (*data, *STRICT, "--budget", f"inferences={BUDGETS[subject.name]}")
 
 
 def _pair(folder: Path, name: str, subject: Subject, options: tuple[str, ...]) -> Pair:

@@ -36,7 +36,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         check=True,
         capture_output=True,
     )
-    asked = ("--time-budget", str(60 * MINUTES), "--no-repair")
+    asked = ("--budget", f"time={60 * MINUTES}", "--no-repair")
     subject = Subject(NAME, made / "model.onnx", made / "inputs", asked)
     fixed = bench.fix(subject)
     plain = _inference(subject)

@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
@@ -25,9 +26,10 @@ NEED_JUDGES = "HALFWISE_TESTS_NEED_JUDGES"
 # A shared machine stalls now and then, so no clock; a failure must come back on the next run, so
 # the examples are the same each time.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", patient, max_examples=50, derandomize=True)
+settings.register_profile("quick", patient, max_examples=12, derandomize=True)
+settings.register_profile("long", patient, max_examples=100, derandomize=True)
 settings.register_profile("explore", patient, max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,6 +59,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Let tests be interrupted, even where a shell runs them in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

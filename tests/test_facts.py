@@ -24,7 +24,7 @@ READING = {"endswith", "partition", "removeprefix", "removesuffix", "rpartition"
 
 OTHERS = {
     "emulation/": "what ONNX Runtime says",
-    "evidence/structure.py": "stack traces that PyTorch's exporter leaves in a model",
+    "evidence.py": "stack traces that PyTorch's exporter leaves in a model",
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "graph/protobufs.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
@@ -32,7 +32,7 @@ OTHERS = {
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
-    "tools/diagnose/expected_outputs.py": "a specification `file.py:function`",
+    "tools/diagnose/subject.py": "a specification `file.py:function`",
 }
 """Where the text of somebody else is read, and whose it is."""
 
@@ -125,12 +125,9 @@ def test_no_exception_outlives_its_reason(place):
 
 CODE = {
     "fixing/remarks.py": "a tolerance, to be copied behind --rel-max",
-    "page/columns.py": "numbers that a chart draws",
-    "tensorrt/recipes/": "options of trtexec",
-    "tools/preprocessing/hypotheses.py": "Python that is written",
-    "tools/preprocessing/normalisation.py": "numbers that are rounded to be compared",
-    "tools/preprocessing/plain.py": "Python that is written",
-    "tools/preprocessing/program.py": "Python that is written",
+    "page/data.py": "numbers that a chart draws",
+    "tensorrt/rendering.py": "options of trtexec",
+    "tools/preprocessing/": "Python that is written, and numbers that are rounded to be compared",
     "wording.py": "numbers are worded there",
 }
 """Where digits are not chosen for people."""
@@ -150,7 +147,7 @@ def test_numbers_are_worded_in_one_place():
     found = [
         f"  {path.relative_to(PACKAGE)}:{line}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if not str(path.relative_to(PACKAGE)).startswith((*CODE, "tensorrt/worker/worker.py"))
+        if not str(path.relative_to(PACKAGE)).startswith((*CODE, "tensorrt/worker.py"))
         for line in digits(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not found, "Use `wording.number` or `percent`:\n" + "\n".join(found)

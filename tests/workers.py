@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from halfwise.tensorrt.worker.answers import Expected
-from halfwise.tensorrt.worker.transport import Header, worker_source
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.transport import Header, worker_source
 
 _SERVICE = b'''
 class _Told(Service):
@@ -62,8 +62,9 @@ class _Told(Service):
 
     def op_describe(self, request, payload):
         self.store.read(request["engine"])
-        base = {"location": "device", "shape_tensor": False, "linear": True, "profiles": []}
-        io = [dict(base, name=name, mode=mode, dtype=dtype, shape=shape)
+        base = {"location": "device", "shape_tensor": False, "linear": True}
+        io = [dict(base, name=name, mode=mode, dtype=dtype, shape=shape,
+                   profiles=[{}] if mode == "input" else [])
               for mode, names in (("input", "xn"), ("output", "ym"))
               for name, dtype, shape in zip(names, ("float32", "int32"), ([-1, 2], [1]))]
         return {"io": io, "profiles": 1, "layers": 3, "device_bytes": 7}, b""

@@ -178,8 +178,9 @@ def tutorial() -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text escaped for a table cell."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Return a text escaped for a table cell, with its paragraphs on lines of their own."""
+    escaped = text.replace("|", "\\|").replace("<", "&lt;")
+    return "<br>".join(" ".join(part.split()) for part in escaped.split("\n\n"))
 
 
 BLOCKS: dict[Path, dict[str, Callable[[], str]]] = {

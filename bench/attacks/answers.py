@@ -33,18 +33,18 @@ RECORDED = Path(__file__).with_suffix(".json")
 _REPLAY = Path(__file__).with_name("replay.py")
 _FOLDER = "/worker"
 """Replaces, in the record, the folder on the machine that made it."""
-_LIMITS = ("--run-timeout", "1", "--wait-timeout", "1")
+_LIMITS = ("--budget", "run-timeout=1", "--budget", "wait-timeout=1")
 _COMMANDS: Mapping[str, Sequence[str]] = {
     "doctor": ("doctor",),
     "build": (
         *("build", "model.onnx", "--inputs", "inputs.npz", "-o", "made.engine"),
-        *("--timing-cache", "timing.cache", *_LIMITS, "--build-timeout", "1"),
+        *("--engine", "timing-cache=timing.cache", *_LIMITS, "--budget", "build-timeout=1"),
     ),
     "inspect": ("inspect", "given.engine", *_LIMITS),
     "verify": ("verify", "model.onnx", "given.engine", "--inputs", "inputs.npz", *_LIMITS),
 }
 _QUICK = 40
-"""`make test` runs one in this many, and every command without a fault."""
+"""Tests run one in this many, and every command without a fault."""
 _MEMORY = 512 << 20
 
 

@@ -60,7 +60,7 @@ class Attack:
         broken: Whether "passed" would be a lie.
         sound: Whether "failed" would be a false alarm.
         says: Texts that standard output or error must contain.
-        quick: Whether `make test` runs it.
+        quick: Whether tests run it.
         seconds: Time limit.
         memory: Limit of resident memory in bytes; the library alone takes 150 MB.
         noise: Bytes on standard error from the user's functions, not from halfwise.

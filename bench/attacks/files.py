@@ -19,7 +19,7 @@ import numpy as np
 from bench.attacks.attack import Attack, Command
 from bench.attacks.hostile_models import MODELS, Make, loop, saved
 from bench.attacks.models import drawn, save
-from halfwise.emulation.bounded import REPEATING_SECONDS
+from halfwise.emulation.budget import REPEATING_SECONDS
 from halfwise.memory import available
 
 WHOLE, MODEL, INPUTS = "whole.onnx", "model.onnx", "x.npz"
@@ -265,7 +265,7 @@ def _all() -> list[Attack]:
         attacks.append(_attack(f"a log: {name}", ("explain-log", "l"), _placed("l", write)))
     for reader, line in COMMANDS.items():
         if reader not in ("lint", "start", "modernize"):
-            endless = (*line, "--run-timeout", "2")
+            endless = (*line, "--budget", "run-timeout=2")
             for name, trips in (("never", None), ("after 2^62 trips", 1 << 62)):
                 make = saved(loop(trips))
                 told = f"{reader} a Loop that ends {name}"

@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-_WORKER = Path(__file__).parents[2] / "src/halfwise/tensorrt/worker/worker.py"
+_WORKER = Path(__file__).parents[2] / "src/halfwise/tensorrt/worker.py"
 
 Frame = dict[str, Any]
 Fault = dict[str, Any]

@@ -276,9 +276,9 @@ ATTACKS = [
     ),
     _attack(
         "a workspace of 10^20 MiB",
-        ("build", MODEL, "-o", "e.engine", "--workspace", "9" * 20),
+        ("build", MODEL, "-o", "e.engine", "--engine", f"workspace={'9' * 20}"),
         (2,),
-        says=("--workspace",),
+        says=("--engine workspace",),
     ),
     _attack("standard error is full", SAVED, (0,), _stream(2, "/dev/full")),
     _attack("standard output is full", SAVED, (2,), _stream(1, "/dev/full")),
@@ -304,8 +304,8 @@ ATTACKS = [
     ),
     _output("a run to standard output", *FIX[:-1], "/dev/stdout"),
     _output("an engine through a link", "build", MODEL, "-o", "link"),
-    _output("a timing cache to a pipe", *BUILD, "--timing-cache", "pipe.sh"),
-    _output("a timing cache through a link", *BUILD, "--timing-cache", "link"),
+    _output("a timing cache to a pipe", *BUILD, "--engine", "timing-cache=pipe.sh"),
+    _output("a timing cache through a link", *BUILD, "--engine", "timing-cache=link"),
     _output("a model to a pipe", "modernize", MODEL, "-o", "pipe.sh"),
     _cloned("command = 'sleep 100'", *BUILD),
     _cloned("command = 'sleep 100'", "doctor"),
@@ -320,5 +320,5 @@ SLOWER = (
     *("32 open files", "0.3 s of fix", "standard input", "SIGHUP", "files of inputs"),
     *("--json", "no home", "doctor", "modernize"),
 )
-"""Parts of the names of attacks that `make test` skips, since it runs similar ones."""
+"""Parts of the names of attacks that tests skip, since they run similar ones."""
 ATTACKS = [replace(a, quick=not any(part in a.name for part in SLOWER)) for a in ATTACKS]

@@ -54,15 +54,21 @@ def _with(layout: str, options: Sequence[str], labels: Any = None, *, metric: st
 
 TOLERANCES = (
     *(("classifier", ["--rel-max", value]) for value in ("1e308", "1e30", "10", "1", "inf", "nan")),
-    *(("classifier", ["--max-abs", value]) for value in ("1e308", "1e30", "1e6", "inf", "nan")),
-    *(("classifier", ["--snr-db", value]) for value in ("-1000", "-1", "0", "-inf", "nan")),
-    *(("classifier", ["--cosine", value]) for value in ("-1", "-2", "0", "nan")),
-    *(("class map", ["--agreement", value]) for value in ("0", "-1", "nan", "0.001")),
+    *(
+        ("classifier", ["--require", f"max-abs={value}"])
+        for value in ("1e308", "1e30", "1e6", "inf", "nan")
+    ),
+    *(
+        ("classifier", ["--require", f"snr-db={value}"])
+        for value in ("-1000", "-1", "0", "-inf", "nan")
+    ),
+    *(("classifier", ["--require", f"cosine={value}"]) for value in ("-1", "-2", "0", "nan")),
+    *(("class map", ["--require", f"agreement={value}"]) for value in ("0", "-1", "nan", "0.001")),
     *(("classifier", ["--metric", "top1", "--metric-drop", value]) for value in ("1", "2", "inf")),
     *(("DeepLab", ["--metric", "mask-iou", "--metric-drop", value]) for value in ("1", "9", "nan")),
     *(("depth", ["--metric", "psnr", "--metric-drop", value]) for value in ("200", "1e9", "inf")),
     *(("optical flow", ["--metric", "epe", "--metric-drop", value]) for value in ("1e9", "inf")),
-    ("classifier", ["--rel-max", "1e308", "--snr-db", "-1000"]),
+    ("classifier", ["--rel-max", "1e308", "--require", "snr-db=-1000"]),
 )
 """Options that let everything pass."""
 

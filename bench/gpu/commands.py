@@ -32,15 +32,16 @@ from bench.gpu.networks import NETWORKS
 from bench.runs import ROOT
 from halfwise import report
 from halfwise.records import Run
+from halfwise.reporting.remarks import reasons
 
 NAME = "gpu_commands"
 GRACE = 20.0
 """Seconds that a command has to end its workers."""
 _TOP1 = ("--metric", "top1")
 # Where convolutions are compiled at build time, builds of level 3 take minutes.
-_QUICK = ("--optimization-level", "2", "--builds", "2")
+_QUICK = ("--engine", "optimization-level=2", "--engine", "repeat=2")
 # Engines of the FP32 function as drawn: what breaks FP16 is what predictions are scored on.
-_AS_DRAWN = ("--no-repair", "--builds", "2", "--max-builds", "7")
+_AS_DRAWN = ("--no-repair", "--engine", "repeat=2", "--budget", "builds=7")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Ended:
             return found
         found |= {
             "passed": run.verdict.passed,
-            "reasons": list(run.verdict.reasons),
+            "reasons": list(reasons(run.verdict.failures)),
             "rungs": {r.rung: r.passed for r in run.rungs},
         }
         if run.worth is not None:

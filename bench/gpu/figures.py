@@ -39,7 +39,6 @@ from halfwise.records import Run, WorkerInfo
 RESULTS = ROOT / "bench" / "results"
 FILES = ("model.onnx", "inputs.npz", "heldout.npz", AUTOCAST)
 BISECT_SECONDS = 420.0
-REPEAT_SECONDS = 200.0
 
 
 def fix(
@@ -134,8 +133,6 @@ def measure(
             checked = _check(run, host, folder)
             figures += seen.figures(name, job, run, checked)
             figures += _raced(name, run, kept, host, folder, end, details) if job.race else []
-    if job.repeat and run is not None:
-        figures.append(_repeated(name, host, folder))
     if job.bisect:
         other, judged = _bisected(job, host, folder, end)
         details["polygraphy"] = other.told()
@@ -200,17 +197,6 @@ def _check(run: Run, host: Host, folder: Path) -> seen.Checked | None:
     samples = seen.samples_of(held if held.exists() else folder / "inputs.npz")
     samples = samples if held.exists() else samples[3::4]
     return seen.check(host, engine.read_bytes(), folder / "model.onnx", samples)
-
-
-def _repeated(name: str, host: Host, folder: Path) -> Figure:
-    """Return how `halfwise verify RUN --target tensorrt` ends, on the samples of the run."""
-    words = [
-        *(sys.executable, "-u", "-m", "halfwise", "verify", str(folder / "run")),
-        *("--inputs", str(folder / "inputs.npz"), "--target", "tensorrt"),
-        *("--trt-python", host.trt_python),
-    ]
-    code, _ = _logged(words, folder / "verify.log", REPEAT_SECONDS)
-    return equal(f"{name}: exit code of the verdict repeated on the worker", str(code), "0")
 
 
 def _bisected(

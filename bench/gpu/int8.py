@@ -35,7 +35,7 @@ from bench.gpu.repair_plans import SCALED
 from bench.gpu.repairs import MAKING, ROUNDS, errors
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -48,10 +48,10 @@ from halfwise.judging.judge import judge, judge_outputs
 from halfwise.metrics import Outputs
 from halfwise.options.loading import input_specs
 from halfwise.records import Criterion, NodeName, RangeMethod, Verdict
-from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.inspector import engine_layers
+from halfwise.reporting.remarks import reasons
+from halfwise.tensorrt.constrain import constraints, quantised_types, readable
+from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.prove import prove
-from halfwise.tensorrt.quantised import quantised_types, readable
 
 SIZES = tuple(SCALED)
 SEEN, SEEN_SEED, JUDGED_SEED = 2, 2, 1
@@ -111,7 +111,7 @@ def _brief(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     off = {name: repr(error.rel_max) for name, error in verdict.outputs.items()}
-    return {"passed": verdict.passed, "rel_max": off, "reasons": list(verdict.reasons)}
+    return {"passed": verdict.passed, "rel_max": off, "reasons": list(reasons(verdict.failures))}
 
 
 class Field:

@@ -40,8 +40,7 @@ from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.roles import Role, roles_of
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.records import Criterion, NodeName
-from halfwise.tensorrt.constrain import constraints
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import constraints, readable
 
 NAME = "gpu_int8_causes"
 AGAIN = 3

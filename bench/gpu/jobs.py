@@ -33,8 +33,10 @@ class Host:
 
     def options(self) -> list[str]:
         """Return the options of `halfwise fix` that name this host."""
-        sources = ["--tactic-sources", self.tactic_sources] if self.tactic_sources else []
-        return ["--target", "tensorrt", "--trt-python", self.trt_python, *sources]
+        sources = (
+            ["--engine", f"tactic-sources={self.tactic_sources}"] if self.tactic_sources else []
+        )
+        return ["--target", "tensorrt", "--trt-command", self.trt_python, *sources]
 
     def subject(self, name: str) -> tuple[Path, Path]:
         """Return model and inputs of the bundled example or of a published model."""
@@ -71,7 +73,6 @@ class Job:
         fast: Whether its latency is judged, at batch `BATCH`.
         bisect: Whether Polygraphy bisects it for comparison.
         seconds: When to give up on `halfwise fix`.
-        repeat: Whether the verdict of the run is repeated: `verify RUN --target tensorrt`.
         published: Folder of a published model, if not named like the job.
         as_tf32: Whether the delivered engine must be no slower than TF32's, if that is within the
             tolerance.
@@ -85,7 +86,6 @@ class Job:
     fast: bool = False
     bisect: bool = False
     seconds: float = 540.0
-    repeat: bool = False
     published: str | None = None
     as_tf32: bool = False
     race: bool = False
@@ -94,19 +94,19 @@ class Job:
 def _shapes(low: int, best: int) -> tuple[str, ...]:
     tail = "3x224x224"
     return (
-        *("--minShapes", f"images:{low}x{tail}"),
-        *("--optShapes", f"images:{best}x{tail}"),
-        *("--maxShapes", f"images:{best}x{tail}"),
+        *("--engine", f"minShapes=images:{low}x{tail}"),
+        *("--engine", f"optShapes=images:{best}x{tail}"),
+        *("--engine", f"maxShapes=images:{best}x{tail}"),
     )
 
 
-_DIGITS = ("--max-abs", str(TOLERANCE))
+_DIGITS = ("--require", f"max-abs={TOLERANCE}")
 # A build of these takes a minute or so: confirm with one more, and try fewer plans.
-_TWICE = ("--builds", "2")
-_FEW = ("--max-builds", "3", "--builds", "2")
+_TWICE = ("--engine", "repeat=2")
+_FEW = ("--budget", "builds=3", "--engine", "repeat=2")
 # At the default level 3, where convolutions are compiled at build time, one engine of these takes
 # 2 to 6 minutes on an H200.
-_QUICK = ("--optimization-level", "2")
+_QUICK = ("--engine", "optimization-level=2")
 
 JOBS: Mapping[str, Job] = {
     "digits": Job(
@@ -120,15 +120,18 @@ JOBS: Mapping[str, Job] = {
     "vit_b_layernorm": Job(
         models.vit_b16_layernorm, options=(*_shapes(1, BATCH), *_FEW), fast=True
     ),
-    "magika": Job(judging=JUDGING["magika"], repeat=True),
+    "magika": Job(judging=JUDGING["magika"]),
     # At the default tolerance, with builds enough to ask for each kept node.
-    "magika_default": Job(published="magika", options=("--max-builds", "20", "--builds", "2")),
+    "magika_default": Job(
+        published="magika", options=("--budget", "builds=20", "--engine", "repeat=2")
+    ),
     "yolox_nano": Job(
-        judging=JUDGING["yolox_nano"], options=("--max-builds", "3", "--builds", "1", *_QUICK)
+        judging=JUDGING["yolox_nano"],
+        options=("--budget", "builds=3", "--engine", "repeat=1", *_QUICK),
     ),
     # FP16 loses the small powers of its spectrogram, and half of the mixed plans cannot be built:
     # this many builds give every alternative to a refused plan its turn.
-    "basic_pitch": Job(options=("--max-builds", "12"), as_tf32=True, race=True),
+    "basic_pitch": Job(options=("--budget", "builds=12"), as_tf32=True, race=True),
     # On these windows TF32 is off by 2 %.
     "basic_pitch_wide": Job(judging=("--rel-max", "0.05"), published="basic_pitch", as_tf32=True),
     "ppocr_v3_det": Job(judging=JUDGING["ppocr_v3_det"], options=(*_FEW, *_QUICK)),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-WORKER = Path(__file__).resolve().parents[2] / "src/halfwise/tensorrt/worker/worker.py"
+WORKER = Path(__file__).resolve().parents[2] / "src/halfwise/tensorrt/worker.py"
 CHUNK = 1 << 20
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs GPU benches on a host without network. Usage, from anywhere:
-#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage|tf32_ranks] [OPTIONS="--builds 1"] \
+#   [TACTIC_SOURCES=A,B] [MINUTES=9] [BENCH=figures|session|triage] [OPTIONS="--engine repeat=1"] \
 #     run.sh TRT_PYTHON PACK OUT NAME...
 #   TRT_PYTHON  the interpreter that imports tensorrt (for the comparison, polygraphy and onnx too)
 #   PACK        what pack.sh made; "" where halfwise's dependencies are installed and no models are wanted

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halfwise.declarations import ChooseOptions, Options, RepeatOptions
+    from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.choose import choose
     from halfwise.fixing.command import fix
     from halfwise.fixing.outcome import Result
     from halfwise.linting.command import check_constraints, lint
-    from halfwise.observing.command import observe
+    from halfwise.observing.reference import observe
     from halfwise.store import report
     from halfwise.tools.build import build
     from halfwise.tools.compare.command import compare
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from halfwise.tools.netron import annotate
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
-    from halfwise.tools.verify.repeating import verify_run
 
 __all__ = [
     "ChooseOptions",
     "Exported",
     "Options",
-    "RepeatOptions",
     "Result",
     "annotate",
     "build",
@@ -52,14 +50,12 @@ __all__ = [
     "observe",
     "report",
     "verify",
-    "verify_run",
 ]
 
 _MODULES = {
     "ChooseOptions": "declarations",
     "Exported": "tools.export",
     "Options": "declarations",
-    "RepeatOptions": "declarations",
     "Result": "fixing.outcome",
     "annotate": "tools.netron",
     "build": "tools.build",
@@ -76,10 +72,9 @@ _MODULES = {
     "ladder": "tools.ladder",
     "lint": "linting.command",
     "modernize": "tools.modernize.command",
-    "observe": "observing.command",
+    "observe": "observing.reference",
     "report": "store",
     "verify": "tools.verify.command",
-    "verify_run": "tools.verify.repeating",
 }
 
 

@@ -1,5 +1,6 @@
 """A case: a network, real samples in two parts, what is acceptable, and how to look for a plan."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.declarations import default
@@ -85,7 +87,7 @@ class Samples:
         """
         return self if isinstance(self.load, _Held) else replace(self, load=_Held(self.load))
 
-    def told(self, step: Callable[[int, int, str], None]) -> "Samples":
+    def with_progress(self, step: Callable[[int, int, str], None]) -> "Samples":
         """Return the same samples; each calls `step(index, their number, "samples")` first."""
 
         def load(index: int) -> Sample:
@@ -265,7 +267,6 @@ class Settings:
     Attributes:
         rules: User rules.
         chosen: The plan to use instead of searching.
-        keep_above: Keep every producer of a tensor beyond this magnitude instead of searching.
         fmt: The low format.
         int8: Whether nodes get INT8 where it is enough, once a plan with the low format passes.
         ranges: How INT8 ranges are found: `RangeMethod`, or "auto": the outputs decide.
@@ -287,7 +288,6 @@ class Settings:
 
     rules: Rules = Rules()
     chosen: Chosen | None = None
-    keep_above: float | None = None
     fmt: Format = FP16
     int8: bool = False
     ranges: RangeMethod | Literal["auto"] = "auto"
@@ -306,8 +306,8 @@ class Settings:
 
     @property
     def searches(self) -> bool:
-        """Whether the plan is searched for: neither chosen nor given by a rule about ranges."""
-        return self.chosen is None and self.keep_above is None
+        """Whether the plan is searched for, and not chosen."""
+        return self.chosen is None
 
 
 @dataclass(frozen=True)
@@ -348,3 +348,32 @@ class EngineSettings:
     tf32: bool = False
     verbose: bool = False
     prefer: Prefer = default("prefer")
+
+
+def hash_sample(
+    sample: Sample, *, leave_out: Callable[[NDArray[Any]], bool] = lambda _: False
+) -> str:
+    """Return the SHA-256 of a sample, in hexadecimal.
+
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), except the bytes
+    of inputs that `leave_out` selects. It does not cover identifiers, labels, the order of inputs
+    or their layout in memory: the same data from another file has the same hash.
+    """
+    digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
+    for name, array in sorted(sample.items()):
+        # The length separates the name from what follows.
+        digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
+        if not leave_out(array):
+            digest.update(_content(array))
+    return digest.hexdigest()
+
+
+def hash_together(hashes: Sequence[str]) -> str:
+    """Return one SHA-256, in hexadecimal, of the hashes of samples and of their order."""
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _content(array: NDArray[Any]) -> bytes | memoryview:
+    if array.dtype.kind == "O":
+        return "".join(f"{len(text)}:{text}" for text in array.flat).encode()
+    return np.ravel(np.asarray(array, order="C")).view(np.uint8).data

@@ -33,7 +33,6 @@ PLANTED = {
 }
 
 
-@pytest.mark.slow
 def test_the_harness_sees_what_goes_wrong(tmp_path: Path) -> None:
     tried = attack.tried([planted_attacks.__name__], tmp_path, servers=1)
     found = {t.attack.name: t for t in tried}
@@ -90,7 +89,6 @@ def test_names_are_unlike(family: str) -> None:
     assert len({*names}) == len(names) > 0
 
 
-@pytest.mark.slow
 def test_halfwise_withstands(tmp_path: Path) -> None:
     # All at once: to load halfwise takes a server as long as ten attacks.
     found = list(attack.tried([*map(attack.module_of, FAMILIES)], tmp_path, quick=True))

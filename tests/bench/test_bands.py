@@ -6,7 +6,7 @@ from math import inf
 from bench import bands
 from bench.bands import Emulator, Round, figures, fit, rounds_of, scored
 from bench.gpu.rounds import raced
-from halfwise.fixing.engines.band import Emulated
+from halfwise.fixing.engines.prediction import Emulated
 from tests.bench.test_fusion_fit import KEPT, seen
 
 

@@ -36,7 +36,6 @@ def test_the_model_as_it_is_shows_nothing(bench):
     assert bench.controls("optimised") == 0
 
 
-@pytest.mark.slow
 def test_the_node_is_named(bench):
     network, samples = bench.cases["digits"]
     model, fault = faulty(network, "weights", 4)

@@ -77,7 +77,6 @@ def test_layer_norms_become_one_node_each() -> None:
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_planted_bottleneck_overflows_and_changes_no_logit() -> None:
     model = resnet()
     onnx.checker.check_model(model, full_check=True)
@@ -109,9 +108,9 @@ def test_the_small_net_of_the_probe_is_valid() -> None:
 
 
 def test_a_host_without_tactic_sources_leaves_tensorrt_its_default() -> None:
-    assert HOST.options()[-2:] == ["--tactic-sources", HOST.tactic_sources]
+    assert HOST.options()[-2:] == ["--engine", f"tactic-sources={HOST.tactic_sources}"]
     plain = Host("python", "", None)
-    assert "--tactic-sources" not in plain.options()
+    assert "--engine" not in plain.options()
     assert plain.sources() is None
 
 

@@ -25,7 +25,7 @@ def python(fake_worker, tmp_path: Path) -> Path:
 def test_how_each_command_ends_is_recorded(
     python: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = ("fix", "--max-builds", "1", "--builds", "1", "--allow-random")
+    few = ("fix", "--budget", "builds=1", "--engine", "repeat=1", "--allow", "random")
     named = {
         "scaled": Command("scaled", few),
         "wrong": Command("scaled", ("fix", "--no-such-option")),

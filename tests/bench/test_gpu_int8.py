@@ -36,7 +36,6 @@ SIZED = Scaled(
 )
 
 
-@pytest.mark.slow
 def test_engines_with_int8_are_timed_and_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_worker: Callable[..., list[str]]
 ) -> None:

@@ -91,7 +91,6 @@ def test_sets_that_are_the_same_run_once(tmp_path: Path) -> None:
     assert [r.name for r in race.others(network, tmp_path)] == names
 
 
-@pytest.mark.slow
 def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_worker: Callable[..., list[str]]
 ) -> None:
@@ -103,7 +102,7 @@ def test_a_job_ends_in_a_race_of_engines_that_are_judged_alike(
     monkeypatch.setattr(race, "SECONDS", 0.001)
     monkeypatch.setattr(race, "WARMUP", 0.001)
     monkeypatch.setattr(race, "ITERATIONS", 2)
-    job = Job(small, options=("--builds", "1", "--no-repair"), race=True)
+    job = Job(small, options=("--engine", "repeat=1", "--no-repair"), race=True)
     monkeypatch.setitem(JOBS, "small", job)
     models = tmp_path / "models"
     small().save(models / "small")
@@ -138,7 +137,7 @@ def test_a_session_goes_on_after_what_hangs_and_tells_of_what_was_left(
     assert session._ended([sys.executable, "-c", "raise SystemExit(3)"], 20.0) == "3"
     steps = {"first": Step("figures", ("a",), 9.0), "last": Step("triage", ("b",), 9.0)}
     given = Namespace(trt_python="p", tactic_sources="", models=None, work=tmp_path, minutes=1.0)
-    given.results, given.options = tmp_path, "--builds 1"
+    given.results, given.options = tmp_path, "--engine repeat=1"
     words: list[list[str]] = []
 
     def remembered(line: list[str], _: float) -> str:
@@ -149,7 +148,7 @@ def test_a_session_goes_on_after_what_hangs_and_tells_of_what_was_left(
     assert [n for n, _ in session.run(steps, given)] == ["first", "last"]
     assert [line[2] for line in words] == ["bench.gpu.figures", "bench.gpu.triage"]
     assert [line[-1] for line in words] == ["a", "b"]
-    assert ["--options=--builds 1" in line for line in words] == [True, False]
+    assert ["--options=--engine repeat=1" in line for line in words] == [True, False]
     given.minutes = 0.1
     assert [how for _, how in session.run(steps, given)] == ["no time left"] * 2
 

@@ -34,7 +34,6 @@ SMALL = Scaled(
 )
 
 
-@pytest.mark.slow
 def test_engines_of_the_plans_are_judged_and_timed_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_worker: Callable[..., list[str]]
 ) -> None:

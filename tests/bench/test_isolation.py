@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from bench.isolation import EXPECTED, Isolation, Trial, trials
 
 
@@ -14,7 +12,6 @@ def test_each_kind_comes_as_often_as_the_others() -> None:
     assert drawn != sorted(drawn, key=lambda trial: (trial.at, trial.do))
 
 
-@pytest.mark.slow
 def test_failures_are_recorded_and_leave_nothing(tmp_path: Path) -> None:
     seen = Isolation(tmp_path, [Trial("build", "segv"), Trial("run", "disconnect")]).run()
     assert seen.wrong == []

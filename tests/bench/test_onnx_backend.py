@@ -1,4 +1,4 @@
-"""A sample of the backend tests in `make test`, and what becomes of a worker that dies."""
+"""A sample of the backend tests, and what becomes of a worker that dies."""
 
 from __future__ import annotations
 

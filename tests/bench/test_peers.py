@@ -147,7 +147,6 @@ def test_casts_between_other_types_are_not_counted(tmp_path):
     assert counted(tmp_path / "model.onnx").casts == 0
 
 
-@pytest.mark.slow
 def test_what_cannot_be_installed_is_told(tmp_path, monkeypatch, task):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The pip of these tests fails as that of an environment of its own does, which takes seconds.

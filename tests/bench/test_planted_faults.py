@@ -41,9 +41,9 @@ def test_what_counts_as_localised() -> None:
 
 
 def test_problems_are_told() -> None:
-    assert builds_allowed(64) == 16
+    assert builds_allowed(64) == 28
     assert found("a").problems == []
-    assert found("a", builds=17).problems == ["17 builds"]
+    assert found("a", builds=29).problems == ["29 builds"]
     assert found("a", rung="precision").problems == ["blamed on precision"]
 
 

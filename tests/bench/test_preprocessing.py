@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.preprocessing import METHODS, PAIRS, RESIZERS, SINGLES, TRIPLES, Pipeline, Trial, trials
+from bench.preprocessing import FAMILIES, PAIRS, RESIZERS, SINGLES, TRIPLES, Pipeline, Trial, trials
 
 PLAIN = Pipeline(order=(0, 1))
 
@@ -23,10 +23,10 @@ def test_each_trial_differs_in_as_many_things_as_it_says():
 
 def test_what_arrays_alone_can_tell():
     kernel = Trial(Pipeline(), Pipeline(resize="opencv linear"), ())
-    assert (kernel.truth(raw=True), kernel.truth(raw=False)) == ({"antialias"}, {"resampling"})
+    assert (kernel.truth(raw=True), kernel.truth(raw=False)) == ({"kernel"}, {"resampling"})
     both = Trial(Pipeline(), Pipeline(resize="opencv linear", size=256), ())
     assert both.truth(raw=False) == {"size"}
-    assert RESIZERS.keys() == METHODS.keys()
+    assert RESIZERS.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize(

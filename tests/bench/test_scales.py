@@ -3,7 +3,7 @@
 import numpy as np
 
 from bench import scales
-from tests.end_to_end.test_scales import detector
+from tests.end_to_end.test_outputs import detector
 
 
 def test_a_model_whose_scores_hide_behind_boxes():

@@ -4,7 +4,7 @@ from bench.waiting import Frame, dark, frames, ratios
 
 SHOWN = """
 import time
-from halfwise.reporting.bar import TerminalWatcher
+from halfwise.reporting.terminal import TerminalWatcher
 with TerminalWatcher() as watcher:
     watcher.stage("observe")
     time.sleep(0.3)

@@ -33,7 +33,7 @@ def demo(folder: Path) -> Path:
     """Return the demo's run without repairs, so that it keeps nodes."""
     for name in ("inputs", "heldout"):
         np.savez(folder / f"{name}.npz", images=np.load(DIGITS / f"{name}.npz")["images"][:SAMPLES])
-    given = ("--inputs", "inputs.npz", "--heldout", "heldout.npz", "--budget", "40")
+    given = ("--inputs", "inputs.npz", "--heldout", "heldout.npz", "--budget", "inferences=40")
     called(folder, 0, "fix", DIGITS / "model.onnx", *given, "--no-repair", "-o", "run")
     return folder / "run"
 
@@ -63,7 +63,7 @@ def engine(folder: Path, command: Callable[..., list[str]]) -> Path:
     """Return a run with engines of the stand-in for TensorRT; `command` makes its command."""
     _save(folder, models.layer_norm())
     worker = shlex.join(command("8.6.1", fused=(FUSED,)))
-    few = ("--max-builds", "2", "--builds", "1", "--no-repair")
+    few = ("--budget", "builds=2", "--engine", "repeat=1", "--no-repair")
     called(folder, 0, *_FIX, "--target", "tensorrt", "--trt-command", worker, *few)
     return folder / "run"
 

@@ -36,7 +36,7 @@ from halfwise.records import (
     TensorName,
     Worth,
 )
-from halfwise.records.curve import runs
+from halfwise.records.run import runs
 from halfwise.store import write_evidence, write_observations, write_run
 from tests.browser.engines import made_engines
 from tests.browser.evidence import made_evidence

@@ -33,8 +33,9 @@ def test_build_only_what_is_given_is_passed_on(call, answer):
 def test_build_options(call, answer):
     calls = answer("build", MADE)
     code, out, _ = call(
-        *BUILD, "--to", "bf16", "--keep", "a", "--keep-op", "Softmax", "--minShapes", "x:1",
-        "--tf32", "--trt-worker", "orin", "--json", "--inputs", "x.npz", "--build-timeout", "5",
+        *BUILD, "--to", "bf16", "--keep", "a", "--keep-op", "Softmax", "--engine", "minShapes=x:1",
+        "--engine", "tf32", "--trt-worker", "orin", "--json", "--inputs", "x.npz",
+        "--budget", "build-timeout=5",
     )  # fmt: skip
     assert code == 0
     assert json.loads(out)["model"] == "m.onnx"
@@ -73,12 +74,12 @@ def test_every_option_of_building_is_there(call, answer):
     assert callable(api.build)
     call(
         *BUILD,
-        "--workspace",
-        "4G",
-        "--optimization-level",
-        "0",
-        "--plugin",
-        "p.so",
+        "--engine",
+        "workspace=4G",
+        "--engine",
+        "optimization-level=0",
+        "--engine",
+        "plugin=p.so",
         "--typing",
         "weak",
     )
@@ -89,7 +90,7 @@ def test_every_option_of_building_is_there(call, answer):
 
 def test_inspect(call, answer):
     calls = answer("inspect", inspection())
-    code, out, _ = call("inspect", "e.engine", "--model", "m.onnx", "--run-timeout", "3")
+    code, out, _ = call("inspect", "e.engine", "--model", "m.onnx", "--budget", "run-timeout=3")
     assert code == 0
     assert out.startswith("FP16 80 %")
     (arguments, options) = calls[0]
@@ -146,12 +147,21 @@ def test_export_every_option_reaches_the_library(call, answer, tmp_path):
     calls = answer("export", exported("build_engine.py", written=(path,)))
     code, out, _ = call(
         *("export", "r", "--as", "python", "-o", str(path), "--trt-version", "8.6"),
-        *("--typing", "weak", "--model", "m.onnx", "--minShapes", "x:1", "--minShapes", "x:2"),
         *(
-            "--optShapes",
-            "x:3",
-            "--maxShapes",
-            "x:4",
+            "--typing",
+            "weak",
+            "--model",
+            "m.onnx",
+            "--engine",
+            "minShapes=x:1",
+            "--engine",
+            "minShapes=x:2",
+        ),
+        *(
+            "--engine",
+            "optShapes=x:3",
+            "--engine",
+            "maxShapes=x:4",
         ),
     )
     assert (code, out) == (0, f"written: {path}\n")

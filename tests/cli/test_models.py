@@ -78,7 +78,7 @@ COMPARE = ("compare", "m.onnx", "--inputs", "x.npz", "--b", "engine")
 
 def test_compare(call, answer):
     calls = answer("compare", comparison())
-    code, out, _ = call(*COMPARE, "--a", "emulation", "--max-builds", "4", "--seed", "0")
+    code, out, _ = call(*COMPARE, "--a", "emulation", "--budget", "builds=4", "--seed", "0")
     assert code == 10
     assert out.startswith("First divergence: b")
     options = calls[0][1]
@@ -209,7 +209,6 @@ def test_compare_inputs_json_and_code(call, folder):
         (("prep.py:plain", "prep.py:plain", "--samples", "none"), 3),
         (("none.npz", "raw.npz"), 3),
         (("raw.npz", "prep.py"), 3),
-        (("raw.npz", "raw.npz", "--model", "prep.py"), 3),
         (("raw.npz", "raw.npz", "-o", "prep.py"), 2),
     ],
 )

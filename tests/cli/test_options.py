@@ -1,6 +1,7 @@
 """Options reach the library by their names there, and only those that were given."""
 
 import inspect
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,48 +12,48 @@ import pytest
 from halfwise import api
 from halfwise.cli import engines, main, models, verdicts
 from halfwise.cli.options import Display, parameter
-from halfwise.declarations.option import Option
+from halfwise.declarations import spelt
+from halfwise.declarations.option import Option, option
 from halfwise.tensorrt.versions import DEFAULT_BUILDER, DEFAULT_PARSER
 from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
 
 GIVEN = {
-    "--heldout": "h.npz",
-    "--preprocess": "p.py:f",
-    "--labels": "l.json",
-    "--heldout-labels": "hl.json",
-    "--max-abs": 0.0,
-    "--rel-max": 0.5,
-    "--snr-db": -3.0,
-    "--cosine": 0.9,
-    "--agreement": 0.95,
-    "--metric": "top1",
-    "--metric-drop": 0.0,
-    "--require-worth": 1.5,
-    "--start-from": "mixed.onnx",
-    "--keep-above": 1e4,
-    "--to": "fp16",
-    "--io": "fp16",
-    "--accumulate": "fp16",
-    "--headroom": 3.0,
-    "--margin": 0.5,
-    "--time-budget": 0.0,
-    "--device": "cuda",
-    "--seed": 0,
-    "--target": "tensorrt",
-    "--trt-python": "python3",
-    "--trt-command": "ssh orin python3",
-    "--trt-worker": "orin",
-    "--builds": 1,
-    "--max-builds": 9,
-    "--prefer": "memory",
-    "--typing": "weak",
-    "--workspace": "4G",
-    "--optimization-level": 0,
-    "--tactic-sources": "CUBLAS,CUDNN",
-    "--build-timeout": 60.0,
-    "--run-timeout": 5.0,
-    "--wait-timeout": 9.0,
+    "heldout": "h.npz",
+    "preprocess": "p.py:f",
+    "labels": "l.json",
+    "heldout_labels": "hl.json",
+    "max_abs": 0.0,
+    "rel_max": 0.5,
+    "snr_db": -3.0,
+    "cosine": 0.9,
+    "agreement": 0.95,
+    "metric": "top1",
+    "metric_drop": 0.0,
+    "require_worth": 1.5,
+    "start_from": "mixed.onnx",
+    "to": "fp16",
+    "io": "fp16",
+    "accumulate": "fp16",
+    "headroom": 3.0,
+    "margin": 0.5,
+    "budget": 7.0,
+    "time_budget": 0.0,
+    "device": "cuda",
+    "seed": 0,
+    "target": "tensorrt",
+    "trt_command": "ssh orin python3",
+    "trt_worker": "orin",
+    "builds": 1,
+    "max_builds": 9,
+    "prefer": "memory",
+    "typing": "weak",
+    "workspace": "4G",
+    "optimization_level": 0,
+    "tactic_sources": "CUBLAS,CUDNN",
+    "build_timeout": 60.0,
+    "run_timeout": 5.0,
+    "wait_timeout": 9.0,
 }
 
 
@@ -82,27 +83,44 @@ def options_of(command):
 
 
 def test_every_option_of_the_library_is_one_of_fix():
-    own = {"model", "inputs", "out", *Display._fields, "trust_config", "options"}
-    assert options_of(verdicts.fix) - own == set(api.Options.__annotations__)
+    own = {"model", "inputs", "out", *Display._fields, "help_all", "options"}
+    singly = {n for n, hint in api.Options.__annotations__.items() if option(hint).group is None}
+    groups = {option(hint).group for hint in api.Options.__annotations__.values()} - {None}
+    taken = options_of(verdicts.fix) - own
+    assert taken == singly | {str(group).removeprefix("--") for group in groups}
+
+
+def listed(call, *line):
+    """Return the options that a help lists."""
+    return set(re.findall(r"(?<!\S)--[a-z][\w-]*", call(*line)[1])) - {"--gpus"}
+
+
+def test_the_help_is_short_and_says_where_the_rest_is(call):
+    short, whole = listed(call, "fix", "--help"), listed(call, "fix", "--help-all")
+    assert "--help-all" in short <= whole
+    assert len(short) <= 15
+    assert len(whole) <= 35
+    assert "--help-all" not in listed(call, "doctor", "--help")
 
 
 @pytest.mark.parametrize(
     ("option", "command", "taken"),
     [
-        ("require_worth", verdicts.fix, True),
-        ("require_worth", verdicts.verify, True),
-        ("require_worth", verdicts.diagnose, False),
-        ("require_worth", engines.build, False),
-        ("wait_timeout", engines.inspect, True),
-        ("wait_timeout", models.observe, False),
-        ("trust_config", engines.doctor, True),
-        ("trust_config", models.observe, False),
-        ("max_builds", models.compare, True),
-        ("builds", models.compare, False),
+        ("--require worth", verdicts.fix, True),
+        ("--require worth", verdicts.verify, True),
+        ("--require worth", verdicts.diagnose, False),
+        ("--require max-abs", engines.build, False),
+        ("--budget wait-timeout", engines.inspect, True),
+        ("--budget wait-timeout", models.observe, False),
+        ("--budget builds", models.compare, True),
+        ("--engine repeat", models.compare, False),
     ],
 )
 def test_who_takes_what(option, command, taken):
-    assert (option in options_of(command)) is taken
+    group, name = option.removeprefix("--").split()
+    hint = inspect.signature(command, eval_str=True).parameters.get(group)
+    told = "" if hint is None else hint.annotation.__metadata__[0].help
+    assert (f"{name}=" in told) is taken
 
 
 @pytest.mark.parametrize(
@@ -128,22 +146,25 @@ def test_what_is_not_given_is_not_passed_on(given):
 
 
 def test_everything_that_is_given_is_passed_on_zeros_too(given):
-    words = [str(word) for pair in GIVEN.items() for word in pair]
-    expected = {k.removeprefix("--").replace("-", "_"): v for k, v in GIVEN.items()}
-    assert given(*words) == expected | {"trt_worker": ["orin"]}
+    words = [w for k, v in GIVEN.items() for w in spelt(k, str(v)).split(maxsplit=1)]
+    assert given(*words) == GIVEN | {"trt_worker": ["orin"]}
 
 
 def test_flags_and_repeated_options(given):
     passed = given(
-        "--allow-random", "--keep", "a", "--keep", "outputs", "--keep-op", "Softmax",
-        "--lower", "b", "--ort-library", "x.so", "--tf32", "--resume", "--plugin", "p.so",
-        "--minShapes", "x:1x3", "--optShapes", "x:2x3", "--maxShapes", "x:4x3",
-        "--minShapes", "x:4x3", "--timing-cache", "t.cache",
+        "--allow", "random,bf16", "--allow", "tf32", "--keep", "a",
+        "--keep", "outputs", "--keep-op", "Softmax",
+        "--lower", "b", "--ort-library", "x.so", "--engine", "tf32", "--resume",
+        "--engine", "plugin=p.so",
+        "--engine", "minShapes=x:1x3", "--engine", "optShapes=x:2x3", "--engine", "maxShapes=x:4x3",
+        "--engine", "minShapes=x:4x3", "--engine", "timing-cache=t.cache",
     )  # fmt: skip
     assert [str(p) for p in passed.pop("ort_library")] == ["x.so"]
     assert str(passed.pop("timing_cache")) == "t.cache"
     assert passed == {
         "allow_random": True,
+        "allow_bf16": True,
+        "allow_tf32": True,
         "tf32": True,
         "resume": True,
         "plugin": ["p.so"],
@@ -158,12 +179,14 @@ def test_flags_and_repeated_options(given):
 
 def test_only_what_uses_a_gpu_waits_for_one(call, answer):
     calls = answer("inspect", inspection())
-    code, _, _ = call("inspect", "e.engine", "--run-timeout", "3", "--wait-timeout", "5")
+    code, _, _ = call(
+        "inspect", "e.engine", "--budget", "run-timeout=3", "--budget", "wait-timeout=5"
+    )
     assert code == 0
     assert (calls[0][1]["run_timeout"], calls[0][1]["wait_timeout"]) == (3, 5)
-    code, _, err = call("observe", "m.onnx", "--inputs", "x.npz", "--wait-timeout", "5")
+    code, _, err = call("observe", "m.onnx", "--inputs", "x.npz", "--budget", "wait-timeout=5")
     assert code == 2
-    assert "--wait-timeout" in err
+    assert "--budget wait-timeout is unknown" in err
 
 
 def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypatch):
@@ -172,17 +195,17 @@ def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypat
     code, _, err = call("doctor", "--trust-config")
     assert (code, asked) == (2, [])
     assert "no halfwise.toml" in err
-    (tmp_path / "halfwise.toml").write_text('[tensorrt]\npython = "python3"\n')
+    (tmp_path / "halfwise.toml").write_text('[tensorrt]\ncommand = "python3"\n')
     assert call("doctor", "--trust-config")[0] == 0
     assert call("doctor")[0] == 0
     assert [options.keys() for _, options in asked] == [{"watcher"}] * 2
 
 
-@pytest.mark.parametrize("option", ["--build-timeout", "--run-timeout", "--wait-timeout"])
+@pytest.mark.parametrize("option", ["build-timeout", "run-timeout", "wait-timeout"])
 def test_a_repetition_refuses_time_outs_that_are_none(call, option):
-    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", option, "0")
+    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", "--budget", f"{option}=0")
     code, _, err = call(*line)
-    assert (code, f"{option} is 0; expected" in err) == (2, True)
+    assert (code, f"--budget {option} is 0; expected" in err) == (2, True)
 
 
 def help_of(command, name):

@@ -15,8 +15,8 @@ import typer
 from halfwise.cli.options import Display
 from halfwise.cli.outcome import conclude, worker_ahead
 from halfwise.store import run_json
-from halfwise.tensorrt.worker.answers import Expected
-from halfwise.tensorrt.worker.transport import taken
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.transport import taken
 from tests import models
 from tests.unit.reporting.runs import run, verdict
 
@@ -43,7 +43,7 @@ def test_the_worker_that_the_options_name_is_started(fake_worker):
 
 
 def test_what_is_wrong_with_the_options_is_told_later():
-    with worker_ahead({"trt_python": "a", "trt_command": "b"}):
+    with worker_ahead({"trt_worker": "a", "trt_command": "b"}):
         pass
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from halfwise.cli.surroundings import demand_folder, surroundings, told
+from halfwise.cli import demand_folder, surroundings, usage_error
 from halfwise.errors import UsageError
 from halfwise.interruption import interruption
 from halfwise.user_code import guarded
@@ -44,7 +44,7 @@ def test_a_result_that_cannot_be_written_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Failing(errno.ENOSPC))
     with surroundings(), pytest.raises(OSError, match="no") as failed:
         sys.stdout.write("lost")
-    error = told(failed.value)
+    error = usage_error(failed.value)
     assert error is not None
     assert error.message == "There is no space left for standard output."
 
@@ -123,24 +123,15 @@ def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
     ],
 )
 def test_errors_of_the_system_are_one_sentence(number, name, words):
-    error = told(OSError(number, os.strerror(number), name))
+    error = usage_error(OSError(number, os.strerror(number), name))
     assert error is not None
     assert words in error.message
 
 
 def test_an_error_about_no_file_may_be_a_fault_of_halfwise():
-    assert told(OSError(errno.EBADF, "Bad file descriptor")) is None
+    assert usage_error(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 
-@pytest.fixture
-def default_ctrl_c():
-    """Let Ctrl-C raise, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_ctrl_c")
 def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
     with surroundings() as ended:
         with pytest.raises(KeyboardInterrupt):
@@ -172,7 +163,6 @@ def test_what_else_ends_a_process_keeps_what_there_is_too(on_ctrl_c):
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_in_code_of_the_user_is_not_lost():
     with surroundings():
         interruption().ready = True

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from halfwise import api
-from halfwise.records import Repeated, Repetition, Run
+from halfwise.records import Run
 from halfwise.store import run_json, write_run
 from tests.unit.reporting.diagnoses import diagnosis
-from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.runs import run, verdict, verification
 
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
@@ -59,7 +58,9 @@ def test_out_and_a_watcher_reach_the_library(call, answer):
 
 def test_verify(call, answer):
     calls = answer("verify", verification(verdict=verdict(passed=False)))
-    code, out, _ = call("verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--max-abs", "0.5")
+    code, out, _ = call(
+        "verify", "m.onnx", "c.onnx", "--inputs", "x.npz", "--require", "max-abs=0.5"
+    )
     assert code == 10
     assert out.startswith("FAILED")
     (arguments, options) = calls[0]
@@ -77,44 +78,6 @@ def test_one_worker_for_an_engine(call, answer):
     calls = answer("verify", verification())
     call("verify", "m.onnx", "e.engine", "--inputs", "x.npz", "--trt-command", "ssh a python3")
     assert calls[0][1]["trt_command"] == "ssh a python3"
-    code, _, err = call(
-        "verify", "m.onnx", "e.engine", "--inputs", "x.npz",
-        *("--trt-worker", "a", "--trt-worker", "b"),
-    )  # fmt: skip
-    assert code == 2
-    assert "2 workers are named" in err
-
-
-def test_several_workers_for_a_run(call, answer):
-    row = Repeated(name="a", worker=None, what="rebuilt", verdict=verdict())
-    calls = answer("verify_run", Repetition(run="run", samples=3, rows=(row,)))
-    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz")
-    workers = ("--trt-worker", "a", "--trt-worker", "b", "--trt-command", "ssh c python3")
-    code, out, _ = call(*line, *workers, "--build-timeout", "9", "--seed", "1")
-    assert code == 0
-    assert out.startswith("PASSED: 1 of 1 engine passed")
-    options = calls[0][1]
-    assert options.pop("watcher")
-    assert options == {
-        "trt_worker": ["a", "b"],
-        "trt_command": ["ssh c python3"],
-        "build_timeout": 9.0,
-        "seed": 1,
-    }
-
-
-@pytest.mark.parametrize(
-    ("row", "code"),
-    [
-        ({"verdict": verdict(passed=False)}, 10),
-        ({"failure": "It does not answer."}, 4),
-        ({"failure": "It crashed.", "build": build(1, "x", status="crashed", engine=None)}, 10),
-    ],
-)
-def test_exit_codes_of_repetitions(call, answer, row, code):
-    rows = (Repeated(name="a", worker=None, what="rebuilt", **row),)
-    answer("verify_run", Repetition(run="run", samples=3, rows=rows))
-    assert call("verify", "run", "--target", "tensorrt", "--inputs", "x.npz")[0] == code
 
 
 DIAGNOSE = ("diagnose", "m.onnx", "--inputs", "x.npz", "-o", "run")

@@ -17,6 +17,7 @@ import pytest
 
 from halfwise.cli import main
 from halfwise.fixing.stages import Best
+from halfwise.tensorrt.workers import trust_nearest
 from tests import models
 from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill
@@ -98,9 +99,9 @@ def saved(tmp_path):
 def fix(call, saved):
     """Fix a model through the command line, results in the folder `run`."""
 
-    def fix(ill: Ill, *options):
+    def fix(ill: Ill, *options, screen=False):
         model, inputs = saved(ill)
-        return call("fix", model, "--inputs", inputs, "-o", "run", *options)
+        return call("fix", model, "--inputs", inputs, "-o", "run", *options, screen=screen)
 
     return fix
 
@@ -148,8 +149,10 @@ def engines(call, saved, fake_worker):
     def engines(ill: Ill, *options, version="8.6.1", **knobs):
         model, inputs = saved(ill)
         command = shlex.join(fake_worker(version, **knobs))
-        few = [] if "--max-builds" in options else ["--max-builds", 1]
-        few += [] if "--builds" in options else ["--builds", 1]
+        few = [] if any(str(o).startswith("builds=") for o in options) else ["--budget", "builds=1"]
+        few += (
+            [] if any(str(o).startswith("repeat=") for o in options) else ["--engine", "repeat=1"]
+        )
         where = ("--target", "tensorrt", "--trt-command", command)
         return call(*fixing(model, inputs, *where, *few, *options))
 
@@ -176,21 +179,14 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing):
             command = once_only(command, folder / "started") if once else command
             lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
         (tmp_path / "halfwise.toml").write_text("\n".join(lines))
-        return ["--trust-config", *(w for name in workers for w in ("--trt-worker", name))]
+        trust_nearest()
+        return [w for name in workers for w in ("--trt-worker", name)]
 
     return named
 
 
 @pytest.fixture
-def interruptible():
-    """Lets what is started be interrupted, even where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def pressed(monkeypatch, interruptible):  # noqa: ARG001
+def pressed(monkeypatch):
     """Press Ctrl-C where a plan has passed on all samples: once, or at once again."""
 
     def press(times: int) -> None:

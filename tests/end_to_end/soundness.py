@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Set
 from contextlib import suppress
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -10,22 +11,24 @@ import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as KernelMissing
 
 from halfwise.case import Samples
+from halfwise.declarations import spelt
 from halfwise.fixing.rewrite import rewrite, with_opset_for
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.loading import load_network
-from halfwise.graph.model import Network
 from halfwise.graph.movement import carried
-from halfwise.graph.roles import Role, roles_of
+from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import DEFAULT_REL_MAX, is_default
-from halfwise.records import Criterion, NodeName, Run, Verdict
+from halfwise.records import Criterion, NodeName, TensorName, Verdict
 from halfwise.store import read_run
 from tests.end_to_end.conftest import Ended
 from tests.models import Ill
 
 MEASURES = ("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite")
+OPTIONS = ("rel-max", "metric", "metric-drop")
+"""Parts of a criterion with an option of their own."""
 
 
 def tightened(criterion: Criterion, factor: float) -> Criterion:
@@ -52,65 +55,77 @@ def picked(ill: Ill, names: Iterable[str]) -> Samples:
     return Samples(chosen, lambda i: ill.sample(index_of(chosen[i])))
 
 
-def judged(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> Verdict:
-    """Return how a plan does by what the search had to meet, judged through its typed model."""
-    assert run.search is not None
-    model, network, samples = typed(run, ended, ill, kept)
-    references = inspected_reference(network, samples)[0]
-    criterion = tightened(run.criterion, run.search.tolerance_factor)
-    return judge(model, samples, references, criterion, None, accumulate=run.accumulate).verdict
+class Recheck:
+    """A run and its calibration samples, to judge plans through their typed models.
 
+    Attributes:
+        run: The record.
+        network: The original, at the opset of the mixed model.
+        roles: Roles of its nodes.
+        samples: The calibration samples.
+        references: Their reference outputs.
+    """
 
-def typed(
-    run: Run, ended: Ended, ill: Ill, kept: Iterable[str]
-) -> tuple[ir.Model, Network, Samples]:
-    """Return the typed model of a plan, the original and the calibration samples."""
-    assert run.search is not None
-    assert run.plan is not None
-    samples = picked(ill, run.search.calibration)
-    fmt = LOW_FORMATS[run.plan.low]
-    network, _ = with_opset_for(fmt, load_network(ended.folder.parent / "model.onnx"), samples)
-    roles = roles_of(network, low_type(fmt))
-    nodes = frozenset(NodeName(n) for n in kept)
-    full = nodes | carried(network, roles, nodes)
-    rewritten, _ = rewrite(network, roles, full, fmt, fixed=frozenset(), low_io=frozenset())
-    return rewritten.model, network, samples
+    def __init__(self, ended: Ended, ill: Ill) -> None:
+        self.run = run = read_run(ended.folder)
+        assert run.search is not None
+        assert run.plan is not None
+        self.samples = picked(ill, run.search.calibration)
+        self._fmt = LOW_FORMATS[run.plan.low]
+        original = load_network(ended.folder.parent / "model.onnx")
+        self.network, _ = with_opset_for(self._fmt, original, self.samples)
+        self.roles = roles_of(self.network, low_type(self._fmt))
+        self.references = inspected_reference(self.network, self.samples)[0]
+        self._criterion = tightened(run.criterion, run.search.tolerance_factor)
 
+    def typed(self, kept: frozenset[NodeName]) -> ir.Model:
+        """Return the typed model of a plan."""
+        nodes = kept | carried(self.network, self.roles, kept)
+        fixed, low_io = frozenset[NodeName](), frozenset[TensorName]()
+        made, _ = rewrite(self.network, self.roles, nodes, self._fmt, fixed=fixed, low_io=low_io)
+        return made.model
 
-def holds(run: Run, ended: Ended, ill: Ill, kept: Iterable[str], harmless: Set[str]) -> bool:
-    """Return whether a plan passes and nothing but `harmless` tensors is infinite inside."""
-    plan = frozenset(kept)
-    verdict = judged(run, ended, ill, plan)
-    if not verdict.passed or not {i.tensor for i in verdict.intermediate_nonfinite} <= harmless:
-        return False
-    return all(g.kind != "decision" for g in run.guards) or passes_as_file(run, ended, ill, plan)
+    def verdict(self, kept: frozenset[NodeName]) -> Verdict:
+        """Return how a plan does by what the search had to meet."""
+        sums, model = self.run.accumulate, self.typed(kept)
+        what = model, self.samples, self.references, self._criterion, None
+        return judge(*what, accumulate=sums).verdict
 
+    @cached_property
+    def kept(self) -> frozenset[NodeName]:
+        """The nodes that the delivered plan keeps."""
+        assert self.run.plan is not None
+        return frozenset(k.node for k in self.run.plan.keep)
 
-def passes_as_file(run: Run, ended: Ended, ill: Ill, kept: Iterable[str]) -> bool:
-    """Return whether a plan's model passes where ONNX Runtime runs it with all it optimises."""
-    model, network, samples = typed(run, ended, ill, kept)
-    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    results = [dict(zip(names, session.run(None, sample), strict=True)) for sample in samples]
-    references = inspected_reference(network, samples)[0]
-    return judge_outputs(results, samples, references, run.criterion, None).verdict.passed
+    @cached_property
+    def harmless(self) -> Set[str]:
+        """The tensors that are infinite inside the delivered plan, which has to pass."""
+        verdict = self.verdict(self.kept)
+        assert verdict.passed
+        return {i.tensor for i in verdict.intermediate_nonfinite}
 
+    def holds(self, kept: frozenset[NodeName]) -> bool:
+        """Return whether a plan passes and nothing but what is harmless is infinite inside."""
+        verdict = self.verdict(kept)
+        if not verdict.passed or {i.tensor for i in verdict.intermediate_nonfinite} - self.harmless:
+            return False
+        return all(g.kind != "decision" for g in self.run.guards) or self._passes_as_file(kept)
 
-def harmless(run: Run, ended: Ended, ill: Ill) -> Set[str]:
-    """Return the tensors that are infinite inside the delivered plan, which has to pass."""
-    assert run.plan is not None
-    verdict = judged(run, ended, ill, [k.node for k in run.plan.keep])
-    assert verdict.passed
-    return {i.tensor for i in verdict.intermediate_nonfinite}
+    def _passes_as_file(self, kept: frozenset[NodeName]) -> bool:
+        """Return whether a plan's model passes where ONNX Runtime runs it with all it optimises."""
+        proto = ir.to_proto(self.typed(kept))
+        session = onnxruntime.InferenceSession(proto.SerializeToString())
+        names = [o.name for o in session.get_outputs()]
+        ran = [dict(zip(names, session.run(None, sample), strict=True)) for sample in self.samples]
+        what = ran, self.samples, self.references, self.run.criterion, None
+        return judge_outputs(*what).verdict.passed
 
 
 def spared(ended: Ended, ill: Ill) -> set[str]:
     """Return the kept nodes without which the plan holds on the calibration samples too."""
-    run = read_run(ended.folder)
-    assert run.plan is not None
-    kept = {k.node for k in run.plan.keep}
-    inside = harmless(run, ended, ill)
-    return {node for node in kept if holds(run, ended, ill, kept - {node}, inside)}
+    recheck = Recheck(ended, ill)
+    assert recheck.verdict(recheck.kept).passed
+    return {node for node in recheck.kept if recheck.holds(recheck.kept - {node})}
 
 
 def assert_minimal(ended: Ended, ill: Ill) -> None:
@@ -121,11 +136,9 @@ def assert_minimal(ended: Ended, ill: Ill) -> None:
 
 def assert_smallest(ended: Ended, ill: Ill) -> None:
     """No other set is as small: a kept node is needed even where all others are FP32."""
-    run = read_run(ended.folder)
-    roles = roles_of(load_network(ended.folder.parent / "model.onnx"))
-    computing = {name for name, role in roles.items() if role.role is Role.COMPUTE}
-    inside = harmless(run, ended, ill)
-    assert {n for n in ended.kept if holds(run, ended, ill, computing - {n}, inside)} == set()
+    recheck = Recheck(ended, ill)
+    computing = recheck.roles.computing
+    assert {node for node in recheck.kept if recheck.holds(computing - {node})} == set()
 
 
 def assert_valid(ended: Ended, ill: Ill) -> None:
@@ -185,9 +198,10 @@ def assert_verified(ended: Ended, ill: Ill, call) -> None:
     path = ended.folder.parent / "judged.npz"
     judged = {name: array[indices] for name, array in ill.inputs.items()}
     np.savez(path, **judged)  # type: ignore[arg-type]
-    options = [f"--{n.replace('_', '-')}={v}" for n, v in ended.record["criterion"].items() if v]
+    given = ((name, value) for name, value in ended.record["criterion"].items() if value)
+    options = [word for n, v in given for word in spelt(n, str(v)).split(maxsplit=1)]
     options.append(f"--accumulate={ended.record['accumulate']}")
-    options += ["--allow-unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
+    options += ["--allow", "unjudged"] * (verdict["passed"] and bool(verdict["unjudged"]))
     model = ended.folder.parent / "model.onnx"
     again = call(
         *("verify", model, ended.model, "--inputs", path, "-o", "verified", *options),

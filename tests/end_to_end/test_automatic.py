@@ -57,7 +57,7 @@ def test_what_is_unknown_has_no_metric(fix):
 
 def test_engines_are_judged_by_what_is_recognised(fix, classifier, call, fake_worker):
     worker = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker()))
-    builds = ("--max-builds", 3, "--builds", 1)
+    builds = ("--budget", "builds=3", "--engine", "repeat=1")
     ended = fix(classifier, "--metric", "auto", *builds, *worker)
     assert ended.code == 0, ended.out
     metric = ended.record["verdict"]["metric"]

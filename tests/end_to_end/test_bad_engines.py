@@ -3,7 +3,6 @@
 Messages of the fake are those that TensorRT 8.6.0 gave on an H200, or that its issues report.
 """
 
-import json
 import shlex
 import sys
 
@@ -13,7 +12,7 @@ import pytest
 from tests.engines import KEEP, ODD, save_squares, worker
 from tests.fake_tensorrt.faults import Fault
 
-SHAPES = ("--optShapes", "x:2x4")
+SHAPES = ("--engine", "optShapes=x:2x4")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +37,7 @@ def test_no_tensorrt(refused, tmp_path):
     bare = worker(["env", f"PYTHONPATH={tmp_path / 'empty'}", sys.executable, "-I"])
     message = refused(4, *building(*bare))
     assert "cannot import tensorrt" in message
-    assert "--trt-python" in message
+    assert "--trt-command" in message
 
 
 @pytest.mark.parametrize("version", ["8.4.1", "12.0.0"])
@@ -56,7 +55,7 @@ def test_a_python_that_is_too_old(refused, tmp_path):
     run = shlex.quote(f"{code}; exec(sys.argv[2])")
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c {run} "$@"\n')
     old.chmod(0o755)
-    message = refused(4, *building("--trt-python", str(old)))
+    message = refused(4, *building("--trt-command", str(old)))
     assert "needs Python 3.8 or later there; this is Python 3.6.9" in message
 
 
@@ -118,9 +117,12 @@ def test_shapes_outside_the_profile(refused, engine, fake_worker):
     ("options", "expected"),
     [
         ((), "Inputs x have dynamic shapes, but no profile gives their range."),
-        (("--minShapes", "x:5x4", "--maxShapes", "x:2x4"), "--minShapes is larger than"),
-        (("--optShapes", "z:5x4"), "The model has no input 'z'."),
-        (("--optShapes", "x:5x3"), "the model fixes it to 4"),
+        (
+            ("--engine", "minShapes=x:5x4", "--engine", "maxShapes=x:2x4"),
+            "minShapes is larger than",
+        ),
+        (("--engine", "optShapes=z:5x4"), "The model has no input 'z'."),
+        (("--engine", "optShapes=x:5x3"), "the model fixes it to 4"),
     ],
 )
 def test_profiles_that_cannot_be(refused, fake_worker, options, expected):
@@ -168,8 +170,8 @@ def test_a_build_that_crashes(refused, fake_worker):
         (("--keep", "square"), 2, "--keep does not apply when everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),
-        (("--tactic-sources", "CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
-        (("--optimization-level", "9"), 2, "--optimization-level is 9; expected"),
+        (("--engine", "tactic-sources=CUDNN,FOO"), 2, "TensorRT 8.6.1 has no tactic source FOO."),
+        (("--engine", "optimization-level=9"), 2, "--engine optimization-level is 9; expected"),
     ],
 )
 def test_engines_that_cannot_be_asked_for(refused, fake_worker, options, code, expected):
@@ -192,30 +194,10 @@ def test_the_engine_exists(refused, fake_worker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("m.onnx",), 2, "There is nothing to judge against m.onnx."),
-        (("m.onnx", "m.onnx", "--trt-python", "p"), 2, "the candidate is not an engine"),
+        (("m.onnx", "m.onnx", "--trt-command", "p"), 2, "the candidate is not an engine"),
         (("m.onnx", "e.engine", "--accumulate", "fp16"), 2, "--accumulate does not apply"),
         (("m.onnx", "e.engine", "--runner", "r"), 2, "--runner does not apply"),
-        (
-            ("m.onnx", "e.engine", "--trt-python", "p", "--trt-command", "q"),
-            2,
-            "2 workers are named",
-        ),
-        ((".", "m.onnx", "--target", "tensorrt"), 2, "CANDIDATE does not apply with --target"),
-        (("run", "m.onnx", "--target", "tensorrt"), 3, "There is no file run"),
-        (("run", "--target", "tensorrt", "--max-abs", "1"), 2, "--max-abs does not apply"),
-        (("run", "--target", "tensorrt", "-o", "new"), 2, "--out does not apply"),
-        (("m.onnx", "--target", "tensorrt"), 7, "is a file, not a run folder"),
-        (("absent", "--target", "tensorrt"), 7, "There is no run folder"),
     ],
 )
 def test_combinations_without_a_meaning(refused, arguments, code, expected):
     assert expected in refused(code, "verify", *arguments, "--inputs", "x.npz")
-
-
-def test_a_run_without_an_engine(call, refused, squares):
-    call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
-    message = refused(3, "verify", "run", "--target", "tensorrt", "--inputs", "x.npz")
-    assert "The run run delivered no engine, so there is nothing to repeat." in message
-    record = json.loads((squares[0].parent / "run" / "run.json").read_text())
-    assert record["engines"] is None

@@ -268,10 +268,10 @@ def test_random_inputs_are_not_real_data(call, files):
     assert ended.code == 10
     verdict = ended.record["verdict"]
     assert not verdict["passed"]
-    assert any("not real data" in reason for reason in verdict["reasons"])
+    assert [failure["kind"] for failure in verdict["failures"]] == ["not-real"]
     assert "not real data" in ended.out
     allowed = call(
-        *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow-random"),
+        *("fix", files[0], "--inputs", "random", "-o", "allowed", "--allow", "random"),
         folder="allowed",
     )
     assert allowed.code == 0
@@ -287,11 +287,11 @@ def test_noise_in_a_file_is_judged_as_the_word_random(call, files, draw):
     np.savez("noise.npz", x=noise)
     ended = call(*fixing(files[0], "noise.npz"))
     assert ended.code == 10
-    (reason,) = ended.record["verdict"]["reasons"]
-    assert "not real data" in reason
-    assert "--allow-random" in reason
+    (failure,) = ended.record["verdict"]["failures"]
+    assert failure["kind"] == "not-real"
+    assert "--allow random" in failure["text"]
     allowed = call(
-        *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow-random"),
+        *("fix", files[0], "--inputs", "noise.npz", "-o", "allowed", "--allow", "random"),
         folder="allowed",
     )
     assert allowed.code == 0

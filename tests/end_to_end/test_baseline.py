@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,30 +40,26 @@ def judged(call, saved, tmp_path):
     return judged
 
 
-def test_what_is_worse_than_before_fails(judged, tmp_path):
+def changes(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {change["kind"]: change for change in ended.record["compared"]["changes"]}
+
+
+def test_what_is_worse_than_before_fails(judged):
     assert judged(1.001, "before").code == 0
     same = judged(1.001, "same", "--baseline", "before", "--may-worsen", "0")
     assert same.code == 0, same.out
     assert same.record["compared"]["same_samples"]
     worse = judged(1.0012, "worse", "--baseline", "before")
     assert worse.code == 10
-    told = " ".join(worse.out.split())
-    assert "FAILED (emulated)" in told
-    assert "within tolerance, but worse than the baseline" in told
-    assert "rel max of output relu_out is" in told.lower()
     assert {f["kind"] for f in worse.record["verdict"]["failures"]} == {"worse"}
-    changes = {c["kind"]: c for c in worse.record["compared"]["changes"]}
-    assert changes["rel-max"]["now"] == pytest.approx(1.2 * changes["rel-max"]["before"], rel=1e-2)
-    assert not changes["rel-max"]["passed"]
-    assert changes["non-finite"]["passed"]
+    error = changes(worse)["rel-max"]
+    assert error["now"] == pytest.approx(1.2 * error["before"], rel=1e-2)
+    assert not error["passed"]
+    assert changes(worse)["non-finite"]["passed"]
     allowed = judged(1.0012, "allowed", "--baseline", "before", "--may-worsen", "error=25%")
     assert allowed.code == 0
     assert worse.record["provenance"]["candidate"].endswith("worse.onnx")
-    assert "worse.onnx against " in told
-    assert "worse.onnx" in (tmp_path / "worse" / "report.html").read_text(encoding="utf-8")
-    full = judged(1.0005, "better", "--baseline", "before", "--full")
-    assert full.code == 0
-    assert "Against the baseline" in full.out
+    assert judged(1.0005, "better", "--baseline", "before").code == 0
 
 
 def test_the_commands_of_the_page_are_as_it_says(call, tmp_path):
@@ -92,7 +89,10 @@ def test_a_metric_may_not_fall_further(judged, tmp_path):
     assert judged(1.0012, "allowed", *metric, *wide).code == 0
     without = judged(1.001, "without", "--baseline", "before")
     assert without.code == 10
-    assert "and this run has none" in " ".join(without.out.split())
+    assert (changes(without)["metric"]["now"], changes(without)["metric"]["passed"]) == (
+        None,
+        False,
+    )
 
 
 def test_that_a_run_on_some_of_the_samples_is_refused_before_it_is_judged(fix, call):
@@ -124,11 +124,11 @@ def test_an_engine_may_not_become_slower(call, saved, fake_worker):
     assert built("before", 1.0).code == 0
     slower = built("slower", 1.1, "--baseline", "before")
     assert slower.code == 10
-    assert "time in ms on" in " ".join(slower.out.split())
+    assert not changes(slower)["time"]["passed"]
     assert built("allowed", 1.1, "--baseline", "before", "--may-worsen", "time=20%").code == 0
-    other = built("other", 1.1, "--baseline", "before", "--full", version="11.4.0")
+    other = built("other", 1.1, "--baseline", "before", version="11.4.0")
     assert other.code == 0
-    assert "Not compared: time in ms on" in " ".join(other.out.split())
+    assert changes(other)["time"]["now"] is None
 
 
 def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
@@ -148,7 +148,3 @@ def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
     record["verdict"]["level"] = "engine"
     (tmp_path / "before" / "run.json").write_text(json.dumps(record))
     assert "its verdict is engine" in refused(7, *alone, "--baseline", "before")
-    assert "does not apply with --target" in refused(
-        *(2, "verify", "before", "--target", "tensorrt", "--inputs", "model.npz"),
-        *("--baseline", "before"),
-    )

@@ -13,21 +13,13 @@ def said(ended):
 def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     ended = fix(classifier(), "--rel-max", "1e-5")
     assert ended.code == 0
-    told = said(ended)
-    assert "Judged by its task, a cheaper plan is good enough: 0 of 4 nodes kept at 1 ×" in told
-    assert "top1 1 (at least 0.99; on 3 rows) on 3 held-out samples" in told
-    assert "Plans to choose from" in told
-    assert "Take the cheaper plan that keeps top1 (0 nodes kept at 1 ×; " in ended.out
-    assert "× what rel max ≤ 1e−5 allows; on 3 rows only" in ended.out
-    assert "so judge it on more inputs): halfwise choose run -o run.chosen" in ended.out
+    assert "halfwise choose run -o run.chosen" in said(ended)
     ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
     assert ended.code == 0
-    assert "judged by: top1" in " ".join(ended.err.split())
     assert ended.kept == set()
     assert ended.record["criterion"]["metric"] == "top1"
     onnx.checker.check_model(onnx.load(ended.model))
     assert call("export", "run.chosen", "--as", "trtexec").code == 0
-    assert "this plan, recommended" in said(call("report", "run.chosen"))
 
 
 def test_a_run_that_keeps_nothing_has_its_own_plan_to_take(fix, call):

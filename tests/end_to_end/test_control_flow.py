@@ -104,7 +104,7 @@ def inner_types(ended) -> set[int]:
     ids=["state", "harmless_state", "taken", "not_taken", "running_sum"],
 )
 def test_the_whole_node_is_kept_where_its_body_does_not_fit(fix, call, ill, kept):
-    ended = fix(ill, "--allow-unjudged")
+    ended = fix(ill, "--allow", "unjudged")
     assert ended.code == 0, ended.err
     assert ended.kept == kept
     assert ended.record["plan"]["unsupported"] == []
@@ -138,7 +138,7 @@ def captured_squares() -> Ill:
 
 def test_an_infinity_that_only_a_body_reads_is_not_harmless(fix, call):
     ill = captured_squares()
-    ended = fix(ill, "--allow-unjudged")
+    ended = fix(ill, "--allow", "unjudged")
     assert ended.code == 0, ended.err
     assert [one["kind"] for one in ended.record["verdict"]["unjudged"]] == ["flat"]
     assert ended.kept == {"square", "choose"}

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from halfwise.fixing.engines.early import Early
+from halfwise.fixing.engines.conclude import Early
 from tests import models
 from tests.end_to_end.test_export import decided
 from tests.fake_tensorrt.faults import Fault
@@ -71,10 +71,9 @@ def test_a_proven_engine_can_be_used_before_the_run_ends(engines, fake_worker, w
     assert not (tmp_path / "run.proven").exists()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_path):
     when_told(lambda _: signal.raise_signal(signal.SIGINT))
-    ended = engines(models.conv_chain(), "--max-builds", 9, pace=FAST_TF32)
+    ended = engines(models.conv_chain(), "--budget", "builds=9", pace=FAST_TF32)
     assert ended.code == 0, ended.err
     found = ended.record["engines"]
     assert purposes(ended) == ["FP32, TF32 off", "FP32, TF32 on"]
@@ -89,7 +88,6 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_
     assert not (tmp_path / "run.proven").exists()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     begun, over = tmp_path / "worker-counts" / "build", threading.Event()
 
@@ -112,7 +110,6 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
     assert "(the plan of the emulation) was interrupted after" in told(ended)
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("signals", "code", "last"),
     [
@@ -160,7 +157,7 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     """FP16 is fast and off, whatever is kept."""
     kept = sorted(models.conv_chain().kept)
     ended = engines(
-        models.conv_chain(), "--no-repair", "--max-builds", 3, ignored=kept, pace=SPEECH
+        models.conv_chain(), "--no-repair", "--budget", "builds=3", ignored=kept, pace=SPEECH
     )
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rung"] == "tf32"
@@ -172,7 +169,7 @@ def test_no_plan_is_looked_for_where_a_right_engine_is_faster_than_fp16(engines)
     """As for a model of which most plans cannot be built."""
     refused = Fault("build", "memory", when={"low": "fp16", "kept": ["conv_b"]})
     ended = engines(
-        models.conv_chain(), "--no-repair", "--max-builds", 9, faults=[refused], pace=FAST_TF32
+        models.conv_chain(), "--no-repair", "--budget", "builds=9", faults=[refused], pace=FAST_TF32
     )
     assert ended.code == 0, ended.err
     found = ended.record["engines"]

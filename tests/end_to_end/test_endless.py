@@ -5,7 +5,7 @@ import pytest
 
 from bench.attacks.models import drawn, save
 from halfwise import api
-from halfwise.emulation import bounded
+from halfwise.emulation import budget as bounded
 from halfwise.errors import HalfwiseError
 
 _NEVER = """g (float[1, 8] x) => (float[1, 8] y)
@@ -51,7 +51,7 @@ def test_a_loop_that_never_ends_ends_the_command_by_its_first_limit(command, tmp
     with pytest.raises(HalfwiseError, match=r"took longer than 0\.5 s") as caught:
         command(model, whole)
     assert caught.value.exit_code == 6
-    assert "--run-timeout" in caught.value.hint
+    assert "--budget run-timeout" in caught.value.hint
 
 
 @pytest.mark.usefixtures("quick")

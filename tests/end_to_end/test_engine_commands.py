@@ -5,6 +5,7 @@ import json
 import pytest
 
 from halfwise.store import read_run
+from halfwise.tensorrt.workers import trust_nearest
 from tests.engines import KEEP, save_squares, worker
 from tests.fake_tensorrt.faults import Fault
 
@@ -24,7 +25,14 @@ def engine(call, tmp_path, eight):
 
 
 def test_build_and_inspect(call, engine, eight, tmp_path):
-    shapes = ("--minShapes", "x:1x4", "--optShapes", "x:2x4", "--maxShapes", "x:8x4")
+    shapes = (
+        "--engine",
+        "minShapes=x:1x4",
+        "--engine",
+        "optShapes=x:2x4",
+        "--engine",
+        "maxShapes=x:8x4",
+    )
     plain = call("build", "m.onnx", "-o", "new/plain.engine", *shapes, "--json", *eight)
     record = json.loads(plain.out)
     assert (tmp_path / "new/plain.engine").stat().st_size == record["build"]["engine"]["bytes"]
@@ -46,7 +54,7 @@ def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
     save_squares(tmp_path)
     command = fake_worker("8.6.1", ignored=["square"])
     named = ("--to", "fp16", "--layerPrecisions", "square:fp32")
-    options = ("--optShapes", "x:2x4", *named, *worker(command))
+    options = ("--engine", "optShapes=x:2x4", *named, *worker(command))
     ended = call("build", "m.onnx", "-o", "e.engine", *options)
     assert ended.code == 0
     assert "Not as requested" in ended.out
@@ -80,7 +88,14 @@ def test_the_users_own_engine_is_judged(call, engine, eight, tmp_path):
 def test_an_engine_is_judged_at_the_shapes_of_its_profile(call, tmp_path, eight):
     """Samples one by one are right; a batch of 4 has shapes of its own, and is judged too."""
     save_squares(tmp_path)
-    shapes = ("--minShapes", "x:1x4", "--optShapes", "x:2x4", "--maxShapes", "x:40x4")
+    shapes = (
+        "--engine",
+        "minShapes=x:1x4",
+        "--engine",
+        "optShapes=x:2x4",
+        "--engine",
+        "maxShapes=x:40x4",
+    )
     call("build", "m.onnx", "-o", "e.engine", *shapes, *KEEP, *eight)
     ended = call("verify", "m.onnx", "e.engine", "--inputs", "x.npz", *eight)
     assert ended.code == 0
@@ -103,7 +118,7 @@ def test_a_run_on_several_workers(call, tmp_path, fake_worker, eight):
     assert rows[1]["ratio"] > 0
     ten = worker(fake_worker("10.0.1"))
     crashing = worker(fake_worker("8.6.1", faults=[Fault("build", "segv")]))
-    none = ("--trt-python", "/nowhere/python3")
+    none = ("--trt-command", "/nowhere/python3")
     ended = call(*again, *ten, *crashing, *none)
     assert ended.code == 10
     assert ended.out.startswith("FAILED: 2 of 4 engines passed, on 3 samples")
@@ -128,8 +143,9 @@ def test_workers_of_the_file(call, tmp_path, fake_worker, eight):
     ended = call(*again)
     assert (ended.code, ended.out) == (2, "")
     assert f"{tmp_path / 'halfwise.toml'} is outside your configuration folder" in ended.err
-    assert "give --trust-config once" in ended.err
-    ended = call(*again, "--trust-config")
+    assert "halfwise doctor --trust-config once" in ended.err
+    trust_nearest()
+    ended = call(*again)
     assert f"{tmp_path / 'halfwise.toml'} runs: " in ended.err
     rows = json.loads(ended.out)["rows"]
     assert [(r["name"], r["what"]) for r in rows] == [

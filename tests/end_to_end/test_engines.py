@@ -12,8 +12,8 @@ import pytest
 from examples.digits import vit
 from halfwise.fixing.engines.workbench import Fetched
 from halfwise.fixing.stages import Best
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import number
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -42,8 +42,8 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     for name in ("inputs", "heldout"):
         np.savez(tmp_path / f"{name}.npz", images=np.load(DIGITS / f"{name}.npz")["images"][:3])
     ended = call(
-        *("fix", "vit.onnx", "--inputs", "inputs.npz", "--max-abs", 0.05),
-        *("--heldout", "heldout.npz", "-o", "run", "--max-builds", 2, "--builds", 2),
+        *("fix", "vit.onnx", "--inputs", "inputs.npz", "--require", "max-abs=0.05"),
+        *("--heldout", "heldout.npz", "-o", "run", "--budget", "builds=2", "--engine", "repeat=2"),
         *("--target", "tensorrt", "--trt-command", shlex.join(fake_worker())),
     )
     assert ended.code == 0, ended.err
@@ -95,7 +95,7 @@ def test_ctrl_c_before_any_engine_leaves_those_of_the_plan(engines, pressed, mon
 
     monkeypatch.setattr(Best, "passed", then_go)
     tf32_waits = Fault("build", "wait", on=(2,))
-    ended = engines(models.layer_norm(), "--no-repair", "--max-builds", 9, faults=[tf32_waits])
+    ended = engines(models.layer_norm(), "--no-repair", "--budget", "builds=9", faults=[tf32_waits])
     assert ended.code == 0, ended.err
     assert "keeps what it found so far" not in ended.out
     assert ended.record["search"]["ended_by"] == ["interrupt"]
@@ -112,7 +112,7 @@ def test_without_tensorrt_the_command_says_what_is_missing(refused, saved):
     said = refused(
         4,
         *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
-        *("--trt-python", shlex.quote("/usr/bin/python3")),
+        *("--trt-command", shlex.quote("/usr/bin/python3")),
     )
     assert "cannot use TensorRT" in said or "does not answer" in said
     assert "halfwise doctor" in said
@@ -122,7 +122,7 @@ def test_a_wrong_fp32_engine_is_not_a_precision_problem(engines, call):
     ended = engines(models.layer_norm(), broken={"square": 1.5})
     assert ended.code == 10
     assert "precision is not the problem" in told(ended)
-    assert "--optimization-level" in told(ended)
+    assert "optimization-level" in told(ended)
     words = ended.record["next_step"][0]["command"]
     assert shlex.join(words) in ended.out
     assert words[-2:] == ["-o", "run.diagnosis"]
@@ -141,7 +141,7 @@ def test_a_wrong_fp32_engine_is_not_a_precision_problem(engines, call):
 def test_a_crash_is_recorded_and_the_run_goes_on(engines):
     ended = engines(
         models.layer_norm(),
-        *("--no-repair", "--max-builds", 3),
+        *("--no-repair", "--budget", "builds=3"),
         faults=[Fault("build", "segv", on=(3,))],
     )
     assert ended.code == 0, ended.err
@@ -173,7 +173,7 @@ def test_a_container_that_ends_takes_no_engine_along_that_passed(
     model, inputs = saved(models.layer_norm())
     ended = call(
         *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
-        *("--builds", 1, "--max-builds", 1, "--no-repair"),
+        *("--engine", "repeat=1", "--budget", "builds=1", "--no-repair"),
         *("--trt-command", container(cache, fake_worker(faults=[fault]))),
     )
     assert ended.code == 0, ended.err + ended.out
@@ -222,7 +222,7 @@ def test_engines_that_cannot_be_read_are_on_record(engines):
 def test_where_every_low_build_crashes_the_exact_engine_is_delivered(engines, call):
     ended = engines(
         models.layer_norm(),
-        *("--max-builds", 2),
+        *("--budget", "builds=2"),
         faults=[Fault("build", "segv", when={"low": "fp16"})],
         pace={"fp32": 1.0, "low": 0.5, "tf32": 0.7},
     )
@@ -236,7 +236,7 @@ def test_where_every_low_build_crashes_the_exact_engine_is_delivered(engines, ca
     assert "no FP16 plan passed" in said
     assert "No low engine could be built" in said
     assert "SIGSEGV" in said
-    for what in ("halfwise modernize", "--optimization-level", "another TensorRT version"):
+    for what in ("halfwise modernize", "optimization-level", "another TensorRT version"):
         assert what in said
     assert "tolerance fits" not in said
     assert "to blame" not in said
@@ -250,7 +250,7 @@ def test_a_plan_whose_build_crashes_is_replaced(engines):
     kept = sorted(models.layer_norm().kept)
     ended = engines(
         models.layer_norm(),
-        *("--no-repair", "--max-builds", 3),
+        *("--no-repair", "--budget", "builds=3"),
         faults=[Fault("build", "segv", on=(3,), when={"kept": kept})],
     )
     assert ended.code == 0, ended.err
@@ -301,7 +301,7 @@ def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
     ended = call(
         *("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt"),
         *("--trt-command", shlex.join(once_only(worker, tmp_path / "started"))),
-        *("--builds", 1, "--max-builds", 2),
+        *("--engine", "repeat=1", "--budget", "builds=2"),
     )
     assert ended.code == 0, ended.err
     assert (ended.folder / "model.engine").is_file()
@@ -312,7 +312,7 @@ def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
 def test_a_hanging_build_times_out(engines):
     ended = engines(
         models.layer_norm(),
-        *("--build-timeout", 20, "--max-builds", 2),
+        *("--budget", "build-timeout=20", "--budget", "builds=2"),
         faults=[Fault("build", "hang", on=(3,))],
     )
     assert ended.code == 0, ended.err
@@ -332,7 +332,7 @@ def test_an_engine_that_crashes_when_it_runs_is_told(engines):
 def test_a_norm_without_a_kernel_becomes_one_node(engines, fails):
     nodes = ("square", "variance", "eps", "root", "divide")
     fault = Fault("build", "foreign", nodes=nodes, fails=fails)
-    ended = engines(models.layer_norm(), "--no-repair", "--max-builds", 6, faults=[fault])
+    ended = engines(models.layer_norm(), "--no-repair", "--budget", "builds=6", faults=[fault])
     assert ended.code == 0, ended.err
     assert any("ForeignNode" in b["message"] + " ".join(b["log"]) for b in builds(ended, "failed"))
     found = ended.record["engines"]
@@ -360,7 +360,12 @@ def test_a_constraint_that_is_not_honoured_is_told(engines):
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
 def test_a_lossy_kernel_is_found_and_kept(engines, version):
     ended = engines(
-        models.layer_norm(), "--no-repair", "--max-builds", 6, lossy={"gamma": 1.5}, version=version
+        models.layer_norm(),
+        "--no-repair",
+        "--budget",
+        "builds=6",
+        lossy={"gamma": 1.5},
+        version=version,
     )
     assert ended.code == 0, ended.err
     assert "gamma" in ended.record["engines"]["keep"]
@@ -377,7 +382,9 @@ def test_a_lossy_kernel_is_found_and_kept(engines, version):
 
 
 def test_plans_that_pass_by_luck_are_not_delivered(engines):
-    ended = engines(models.layer_norm(), "--no-repair", "--builds", 3, vary=(0.5, 4), memory=None)
+    ended = engines(
+        models.layer_norm(), "--no-repair", "--engine", "repeat=3", vary=(0.5, 4), memory=None
+    )
     found = ended.record["engines"]
     assert ended.code == 0, ended.err
     assert set(found["keep"]) >= models.layer_norm().kept
@@ -395,7 +402,9 @@ def test_strong_typing(engines, version):
 
 
 def test_tf32_on_request(engines):
-    ended = engines(models.conv_chain(), "--tf32", "--snr-db", 30, "--rel-max", 0.1)
+    ended = engines(
+        models.conv_chain(), "--engine", "tf32", "--require", "snr-db=30", "--rel-max", 0.1
+    )
     assert ended.code == 0, ended.err
     on = {b["purpose"]: b["config"]["tf32"] for b in ended.record["engines"]["builds"]}
     assert not on.pop("FP32, TF32 off")
@@ -403,7 +412,7 @@ def test_tf32_on_request(engines):
 
 
 def test_tf32_where_the_plan_has_it(engines):
-    ended = engines(models.busy_product(), "--no-repair", "--allow", "tf32", "--max-builds", 4)
+    ended = engines(models.busy_product(), "--no-repair", "--allow", "tf32", "--budget", "builds=4")
     assert ended.code == 0, ended.err
     assert [k["precision"] for k in ended.record["plan"]["keep"]] == ["tf32"]
     built = {b["purpose"]: b["config"] for b in ended.record["engines"]["builds"]}
@@ -436,8 +445,8 @@ def test_shapes_of_the_options_and_those_that_no_data_have(engines):
     ended = engines(
         dynamic(),
         "--no-repair",
-        *("--minShapes", "x:1x3x16,ids:1x2", "--optShapes", "x:2x3x16,ids:2x2"),
-        *("--maxShapes", "x:4x7x16,ids:4x2"),
+        *("--engine", "minShapes=x:1x3x16,ids:1x2", "--engine", "optShapes=x:2x3x16,ids:2x2"),
+        *("--engine", "maxShapes=x:4x7x16,ids:4x2"),
     )
     assert ended.code == 0, ended.err
     judged = {s["at"]: s for s in rows(ended)["mixed"]["shapes"]}
@@ -462,7 +471,14 @@ def test_profiles_from_the_data(engines):
         (("--to", "bf16"), "has no BF16"),
         (("--typing", "strong"), "TensorRT 8.6.1 has no strong typing."),
         (
-            ("--minShapes", "x:4x3x16", "--optShapes", "x:2x3x16", "--maxShapes", "x:8x3x16"),
+            (
+                "--engine",
+                "minShapes=x:4x3x16",
+                "--engine",
+                "optShapes=x:2x3x16",
+                "--engine",
+                "maxShapes=x:8x3x16",
+            ),
             "x",
         ),
     ],
@@ -470,17 +486,25 @@ def test_profiles_from_the_data(engines):
 def test_what_the_version_or_the_shapes_do_not_allow(refused, saved, fake_worker, options, said):
     model, inputs = saved(dynamic())
     command = shlex.join(fake_worker())
-    code = 3 if "--minShapes" in options else 2
+    code = 3 if "minShapes=x:4x3x16" in options else 2
     where = ("--target", "tensorrt", "--trt-command", command)
     text = refused(code, "fix", model, "--inputs", inputs, "-o", "run", *where, *options)
     assert said in text
 
 
-def test_options_of_engines_need_a_target(refused, files):
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--budget", "builds=3"), "--budget builds"),
+        (("--engine", "tf32"), "--engine tf32"),
+        (("--trt-command", "python3"), "--trt-command"),
+        (("--resume",), "--resume"),
+    ],
+)
+def test_options_of_engines_need_a_target(refused, files, words, named):
     model, inputs = files
-    for option in (("--max-builds", 3), ("--tf32",), ("--trt-python", "python3"), ("--resume",)):
-        text = refused(2, "fix", model, "--inputs", inputs, "-o", "run", *option)
-        assert f"{option[0]} does not apply without --target tensorrt" in text
+    text = refused(2, "fix", model, "--inputs", inputs, "-o", "run", *words)
+    assert f"{named} does not apply without --target tensorrt" in text
 
 
 def integers(factor: int = 1) -> Ill:

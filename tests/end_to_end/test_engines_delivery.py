@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from halfwise.fixing.engines.workbench import Fetched
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import once_only
@@ -29,7 +29,7 @@ def asked(saved, tmp_path):
         return (
             *("fix", model, "--inputs", inputs, "--heldout", "held.npz", "-o", out, *options),
             *("--target", "tensorrt", "--trt-command", shlex.join(command)),
-            *("--builds", 1, "--max-builds", 2, "--no-repair"),
+            *("--engine", "repeat=1", "--budget", "builds=2", "--no-repair"),
         )
 
     return asked
@@ -72,7 +72,7 @@ def test_a_worker_that_is_gone_after_the_first_verdict_leaves_its_fp32_engine(
     assert "right on the samples below; the worker was lost before the rest was measured" in said
     assert "is lost: it does not restart: sh ended with status 1." in said
     unsaid = ("within the tolerance", "could be built", "modernize", "FP16 plan passed")
-    for wrong in (*unsaid, "Its command is", "--max-builds"):
+    for wrong in (*unsaid, "Its command is", "--budget"):
         assert wrong not in said
     assert call("report", "run").out == ended.out
     again = call(*asked(fake_worker(), "--start-from", "run", out="again"), folder="again")

@@ -55,9 +55,9 @@ def arguments(saved, fake_worker):
         worker = shlex.join(fake_worker(faults=faults, interpreter=sys.executable))
         return [
             *("fix", str(model), "--inputs", str(inputs), "-o", "run", "--target", "tensorrt"),
-            *("--trt-command", worker, "--builds", "1", "--max-builds", "1"),
+            *("--trt-command", worker, "--engine", "repeat=1", "--budget", "builds=1"),
             # Builds are counted: a plan beside those of repairs would be one more.
-            *("--build-timeout", "100", "--no-repair"),
+            *("--budget", "build-timeout=100", "--no-repair"),
         ]
 
     return arguments
@@ -91,7 +91,7 @@ def test_the_fp32_build_that_took_halfwise_down_is_tried_once_more(call, killed,
     assert refused.code == 5
     said = " ".join(refused.err.split())
     assert "TensorRT builds no FP32 engine of this model (skipped): 2 runs in a row" in said
-    assert "A smaller --workspace" in said
-    other = call(*asked, "--resume", "--optimization-level", "1")
+    assert "A smaller --engine workspace" in said
+    other = call(*asked, "--resume", "--engine", "optimization-level=1")
     assert other.code == 0, other.err
     assert not journal.exists()

@@ -32,7 +32,7 @@ def ill():
 @pytest.mark.parametrize("options", [(), ("--no-repair", "--no-previews")])
 def test_a_cause_is_told_with_its_line(call, saved, ill, options):
     saved(ill)
-    ended = call(*fixing("model.onnx", "model.npz", "--allow-unjudged", *options))
+    ended = call(*fixing("model.onnx", "model.npz", "--allow", "unjudged", *options))
     assert ended.code == 0
     read = Read((ended.folder / "report.html").read_text(encoding="utf-8"))
     data = read.data("causes")

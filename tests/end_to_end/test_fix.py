@@ -70,7 +70,6 @@ def test_json_prints_the_record_alone(saved, tmp_path, environment):
     assert ended.stdout == (tmp_path / "run" / "run.json").read_bytes()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
     # 300 layers and a tolerance that many roundings exceed together: seconds of search.
     model, inputs = saved(models.deep(layers=300))
@@ -101,7 +100,7 @@ def test_ctrl_c_leaves_nothing(saved, tmp_path, environment):
 
 
 def test_a_search_that_its_budget_ends_says_so(fix):
-    ended = fix(models.deep(), "--rel-max", "0.0005", "--budget", 30)
+    ended = fix(models.deep(), "--rel-max", "0.0005", "--budget", "inferences=30")
     assert ended.code == 0, ended.err
     search = ended.record["search"]
     assert (search["budget"], search["ended_by"], search["exhausted"]) == (30, ["work"], True)
@@ -117,8 +116,6 @@ def test_ctrl_c_keeps_the_best_plan(fix, pressed):
     assert search["ended_by"] == ["interrupt"]
     assert search["exhausted"]
     assert 0 < len(ended.kept) <= 10
-    assert "The run was interrupted: the error that no guard" in " ".join(ended.out.split())
-    assert "Not shown to be minimal: the run was interrupted." in ended.out
     assert_valid(ended, models.deep())
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
@@ -218,27 +215,13 @@ def test_a_lowered_node_that_is_needed_fails_the_verdict(fix):
     ended = fix(ill, "--no-repair", "--lower", "squ.*")
     assert ended.code == 10
     assert "square" not in ended.kept
-    assert any("out of tolerance" in reason for reason in ended.record["verdict"]["reasons"])
+    assert any(f["kind"] == "tolerance" for f in ended.record["verdict"]["failures"])
     assert_valid(ended, ill)
-
-
-def test_keep_above_is_the_classic_rule(fix):
-    ill = models.layer_norm()
-    ended = fix(ill, "--keep-above", 1000)
-    assert ended.code in (0, 10)
-    assert ended.kept == {"centre", "mean", *ill.kept}
-    assert not ended.record["plan"]["minimal"]
-    assert all("--keep-above" in e["reason"] for e in ended.record["plan"]["keep"])
-
-
-def test_keep_above_does_not_keep_what_a_rule_lowers(fix):
-    ended = fix(models.layer_norm(), "--keep-above", 1000, "--lower", "centre")
-    assert "centre" not in ended.kept
 
 
 def test_without_time_the_best_passing_plan_counts(fix):
     ill = models.layer_norm()
-    ended = fix(ill, "--time-budget", 0)
+    ended = fix(ill, "--budget", "time=0")
     assert ended.code == 0, ended.err
     assert ended.kept >= ill.kept
     assert not ended.record["plan"]["minimal"]
@@ -255,12 +238,12 @@ def test_without_time_the_best_passing_plan_counts(fix):
 @pytest.mark.parametrize(
     "options",
     [
-        ("--max-abs", "0.02"),
-        ("--snr-db", "55"),
-        ("--cosine", "0.99999"),
-        ("--rel-max", "0.01", "--snr-db", "50"),
+        ("--require", "max-abs=0.02"),
+        ("--require", "snr-db=55"),
+        ("--require", "cosine=0.99999"),
+        ("--rel-max", "0.01", "--require", "snr-db=50"),
         ("--accumulate", "fp16"),
-        ("--margin", "0.5"),
+        ("--require", "margin=0.5"),
     ],
 )
 def test_other_ways_to_judge(fix, options):
@@ -269,7 +252,7 @@ def test_other_ways_to_judge(fix, options):
     assert ended.code == 0, ended.out
     assert ended.kept >= ill.kept
     assert ended.record["plan"]["minimal"]
-    if options[0] == "--max-abs":
+    if str(options[1]).startswith("max-abs"):
         assert_minimal(ended, ill)
 
 

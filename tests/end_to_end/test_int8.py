@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.fixing.int8.products import outlier, residual
 
-FIX = ("fix", "model.onnx", "--inputs", "model.npz", "--snr-db", 25, "--allow-random")
+FIX = ("fix", "model.onnx", "--inputs", "model.npz", "--require", "snr-db=25", "--allow", "random")
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_a_detector_whose_fp16_finds_nothing_is_fixed(options, fix):
 
 
 def test_a_candidate_that_cannot_be_run_has_failed(fix, call, tmp_path):
-    assert fix(models.detector(), "--no-repair", "--lower", "norm", "--time-budget", "5").code == 10
+    assert fix(models.detector(), "--no-repair", "--lower", "norm", "--budget", "time=5").code == 10
     ended = call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "out")
     assert ended.code == 10, ended.err
     assert "node rows fails" in " ".join(ended.out.split())

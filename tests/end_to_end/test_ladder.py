@@ -53,12 +53,14 @@ def test_each_type_is_judged_and_the_cheapest_recommended(call):
 
 def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
     saved(outlier())
-    ended = call(*LADDER, "--snr-db", 25, "--allow-random")
+    ended = call(*LADDER, "--require", "snr-db=25", "--allow", "random")
     assert ended.code == 0, ended.err
     assert ended.record["plan"]["int8"] == ["product0", "product1", "product3"]
     assert ended.record["curve"]["beside"]["rung"] == "fp16"
     assert "passed, chosen" in ended.out
-    chosen = call("choose", "run", "--kept", 2, "--allow-random", "-o", "chosen", folder="chosen")
+    chosen = call(
+        "choose", "run", "--kept", 2, "--allow", "random", "-o", "chosen", folder="chosen"
+    )
     assert chosen.code == 0, chosen.err
     plan = chosen.record["plan"]
     assert plan["keep"] == []
@@ -68,7 +70,9 @@ def test_another_plan_of_a_ladder_with_int8_is_chosen(call, saved):
         chosen.err.split()
     )
     # What is named is what is judged and written, though it fails.
-    whole = call("choose", "run", "--worth", 0.6, "--allow-random", "-o", "whole", folder="whole")
+    whole = call(
+        "choose", "run", "--worth", 0.6, "--allow", "random", "-o", "whole", folder="whole"
+    )
     assert whole.code == 10, whole.err
     assert len(whole.record["plan"]["int8"]) == 4
     assert whole.record["worth"]["cost"] <= 0.6
@@ -102,7 +106,7 @@ def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp
 def test_engines_tell_times(call, fake_worker):
     def engines(**knobs):
         command = shlex.join(fake_worker(**knobs))
-        few = ("--to", "fp16", "--max-builds", 1, "--builds", 1)
+        few = ("--to", "fp16", "--budget", "builds=1", "--engine", "repeat=1")
         return ("--target", "tensorrt", "--trt-command", command, *few)
 
     ended = call(*LADDER, *engines())

@@ -28,7 +28,7 @@ def test_memory_is_that_of_a_few_tensors_at_a_time(tmp_path, swelling):
     onnx.save(swelling, tmp_path / "model.onnx")
     samples = np.random.default_rng(0).standard_normal((3, 1, 64)).astype(np.float32)
     np.savez(tmp_path / "inputs.npz", x=samples)
-    command = ["fix", "model.onnx", "--inputs", "inputs.npz", "-o", "run", "--allow-random"]
+    command = ["fix", "model.onnx", "--inputs", "inputs.npz", "-o", "run", "--allow", "random"]
     subprocess.run(
         [sys.executable, "-m", "halfwise", *command],
         cwd=tmp_path,

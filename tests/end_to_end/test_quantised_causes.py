@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, model
 
-GIVEN = ("--inputs", "x.npz", "--allow-random")
+GIVEN = ("--inputs", "x.npz", "--allow", "random")
 
 
 @pytest.fixture

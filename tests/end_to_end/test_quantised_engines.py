@@ -63,7 +63,7 @@ def test_what_is_refused_is_told_before_the_build(call, tmp_path, fake_worker):
 
 
 def test_fp16_around_integers_is_proven_and_exported(call, fake_worker):
-    options = ("--target", "tensorrt", "--builds", "1", *worker(fake_worker("8.6.1")))
+    options = ("--target", "tensorrt", "--engine", "repeat=1", *worker(fake_worker("8.6.1")))
     fixed = call("fix", "q.onnx", "--inputs", "x.npz", "-o", "run", *options)
     assert fixed.code == 0, fixed.err + fixed.out
     told = call("export", "run", "--as", "trtexec")
@@ -90,7 +90,7 @@ def test_a_quantised_model_is_judged_by_an_engine_of_it(call, tmp_path, fake_wor
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
 def test_fix_delivers_an_engine_with_int8(call, tmp_path, fake_worker, version):
-    options = ("--target", "tensorrt", "--builds", "1", *worker(fake_worker(version)))
+    options = ("--target", "tensorrt", "--engine", "repeat=1", *worker(fake_worker(version)))
     asked = ("--to", "int8", "--rel-max", "0.05", "-o", "run", *options)
     fixed = call("fix", "m.onnx", "--inputs", "x.npz", *asked)
     assert fixed.code == 0, fixed.err + fixed.out
@@ -129,7 +129,7 @@ def test_where_int8_beside_constraints_is_refused_nothing_is_constrained(
     text = OVERFLOWS.replace("float[2] b", "float k = {1e5}, float l = {1e-5}, float[2] b")
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     refused = Fault("build", "raise", when={"int8": True, "kept": ("up",)})
-    options = ("--target", "tensorrt", "--builds", "1", "--no-repair")
+    options = ("--target", "tensorrt", "--engine", "repeat=1", "--no-repair")
     asked = ("--to", "int8", "--rel-max", "0.05", "-o", "run", *options)
     command = worker(fake_worker("8.6.1", faults=[refused]))
     ended = call("fix", "m.onnx", "--inputs", "x.npz", *asked, *command)

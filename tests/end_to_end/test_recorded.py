@@ -27,7 +27,8 @@ def recorded(saved, tmp_path):
 def test_inputs_are_read_by_fix_and_verify(recorded, call):
     model, inputs, _, _ = recorded
     fixed = call("fix", model, "--inputs", inputs, "--heldout", inputs, "-o", "run")
-    assert fixed.code == 10, "held-out samples that are copies are left out"
+    # Held-out samples that are copies are left out.
+    assert fixed.code == 10
     fixed = call(*("fix", model, "--inputs", inputs, "-o", "other"), folder="other")
     assert fixed.code == 0, fixed.err
     assert fixed.record["verdict"]["samples"] == ["in.json[3]", "in.json[7]"]
@@ -38,7 +39,6 @@ def test_recorded_outputs_are_judged_against_fp32(recorded, call):
     arguments = ("verify", model, outputs, "--inputs", inputs, "-o", "run", "--runner")
     ended = call(*arguments, "trt-runner-N0")
     assert ended.code == 0, ended.err
-    assert "PASSED (recorded outputs of trt-runner-N0) on 8 samples" in ended.out
     verdict = ended.record["verdict"]
     assert (verdict["level"], verdict["runner"]) == ("recorded", "trt-runner-N0")
     assert verdict["intermediate_nonfinite"] == []
@@ -63,7 +63,6 @@ def test_an_archive_of_outputs(recorded, call, tmp_path):
     snr = ("--metric", "snr", "--metric-drop", "0")
     ended = call("verify", model, "engine.npz", "--inputs", "model.npz", *snr)
     assert ended.code == 10
-    assert "FAILED (recorded outputs of engine.npz) on 8 samples" in ended.out
     ended = call("verify", model, "engine.npz", "--inputs", "model.npz")
     assert ended.code == 0
 
@@ -111,7 +110,6 @@ def test_records_may_hold_every_tensor(call, record):
     assert set(ended.record["verdict"]["outputs"]) == {"b_out"}
     (warning,) = ended.record["warnings"]
     assert "only the candidate has them as outputs: a_out" in warning
-    assert "a_out" in ended.out
 
 
 @pytest.mark.usefixtures("every_tensor")

@@ -31,7 +31,9 @@ def recurrence() -> Ill:
 def refused(engines):
     """A run of a recurrence that has no FP16 kernel; FP32 takes a hundred times as long."""
     pace = {"fp32": 100.0, "low": 1.0, "border": 0.0}
-    return engines(recurrence(), "--max-builds", 8, "--keep", "after2", faults=[NO_GRU], pace=pace)
+    return engines(
+        recurrence(), "--budget", "builds=8", "--keep", "after2", faults=[NO_GRU], pace=pace
+    )
 
 
 def test_what_is_written_out_is_built_stored_and_built_again(refused, call, fake_worker):
@@ -72,7 +74,7 @@ def test_where_every_mixed_plan_is_refused_that_is_told_and_no_precision_is_blam
     norm = models.layer_norm()
     nodes = tuple(n.name for n in norm.proto.graph.node)
     fault = Fault("build", "foreign", nodes=nodes, fails="any")
-    ended = engines(norm, "--no-repair", "--max-builds", 3, faults=[fault])
+    ended = engines(norm, "--no-repair", "--budget", "builds=3", faults=[fault])
     found, told = ended.record["engines"], " ".join(ended.out.split())
     assert found["rung"] in ("fp32", "tf32")
     (cause,) = found["causes"]

@@ -6,7 +6,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from halfwise.fixing.engines import beside
 from halfwise.fixing.repair import making
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
@@ -40,7 +39,7 @@ def fixed(call, saved, named):
     model, inputs = saved(sluiced())
     workers = named(weak={}, strong={"version": "10.16.1.11"})
     line = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt")
-    ended = call(*line, "--builds", 1, "--max-builds", 1, *workers)
+    ended = call(*line, "--engine", "repeat=1", "--budget", "builds=1", *workers)
     assert ended.code == 0, ended.err
     return ended, workers
 
@@ -121,7 +120,7 @@ def test_the_plan_that_is_known_without_repairs_is_built_beside(engines, call):
 def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(engines):
     """Low layers of the stand-in take longer than FP32's here, so fewer of them are faster."""
     pace = {"fp32": 1.0, "low": 1.2, "border": -0.8}
-    ended = engines(sluiced(1.0, WIDE, 1.0), "--max-builds", 2, pace=pace)
+    ended = engines(sluiced(1.0, WIDE, 1.0), "--budget", "builds=2", pace=pace)
     assert ended.code == 0, ended.err
     record, engine = ended.record, ended.record["engines"]
     assert record["plan"]["repairs"] == []
@@ -135,7 +134,7 @@ def test_a_repaired_plan_that_is_slower_than_fp32_leaves_one_without_repairs(eng
 
 
 def test_where_engines_refute_repairs_a_plan_without_is_looked_for(engines, monkeypatch):
-    monkeypatch.setattr(beside, "known_unrepaired", lambda _: None)
+    monkeypatch.setattr("halfwise.fixing.engines.run.known_unrepaired", lambda _: None)
     ended = engines(sluiced(WIDE, 2.0), lossy={"wide_0": 1.2})
     assert ended.code == 0, ended.err
     assert ended.record["plan"]["repairs"] == []

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from halfwise.errors import BackendMissing
-from halfwise.tensorrt.worker import link
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt import link
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tools import doctor as worker_facts
 from tests.processes import children_of, end, is_running, wait_for
 from tests.workers import told_source

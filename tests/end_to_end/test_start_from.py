@@ -121,7 +121,6 @@ def test_what_holds_no_plan_is_refused(refused, files, call, tmp_path):
     assert "schema version 99" in refused(7, *fixing, "broken.json")
     assert call("verify", files[0], files[0], "--inputs", files[1], "-o", "judged").code == 0
     assert "halfwise verify" in refused(7, *fixing, "judged")
-    assert "--start-from does not apply" in refused(2, *fixing, "judged", "--keep-above", "9")
 
 
 def test_repairs_may_take_away_what_the_starting_plan_keeps(fix):

@@ -17,7 +17,7 @@ def test_neither_hashes_nor_time_decide_anything(saved, tmp_path, environment, b
     ill = models.deep(layers=24)
     more = np.concatenate([ill.inputs["x"], ill.inputs["x"][::-1] * np.float32(0.7)])
     model, inputs = saved(models.Ill(ill.proto, {"x": more}, set()))
-    options = ("--rel-max", "0.001", "--budget", str(budget))
+    options = ("--rel-max", "0.001", "--budget", f"inferences={budget}")
     command = [sys.executable, "-m", "halfwise", "fix", model, "--inputs", inputs, *options]
     running = [
         subprocess.Popen(

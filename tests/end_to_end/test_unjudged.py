@@ -33,7 +33,7 @@ def test_a_branch_that_never_runs_is_not_judged(fix, call):
     assert ended.out.startswith("NOT JUDGED (emulated) on 2 held-out samples")
     assert "2 nodes in bodies are not counted" in " ".join(ended.out.split())
     told = "If node choose: else_branch never ran, on any sample; input"
-    for words in (told, "Why it is not judged", "--keep choose", "--allow-unjudged"):
+    for words in (told, "Why it is not judged", "--keep choose", "--allow unjudged"):
         assert words in ended.out
     verdict = ended.record["verdict"]
     assert (verdict["passed"], verdict["judged"]) == (False, False)
@@ -43,9 +43,9 @@ def test_a_branch_that_never_runs_is_not_judged(fix, call):
     judge = ("verify", "model.onnx", ended.model, "--inputs", "model.npz")
     judged = call(*judge)
     assert judged.code == 10
-    for words in (told, "Give samples that test what is not judged", "--allow-unjudged"):
+    for words in (told, "Give samples that test what is not judged", "--allow unjudged"):
         assert words in judged.out
-    assert call(*judge, "--allow-unjudged").code == 0
+    assert call(*judge, "--allow", "unjudged").code == 0
     # As the FP32 model has it, nothing in it can be wrong.
     assert call("verify", "model.onnx", "model.onnx", "--inputs", "model.npz").code == 0
 
@@ -74,7 +74,7 @@ def verified(call, saved):
     [
         (("Add", f32(np.nan)), (), "output y_out: FP32 itself gives no finite value"),
         (("Mul", f32(0)), (), "output y_out: zeros would pass for its values"),
-        (("Mul", f32(1e-3)), ("--max-abs", "1"), "zeros would pass"),
+        (("Mul", f32(1e-3)), ("--require", "max-abs=1"), "zeros would pass"),
         (("Sub", f32(9)), ("--metric", "mask-iou"), "mask-iou would accept near-zero values"),
         (("Mul", f32(0)), ("--metric", "psnr"), "psnr has no peak"),
     ],
@@ -83,7 +83,7 @@ def test_outputs_that_nothing_tests_are_not_judged(verified, operands, options, 
     ended = verified(*operands, options=options)
     assert ended.code == 10
     assert why in " ".join(ended.out.split())
-    assert verified(*operands, options=(*options, "--allow-unjudged")).code == 0
+    assert verified(*operands, options=(*options, "--allow", "unjudged")).code == 0
 
 
 METRIC = """

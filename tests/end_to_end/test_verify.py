@@ -157,8 +157,8 @@ def test_a_tolerance_decides(saved, call, all_low):
     for options, code in {
         ("--rel-max", "1e-3"): 0,
         ("--rel-max", "1e-6"): 10,
-        ("--snr-db", "60"): 0,
-        ("--snr-db", "100"): 10,
+        ("--require", "snr-db=60"): 0,
+        ("--require", "snr-db=100"): 10,
         ("--metric", "snr", "--metric-drop", "60"): 0,
     }.items():
         assert call("verify", model, candidate, "--inputs", inputs, *options).code == code

@@ -6,9 +6,9 @@ import pytest
 
 from halfwise.errors import BackendMissing, CaseError, RecordMismatch
 from halfwise.records import BuildConfig, NodeName, Profile, ShapeRange, TensorName
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import EngineFailed
+from halfwise.tensorrt.link import model_files
 from tests.fake_tensorrt.faults import Fault
 
 SQUARES = onnx.parser.parse_model(

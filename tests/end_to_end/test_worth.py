@@ -49,10 +49,10 @@ def test_a_plan_without_a_finite_error_is_not_worth_naming(fix):
 
 
 def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
-    ended = fix(all_kept, "--rel-max", "1e-7", "--require-worth", "1.5")
+    ended = fix(all_kept, "--rel-max", "1e-7", "--require", "worth=1.5")
     assert ended.code == 10
-    (reason,) = ended.record["verdict"]["reasons"]
-    assert "1.5 × is required" in reason
+    (failure,) = ended.record["verdict"]["failures"]
+    assert failure["kind"] == "worth"
     told = " ".join(ended.out.split())
     assert told.startswith("FAILED (emulated) on")
     assert "on cost alone: the outputs pass, but it is predicted to cost" in told
@@ -62,14 +62,14 @@ def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
     assert near["kind"] == "near-plan"
     assert "are predicted to cost at most 1.5 ×, the nearest keeps" in told
     assert not any(step["kind"] == "check-tolerance" for step in rest)
-    assert fix(models.small(), "--require-worth", "1.5", "-o", "other").code == 0
+    assert fix(models.small(), "--require", "worth=1.5", "-o", "other").code == 0
 
 
 def test_what_fails_for_more_than_its_cost_says_so(fix, all_kept):
-    arguments = ("--rel-max", "1e-7", "--keep-above", "1e9", "--require-worth", "0.5")
+    arguments = ("--rel-max", "1e-7", "--lower", ".*", "--require", "worth=0.5")
     ended = fix(all_kept, *arguments)
     assert ended.code == 10
-    assert len(ended.record["verdict"]["reasons"]) > 1
+    assert len(ended.record["verdict"]["failures"]) > 1
     assert ended.record["verdict"]["required_worth"] is None
     assert "on cost alone" not in ended.out
 
@@ -85,7 +85,7 @@ def test_what_keeps_nothing_is_everything_low(fix, io):
         s.proto(y, moved),
         {"x": models.signals(1, 64, seed=9), "state": models.signals(1, 4096, seed=8)},
     )
-    ended = fix(ill, "--keep-above", "1e9", "--io", io)
+    ended = fix(ill, "--lower", "relu", "--io", io)
     assert ended.record["plan"]["keep"] == []
     assert bool(ended.record["plan"]["data_movement"]) is (io == "fp32")
     assert ended.record["worth"]["cost"] == 1
@@ -99,7 +99,7 @@ def test_a_mixed_candidate_has_its_worth_too(call, saved, fix):
     ended = call(*arguments, "-o", "judged", folder="judged")
     assert ended.code == 0
     assert ended.record["worth"]["cost"] == pytest.approx(fixed.record["worth"]["cost"])
-    refused = call(*arguments, "--require-worth", "0.5", "-o", "again", folder="again")
+    refused = call(*arguments, "--require", "worth=0.5", "-o", "again", folder="again")
     assert refused.code == 10
 
 

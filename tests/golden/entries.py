@@ -122,7 +122,6 @@ def _cases() -> Iterator[Entry]:
         yield Entry(f"cases/{make.__name__}", make)
         if make not in (cases.detector, cases.frozen):
             yield Entry(f"cases/{make.__name__}/no-repair", make, (UNREPAIRED,))
-    yield Entry("cases/convs/keep-above", cases.convs, (UNREPAIRED, "--keep-above", "10000"))
 
 
 def _options() -> Iterator[Entry]:
@@ -134,12 +133,12 @@ def _options() -> Iterator[Entry]:
             name = f"options/{make.__name__}/allow-{kind}"
             yield Entry(name, make, (UNREPAIRED, "--allow", kind))
     near = models.near_the_edge
-    yield Entry("options/near_the_edge/headroom", near, (UNREPAIRED, "--headroom", "1"))
+    yield Entry("options/near_the_edge/headroom", near, (UNREPAIRED, "--require", "headroom=1"))
     yield Entry("options/layer_norm/keep", models.layer_norm, (UNREPAIRED, "--keep", "gamma"))
 
 
 def _int8() -> Iterator[Entry]:
-    int8, loose = ("--to", "int8"), ("--snr-db", "25", "--allow-random")
+    int8, loose = ("--to", "int8"), ("--require", "snr-db=25", "--allow", "random")
     beyond = partial(products.outlier, factor=200)
     for name, make, options in (
         ("outlier", products.outlier, loose),
@@ -149,8 +148,8 @@ def _int8() -> Iterator[Entry]:
         ("classifier", tasks.classifier, ()),
         ("overflowing_classifier", tasks.overflowing_classifier, ()),
         ("close_calls", tasks.close_calls, ()),
-        ("convs", cases.convs, ("--snr-db", "20")),
-        ("detector", cases.detector, ("--snr-db", "20")),
+        ("convs", cases.convs, ("--require", "snr-db=20")),
+        ("detector", cases.detector, ("--require", "snr-db=20")),
     ):
         yield Entry(f"int8/{name}", make, (*int8, *options))
 
@@ -164,7 +163,7 @@ def _tasks() -> Iterator[Entry]:
 
 
 def _engines() -> Iterator[Entry]:
-    few = ("--builds", "1", "--max-builds", "3")
+    few = ("--engine", "repeat=1", "--budget", "builds=3")
     crash = Fault("build", "segv", on=(3,))
     for name, make, options, knobs in (
         ("layer_norm/weak", models.layer_norm, (UNREPAIRED,), {"version": "8.6.1"}),

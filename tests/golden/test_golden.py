@@ -128,7 +128,7 @@ def test_another_plan_may_do_with_lower_sums():
 def test_a_run_that_was_cut_short_is_not_frozen(monkeypatch, tmp_path, capsys):
     name, held = "cases/convs/no-repair", golden("cases")
     monkeypatch.setattr(running, "FOLDER", tmp_path)
-    entry = replace(ENTRIES[name], options=(*ENTRIES[name].options, "--time-budget", "0"))
+    entry = replace(ENTRIES[name], options=(*ENTRIES[name].options, "--budget", "time=0"))
     monkeypatch.setitem(ENTRIES, name, entry)
     store("cases", held)
     assert main(["renew", name, "--jobs", "1"]) == 1

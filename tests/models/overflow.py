@@ -68,7 +68,9 @@ def residual_sum() -> Ill:
     y = s.op("LayerNormalization", total, f32(np.ones(8)), name="norm")
     inputs = {"x": signals(1, 4, 8, seed=35)}
     # Twice their range leaves FP16's too: without headroom the sum alone is the illness.
-    return Ill(s.proto(y), inputs, {"add", "norm"}, {"overflow"}, options=("--headroom", "1"))
+    return Ill(
+        s.proto(y), inputs, {"add", "norm"}, {"overflow"}, options=("--require", "headroom=1")
+    )
 
 
 @illness("Overflow on the way", "vllm-project/vllm#40290")

@@ -119,7 +119,6 @@ def test_defaults_are_those_of_the_documentation():
     assert (settings.headroom, settings.margin) == (2, 0.8)
     assert (settings.budget, settings.time_budget) == (1500, 1800)
     assert (settings.fmt.name, settings.io, settings.accumulate) == ("fp16", "fp32", "fp32")
-    assert settings.keep_above is None
 
 
 def test_a_case_is_about_real_data_unless_said_otherwise():

@@ -7,7 +7,7 @@ from halfwise import deferred
 deferred.defer_unused()
 import halfwise.fixing.command
 import onnx_ir
-for name in ("sympy.core", "scipy.optimize", "onnx.reference", "halfwise.tensorrt.worker.client"):
+for name in ("sympy.core", "scipy.optimize", "onnx.reference", "halfwise.tensorrt.client"):
     print(name in sys.modules)
 print(onnx_ir.SymbolicDim("n") + 1, "sympy.core" in sys.modules)
 import sympy

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from halfwise.hashing import hash_sample, hash_together
+from halfwise.case import hash_sample, hash_together
 
 arrays = hnp.arrays(
     st.sampled_from([np.float32, np.int64, np.bool_]),

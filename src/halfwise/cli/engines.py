@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,12 +17,9 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations import given
-from halfwise.declarations.engines import Building, OneDevice, Waiting, Worker
-from halfwise.declarations.plans import Reading
+from halfwise.declarations import given, spelt
+from halfwise.declarations.options import Building, OneDevice, Reading, Waiting, Worker
 from halfwise.errors import UsageError
-
-_shapes = partial(typer.Option, metavar="SHAPES")
 
 
 @accepts(Reading, Worker, Building, "build_timeout", Waiting)
@@ -152,7 +148,7 @@ def explain_log(
     end(passed=all(finding.severity != "error" for finding in found.findings))
 
 
-@accepts(OneDevice)
+@accepts(OneDevice, "min_shapes", "opt_shapes", "max_shapes")
 def export(
     run: RunArgument,
     kind: Annotated[
@@ -192,15 +188,9 @@ def export(
         Path | None,
         typer.Option(metavar="FILE", help="The run's model, if it has moved; for weak typing."),
     ] = None,
-    min_shapes: Annotated[
-        list[str] | None, _shapes("--minShapes", help="As in trtexec. Repeatable.")
-    ] = None,
-    opt_shapes: Annotated[list[str] | None, _shapes("--optShapes", help="As in trtexec.")] = None,
-    max_shapes: Annotated[list[str] | None, _shapes("--maxShapes", help="As in trtexec.")] = None,
     **options: Any,
 ) -> None:
     """Write a recipe that builds the engine of a run without halfwise."""
-    options |= given(min_shapes=min_shapes, opt_shapes=opt_shapes, max_shapes=max_shapes)
     options |= given(trt_version=trt_version, typing=typing, model=model)
     if kind == "netron":
         _annotate(run, out, options)
@@ -232,8 +222,9 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
     if out is None:
         raise UsageError("--as netron writes a file.", "Name it with -o, such as seen.onnx.")
     if other := sorted(options.keys() - {"model", "trt_worker"}):
-        name = other[0].replace("_", "-")
-        raise UsageError(f"--{name} is for recipes that build.", "Leave it out with --as netron.")
+        raise UsageError(
+            f"{spelt(other[0])} is for recipes that build.", "Leave it out with --as netron."
+        )
     call = lambda watcher: api.annotate(run, out, watcher=watcher, **options)  # noqa: E731
     written = watched(call, Display(), name="export")
     typer.echo(clean(f"written: {written}"))
@@ -244,9 +235,23 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
 
 
 @accepts(Worker)
-def doctor(**options: Any) -> None:
+def doctor(
+    trust_config: Annotated[
+        bool,
+        typer.Option(
+            "--trust-config",
+            rich_help_panel="TensorRT",
+            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
+        ),
+    ] = False,
+    **options: Any,
+) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
+    if trust_config:
+        from halfwise.tensorrt.workers import trust_nearest
+
+        trust_nearest()
     ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
     print_facts(watched(ask, Display(), name="doctor"))

@@ -16,9 +16,17 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations import default, given
-from halfwise.declarations.engines import Building, Waiting, Worker
-from halfwise.declarations.plans import Acceptance, Arithmetic, Data, Labels, Low, Running
+from halfwise.declarations.options import (
+    Acceptance,
+    Arithmetic,
+    Building,
+    Data,
+    Labels,
+    Low,
+    Running,
+    Waiting,
+    Worker,
+)
 
 _Pipeline = "Output of {}: .npz, .npy or a folder of them; or its function, file.py:function."
 
@@ -68,7 +76,7 @@ def observe(
     **options: Any,
 ) -> None:
     """List the tensors that are large or not finite in FP32 on real inputs."""
-    from halfwise.reporting.tensors import observed
+    from halfwise.reporting.inspection import observed
 
     found = watched(
         lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
@@ -77,7 +85,7 @@ def observe(
     show(found, lambda each: observed(each, limit), display)
 
 
-@accepts(Data, Arithmetic, Running, Waiting, Worker, Building, full=True)
+@accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
 def compare(
     model: ModelArgument,
     inputs: InputsOption,
@@ -93,22 +101,14 @@ def compare(
     ],
     a: Annotated[str, typer.Option("--a", metavar="SOURCE", help="The side to trust.")] = "ort",
     *,
-    max_builds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Builds allowed for each engine. Default {default('max_builds')}.",
-            rich_help_panel="Engines",
-        ),
-    ] = None,
     runner: RunnerOption = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Find the node where two computations of a model diverge."""
-    from halfwise.reporting.comparison import comparison
+    from halfwise.reporting.diagnosis import comparison
 
-    sides = {"a": a, "b": b, "runner": runner, **given(max_builds=max_builds), **options}
+    sides = {"a": a, "b": b, "runner": runner, **options}
     found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)
     show(found, comparison, display)
     end(passed=not found.different)
@@ -172,12 +172,6 @@ def compare_inputs(
             "halfwise name their resize kernels.",
         ),
     ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="M", help="FP32 model; shows what the difference does to its outputs."
-        ),
-    ] = None,
     code: Annotated[
         Path | None,
         typer.Option(
@@ -188,9 +182,9 @@ def compare_inputs(
     display: Display,
 ) -> None:
     """Name what two preprocessing pipelines do differently. Exits with 10 if they differ."""
-    from halfwise.tools.preprocessing.report import compared
+    from halfwise.tools.preprocessing.command import compared
 
-    raw = {"samples": samples, "model": model, "code": code}
+    raw = {"samples": samples, "code": code}
     found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw), display)
     show(found, compared, display)
     end(passed=found.same)

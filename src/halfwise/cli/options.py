@@ -3,15 +3,13 @@
 They have no defaults here: an option not given is not passed on, so the library's default applies.
 """
 
-# ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
-
 import inspect
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -20,15 +18,6 @@ from halfwise.declarations import Options, given
 from halfwise.declarations.option import option, shell_type, shown
 from halfwise.errors import UsageError
 from halfwise.wording import either, typed
-
-
-def trust(asked: bool) -> None:
-    """Trust the nearest halfwise.toml if asked to."""
-    if asked:
-        from halfwise.tensorrt.workers import trust_nearest
-
-        trust_nearest()
-
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX model in floating point.", show_default=False)
@@ -73,23 +62,35 @@ _DISPLAY: dict[str, Any] = {
         bool, _prints("--quiet", help="Print only the verdict, on one line; no progress.")
     ],
 }
-_TRUST = inspect.Parameter(
-    "trust_config",
+MANY = 16
+"""From this many declared options on, `--help` shows the main ones only."""
+
+
+def _show_all(context: typer.Context, wanted: bool) -> None:
+    """Print the help with every option."""
+    if wanted:
+        for param in context.command.params:
+            if isinstance(param, TyperOption):
+                param.hidden = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL = inspect.Parameter(
+    "help_all",
     inspect.Parameter.KEYWORD_ONLY,
-    default=None,
+    default=False,
     annotation=Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--trust-config",
-            rich_help_panel="TensorRT",
-            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
-            callback=trust,
+            "--help-all",
+            help="Show every option and exit.",
+            callback=_show_all,
             is_eager=True,
             expose_value=False,
         ),
     ],
 )
-"""Only for the command line; available wherever a worker can be named."""
 
 
 def accepts(
@@ -105,11 +106,15 @@ def accepts(
     """
     declared: dict[str, Any] = {}
     for group in groups:
-        single = {group: Options.__annotations__[group]} if isinstance(group, str) else {}
-        declared |= single or group.__annotations__
-    offered = [parameter(name, hint) for name, hint in declared.items()]
-    if "trt_python" in declared:
-        offered.insert([p.name for p in offered].index("trt_python"), _TRUST)
+        one = {group: Options.__annotations__[group]} if isinstance(group, str) else {}
+        declared |= one or group.__annotations__
+    grouped = _grouped(declared)
+    single = {n: hint for n, hint in declared.items() if option(hint).group is None}
+    many = len(single) + len(grouped) >= MANY
+    offered = [
+        *(parameter(n, hint, hidden=many and not option(hint).main) for n, hint in single.items()),
+        *(_group_parameter(flag, members, hidden=many) for flag, members in grouped.items()),
+    ]
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
@@ -120,8 +125,11 @@ def accepts(
         ]
 
         @wraps(command)
-        def run(**values: Any) -> None:
+        def run(*, help_all: bool = False, **values: Any) -> None:
+            del help_all  # It ended the run.
             passed = given(**{p.name: values.pop(p.name, None) for p in offered})
+            for flag, members in grouped.items():
+                passed |= _members(flag, members, passed.pop(_group_name(flag), ()))
             if printed:
                 passed["display"] = Display(**{p.name: values.pop(p.name) for p in printed})
             command(**values, **passed)
@@ -132,6 +140,7 @@ def accepts(
             *offered,
             *(p for p in own if p.kind is p.KEYWORD_ONLY and p.name != "display"),
             *printed,
+            *([_HELP_ALL] if many else []),
         ]
         # Typer reads the signature to learn a command's options.
         run.__signature__ = signature.replace(parameters=ordered)  # type: ignore[attr-defined]
@@ -223,19 +232,115 @@ def _names_file(word: str) -> bool:
     return not word.startswith("-") and (os.sep in word or bool(Path(word).suffix))
 
 
-def parameter(name: str, hint: Any) -> inspect.Parameter:  # noqa: ANN401 - as declared
+def parameter(name: str, hint: Any, *, hidden: bool = False) -> inspect.Parameter:  # noqa: ANN401
     """Return the parameter from which Typer makes an option; None means not given.
 
     Args:
         name: Its name in the library.
         hint: Its declaration.
+        hidden: Whether only `--help-all` shows it.
     """
     declared, kind = option(hint), shell_type(hint)
     if get_origin(kind) is Sequence:
         kind = list[shell_type(get_args(kind)[0])]  # type: ignore[misc]
     flag = declared.flag or (shown(name) if kind is bool else None)
     make = partial(typer.Option, flag) if flag else typer.Option
-    made = make(metavar=declared.metavar, help=declared.help, rich_help_panel=declared.panel)
+    return _keyword(
+        name,
+        kind,
+        make(
+            metavar=declared.metavar,
+            help=declared.help,
+            rich_help_panel=declared.panel,
+            hidden=hidden,
+        ),
+    )
+
+
+def _keyword(name: str, kind: Any, made: Any) -> inspect.Parameter:  # noqa: ANN401 - Typer's
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, made]
     )
+
+
+Members = dict[str, tuple[str, Any]]
+"""Options that one option of the command line takes as NAME=VALUE: by NAME, the library's name and
+the declaration."""
+
+
+def _grouped(declared: Mapping[str, Any]) -> dict[str, Members]:
+    """Return the options of each `Option.group`, by that."""
+    grouped: dict[str, Members] = {}
+    for name, hint in declared.items():
+        if flag := option(hint).group:
+            _, key = shown(name, option(hint)).split()
+            grouped.setdefault(flag, {})[key] = (name, hint)
+    return grouped
+
+
+def _group_name(flag: str) -> str:
+    return flag.removeprefix("--")
+
+
+def _group_parameter(flag: str, members: Members, *, hidden: bool) -> inspect.Parameter:
+    """Return the parameter of a group; its help lists the members."""
+    names = [
+        f"{key}: {option(hint).help}"
+        if shell_type(hint) is bool
+        else f"{key}={_wanted(hint)}: {option(hint).help}"
+        for key, (_, hint) in members.items()
+    ]
+    plain = all(shell_type(hint) is bool for _, hint in members.values())
+    made = typer.Option(
+        flag,
+        metavar="NAME" if plain else "NAME=X",
+        help="\n\n".join(("Repeatable.", *names)),
+        rich_help_panel=option(next(iter(members.values()))[1]).panel,
+        hidden=hidden,
+    )
+    return _keyword(_group_name(flag), list[str], made)
+
+
+def _wanted(hint: Any) -> str:  # noqa: ANN401 - as declared
+    """Return a placeholder of a value, or the words to choose from."""
+    kind = shell_type(hint)
+    return "|".join(get_args(kind)) if get_origin(kind) is Literal else option(hint).metavar or "X"
+
+
+def _members(flag: str, members: Members, words: Iterable[str]) -> dict[str, Any]:
+    """Return the options that a group's words give, by the library's names.
+
+    Names without a value may share a word, separated by commas.
+
+    Raises:
+        UsageError: there is no such name, or its value is missing, superfluous or no number.
+    """
+    passed: dict[str, Any] = {}
+    for part in (p for word in words for p in ([word] if "=" in word else word.split(","))):
+        key, equals, text = (each.strip() for each in part.partition("="))
+        if key not in members:
+            raise UsageError(
+                f"{flag} {key} is unknown; expected {either(tuple(members))}.",
+                f"Give {flag} NAME or {flag} NAME=VALUE; repeat it for several.",
+            )
+        name, hint = members[key]
+        kind, help_ = shell_type(hint), option(hint).help
+        if kind is bool:
+            if equals:
+                raise UsageError(f"{flag} {key} takes no value.", help_)
+            passed[name] = True
+        elif not text:
+            raise UsageError(
+                f"{flag} {key} has no value.", f"{flag} {key}={_wanted(hint)}: {help_}"
+            )
+        elif get_origin(kind) is Sequence:
+            passed.setdefault(name, []).append(text)
+        elif kind in (int, float):
+            try:
+                passed[name] = kind(text)
+            except ValueError:
+                number = "an integer" if kind is int else "a number"
+                raise UsageError(f"{flag} {key} is {text!r}; expected {number}.", help_) from None
+        else:
+            passed[name] = kind(text) if kind is Path else text
+    return passed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from halfwise.cli.options import Display
-from halfwise.declarations.engines import Worker
+from halfwise.declarations.options import Worker
 from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
 from halfwise.wording import argument, command
 
@@ -49,7 +49,7 @@ def watched(
 
         with ahead():
             return call(Silent())
-    from halfwise.reporting.bar import TerminalWatcher
+    from halfwise.reporting.terminal import TerminalWatcher
 
     with TerminalWatcher(name) as watcher, ahead():
         return call(watcher)
@@ -61,7 +61,7 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
 
     Errors in the options are left to the command itself.
     """
-    from halfwise.tensorrt.worker.transport import started
+    from halfwise.tensorrt.transport import started
     from halfwise.tensorrt.workers import resolve
 
     named = {name: options[name] for name in Worker.__annotations__.keys() & options}
@@ -103,9 +103,8 @@ def conclude(run: "Run", display: Display, folder: Path | None) -> NoReturn:
 
     `folder` is the run folder; None if it is not stored.
     """
-    from halfwise.reporting.screen import screen
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
-    from halfwise.reporting.view import report
+    from halfwise.reporting.view import report, screen
     from halfwise.store import run_json
 
     if display.as_json:

@@ -3,7 +3,7 @@
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,37 +17,33 @@ from halfwise.cli.options import (
     RunnerOption,
     accepts,
 )
-from halfwise.cli.outcome import conclude, end, show, watched
-from halfwise.declarations import RepeatOptions, spelt
-from halfwise.declarations.engines import (
-    Building,
-    Devices,
-    OneDevice,
-    Target,
-    Waiting,
-    Worker,
-    Workers,
-)
-from halfwise.declarations.plans import (
+from halfwise.cli.outcome import conclude, end, watched
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
+    Devices,
     Gate,
     Heldout,
     Labels,
     Low,
     Lowest,
+    OneDevice,
     Plan,
     Rungs,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
     Worth,
 )
-from halfwise.errors import BackendMissing, UsageError
+from halfwise.errors import UsageError
 
 _RunOption = Annotated[
     Path, typer.Option("-o", "--out", metavar="RUN", help="Run folder to create.")
@@ -154,7 +150,7 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Workers),
+    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Worker),
     *("build_timeout", Waiting),
     full=True,
 )
@@ -163,20 +159,20 @@ def verify(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="ONNX model in floating point; with --target, a run folder.",
+            help="ONNX model in floating point.",
             show_default=False,
         ),
     ],
-    inputs: InputsOption,
     candidate: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
             metavar="CANDIDATE",
             help="Mixed, FP16, BF16 or quantised model, TensorRT engine, or saved outputs (.npz, "
             "Polygraphy .json).",
             show_default=False,
         ),
-    ] = None,
+    ],
+    inputs: InputsOption,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="RUN", help="Run folder to create."),
@@ -191,25 +187,13 @@ def verify(
     ] = None,
     target: Annotated[
         Literal["tensorrt"] | None,
-        typer.Option(
-            help="Build an engine and judge it: the plan of a run folder on every worker named, or "
-            "CANDIDATE on one."
-        ),
+        typer.Option(help="Build an engine of CANDIDATE and judge it."),
     ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
-    if target is not None and (candidate is None or model.is_dir()):
-        unfit = {"CANDIDATE": candidate, "--out": out, "--runner": runner}
-        _repeat(model, inputs, unfit, options, display)
-    if candidate is None:
-        raise UsageError(
-            f"There is nothing to judge against {model}.",
-            "Give a candidate: verify MODEL CANDIDATE --inputs DATA; or, to repeat a run, verify "
-            "RUN --target tensorrt --inputs DATA.",
-        )
-    one = _with_one_worker(options) | {"runner": runner, "target": target}
+    one = options | {"runner": runner, "target": target}
     if target is None:
         one.pop("build_timeout", None)
     found = watched(
@@ -217,43 +201,6 @@ def verify(
         display,
     )
     conclude(found.run, display, out)
-
-
-def _with_one_worker(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with one worker instead of lists; several do not apply."""
-    lists = {name: options[name] for name in options if name in Workers.__annotations__}
-    if (named := sum(map(len, lists.values()))) > 1:
-        raise UsageError(
-            f"{named} workers are named, but one judges an engine.",
-            "Name one. Several can repeat a run: verify RUN --target tensorrt.",
-        )
-    return options | {name: words[0] for name, words in lists.items()}
-
-
-def _repeat(
-    folder: Path,
-    inputs: str,
-    unfit: dict[str, Any],
-    options: dict[str, Any],
-    display: Display,
-) -> NoReturn:
-    """Judge a run's plan on several workers; exit with their joint verdict."""
-    from halfwise.reporting.inspection import repeated
-
-    others = options.keys() - RepeatOptions.__annotations__.keys()
-    unfit = {**unfit, **{spelt(n): v for n, v in options.items() if n in others}}
-    if wrong := next((name for name, value in unfit.items() if value is not None), None):
-        raise UsageError(
-            f"{wrong} does not apply with --target: the plan and the limits are the run's.",
-            "Leave it out, or leave --target out to judge a candidate.",
-        )
-    found = watched(
-        lambda watcher: api.verify_run(folder, inputs, watcher=watcher, **options), display
-    )
-    show(found, repeated, display)
-    if not found.usable:
-        raise typer.Exit(BackendMissing.exit_code)
-    end(passed=found.passed)
 
 
 @accepts(Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, full=True)

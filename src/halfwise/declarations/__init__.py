@@ -7,23 +7,27 @@ these declarations. Importing them is fast.
 from collections.abc import Mapping
 from typing import Any
 
-from halfwise.declarations.engines import Building, Limits, Target, Waiting, Worker, Workers
 from halfwise.declarations.option import check_value, option, shown
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Acceptance,
     Arithmetic,
+    Building,
     Choice,
     Data,
     Heldout,
     Inputs,
     Labels,
+    Limits,
     Lowest,
     Plan,
     RunLimit,
     Running,
     Shown,
+    Target,
     TaskMetric,
     Unjudged,
+    Waiting,
+    Worker,
     Worth,
 )
 
@@ -33,7 +37,6 @@ __all__ = [
     "EngineOptions",
     "Inputs",
     "Options",
-    "RepeatOptions",
     "WorkerOptions",
     "check",
     "default",
@@ -72,13 +75,6 @@ class Options(
     """Every option."""
 
 
-class RepeatOptions(Workers, Limits, TaskMetric, Labels, Data, Unjudged, Running, total=False):
-    """Options of `verify_run`; the metric is that of the run.
-
-    A function must be named again: code that only a run folder names is not run.
-    """
-
-
 class ChooseOptions(
     Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, total=False
 ):
@@ -96,7 +92,7 @@ def _documented(*kinds: type) -> None:
         kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
 
 
-_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, RepeatOptions, ChooseOptions)
+_documented(WorkerOptions, BuildingOptions, EngineOptions, Options, ChooseOptions)
 
 
 def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
@@ -104,10 +100,10 @@ def default(name: str) -> Any:  # noqa: ANN401 - as it is declared
     return option(Options.__annotations__[name]).default
 
 
-def spelt(name: str) -> str:
-    """Return the command line's name for an option of the library."""
+def spelt(name: str, value: str | None = None) -> str:
+    """Return how the command line gives an option of the library: see `shown`."""
     hint = Options.__annotations__.get(name)
-    return shown(name, None if hint is None else option(hint))
+    return shown(name, None if hint is None else option(hint), value)
 
 
 def given(**options: Any) -> dict[str, Any]:

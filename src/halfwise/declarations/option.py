@@ -43,6 +43,9 @@ class Option:
         panel: Its section of the help.
         flag: Its name on the command line, if not derived from the library's name.
         alone: Its value if the command line gives none; None if a value is required.
+        group: The option of the command line that takes it as NAME=VALUE, or as NAME if it is a
+            bool; None if it is an option of its own. NAME is `flag`, else the library's name.
+        main: Whether `--help` shows it; `--help-all` shows every option.
     """
 
     about: str
@@ -52,6 +55,8 @@ class Option:
     panel: str | None = None
     flag: str | None = None
     alone: str | None = None
+    group: str | None = None
+    main: bool = False
 
     @property
     def help(self) -> str:
@@ -98,6 +103,17 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
         raise UsageError(f"{told}; expected {either(get_args(kind))}.", declared.help)
 
 
-def shown(name: str, declared: Option | None = None) -> str:
-    """Return the name of an option for messages: the declared flag, if any."""
-    return (declared and declared.flag) or "--" + name.replace("_", "-")
+def shown(name: str, declared: Option | None = None, value: str | None = None) -> str:
+    """Return how the command line gives an option: `--rel-max 0.1`, `--require cosine=0.9`.
+
+    Args:
+        name: Its name in the library.
+        declared: Its declaration, if it has one.
+        value: Its value; without one, the name alone: `--rel-max`, `--require cosine`.
+    """
+    flag = (declared and declared.flag) or name.replace("_", "-")
+    if declared is None or declared.group is None:
+        words = [flag if flag.startswith("-") else f"--{flag}", *([] if value is None else [value])]
+    else:
+        words = [declared.group, flag if value is None else f"{flag}={value}"]
+    return " ".join(words)

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Settings
+from halfwise.case import CPU, Case, Runtime, Sample, Settings, hash_sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Rounded, new_node
 from halfwise.errors import RunFailed
@@ -22,7 +22,6 @@ from halfwise.graph.dataflow import giving_out, operands
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.weights import is_large
-from halfwise.hashing import hash_sample
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 

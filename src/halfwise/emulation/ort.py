@@ -22,7 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from halfwise import memory
 from halfwise.case import CPU, Runtime
-from halfwise.emulation import bounded
+from halfwise.emulation import budget as bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights

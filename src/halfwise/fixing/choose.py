@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, spelt
 from halfwise.declarations.option import check_value, shell_type
-from halfwise.declarations.plans import (
+from halfwise.declarations.options import (
     Arithmetic,
     Data,
     Heldout,
@@ -20,8 +20,8 @@ from halfwise.declarations.plans import (
     Running,
     Shown,
 )
-from halfwise.declarations.plans import Unjudged as Accepted
-from halfwise.emulation.bounded import forgiving
+from halfwise.declarations.options import Unjudged as Accepted
+from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import Measuring, is_fp32
@@ -41,7 +41,7 @@ from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, Curve, NodeName, Note, Point, Run, Verdict
-from halfwise.reporting.curve import chosen_line
+from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
 
@@ -76,7 +76,7 @@ class Wish:
     def told(self) -> str:
         """The command that requests it, without the run."""
         return " ".join(
-            ["choose", *(f"{spelt(name)} {typed(value)}" for name, value in self.given.items())]
+            ["choose", *(spelt(name, typed(value)) for name, value in self.given.items())]
         )
 
 
@@ -343,9 +343,9 @@ _OF_THE_RUN = frozenset[str]().union(
         k.__annotations__
         for k in (Heldout, Labels, Data, Shown, Accepted, Lowest, Plan, Arithmetic, Running)
     )
-) - {"start_from", "keep_above", "no_repair"}
+) - {"start_from", "no_repair"}
 """Options of `fix` with the same meaning here."""
-_TYPES = frozenset(("bf16", "tf32"))
+_TYPES = frozenset(("allow_bf16", "allow_tf32"))
 _CODE = ("preprocess", "ort_library")
 """Options that run code: code that only a run folder names is not run."""
 _OF_THE_DATA = ("heldout", "labels", "heldout_labels", "preprocess", "allow_random")
@@ -510,9 +510,8 @@ def _request(
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, wish, asked.get("metric"))
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
-    names = recorded.pop("allow", "").replace(",", " ").split()
-    if types := _TYPES.intersection(names if curve.rung != "int8" else ()):
-        recorded["allow"] = ", ".join(sorted(types))
+    if curve.rung == "int8":
+        recorded = {name: text for name, text in recorded.items() if name not in _TYPES}
     options = {name: _typed(name, text) for name, text in recorded.items()}
     options |= {name: value for name, value in asked.items() if name != "metric"}
     return understand(data, options | accepted)
@@ -551,7 +550,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
         return kind(text)
     if kind is bool:
         return text == "True"
-    return text.split(", ") if name in ("keep", "keep_op", "lower", "allow") else text
+    return text.split(", ") if name in ("keep", "keep_op", "lower") else text
 
 
 def _case(

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.case import Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import forgiving, sized
+from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
@@ -51,7 +51,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.store import MODEL_FILE, free_folder, new_folder
 
 
@@ -106,10 +106,12 @@ def fix_asked(
     with frozen_named(case, request.settings):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
-            if request.target.devices:
-                from halfwise.fixing.devices.command import fix_on_devices as run  # noqa: PLC0415
-            else:
-                from halfwise.fixing.engines.command import fix_in_engines as run  # noqa: PLC0415
+            from halfwise.fixing.engines.command import (  # noqa: PLC0415
+                fix_in_engines,
+                fix_on_devices,
+            )
+
+            run = fix_on_devices if request.target.devices else fix_in_engines
             return run(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
     return concluded(case, request, fixed, folder, started, watcher)

@@ -13,16 +13,16 @@ from halfwise.fixing.scoring import LOOKED_AT, HeldOut, Scoring
 from halfwise.graph.model import node_name
 from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row, RowKind
-from halfwise.records.curve import runs
+from halfwise.records.run import runs
 
 Assignment = frozenset[NodeName]
 
 MEASURED = 12
 """Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
 which may exclude a plan but is not an error."""
-FAR = 10.0
-"""A plan whose error is more than so many times what is allowed is not chosen for its error. Our
-choice."""
+MODERATE = 10.0
+"""Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
+plan is chosen for its error."""
 SHARE = 0.1
 """Share of the search's budget that this may spend on top of it."""
 
@@ -195,7 +195,7 @@ class TradeOff:
 
         def of_use(point: Point) -> bool:
             bearable = bool(self._scoring.recognised) and point.price < limit
-            return point.error <= FAR or (bearable and point.searched is not False)
+            return point.error <= MODERATE or (bearable and point.searched is not False)
 
         return of_use
 

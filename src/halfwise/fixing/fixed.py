@@ -9,7 +9,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.race import time_ratio
+from halfwise.fixing.engines.measure import time_ratio
 from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.rule import place
@@ -38,7 +38,6 @@ from halfwise.records import (
     Search,
     Verdict,
 )
-from halfwise.wording import typed
 
 
 @dataclass(frozen=True)
@@ -378,22 +377,19 @@ def plan_of(
     chosen = {}
     if settings.chosen is not None:
         chosen = settings.chosen.beside(planner.evidence.suspected)
-    producers, readers = planner.above()
-    rule = f"--keep-above {typed(settings.keep_above or 0)}"
     forced = planner.forced
     keep = kept_nodes(
         network,
         planner.roles,
         found.kept,
         planner.evidence.guards,
-        dict.fromkeys(producers | readers, rule) | chosen | dict(forced.kept),
+        chosen | dict(forced.kept),
         found.excess_without,
         nonfinite_without=found.nonfinite_without,
         contributions=found.contributions,
         near=planner.evidence.limits,
         held=planner.held,
         hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
-        reading=readers - frozenset(forced.kept),
     )
     types = planner.narrowing.precisions(found.kept)
     plan = plan_record(

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
@@ -94,7 +94,7 @@ def _followed(
             lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
             given_to(low, network, runtime=runtime),
             trials.error,
-            trials.samples.told(lambda *_: planner.budget.spend("trial")),
+            trials.samples.with_progress(lambda *_: planner.budget.spend("trial")),
             runtime,
         )
         decided, out_of_time = None, True

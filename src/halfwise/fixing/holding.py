@@ -35,7 +35,7 @@ from halfwise.judging.judge import (
 from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName, Remark, TensorName, Verdict
-from halfwise.reporting.reasons import under, with_failures
+from halfwise.reporting.remarks import under, with_failures
 from halfwise.wording import count, verb
 
 Assignment = frozenset[NodeName]
@@ -309,11 +309,10 @@ class Holding:
         None are held if a known plan that holds costs clearly less than with them: `sound` then
         returns that one.
 
-        Plans that fail, or that a range rule made, are not checked; a plan chosen by the user stays
-        as it is.
+        Plans that fail are not checked; a plan chosen by the user stays as it is.
         """
         planner = self._planner
-        if not found.passed or planner.settings.keep_above is not None:
+        if not found.passed:
             return True
         infinite = self._inside.guards(found.kept, rewritten)
         if planner.settings.chosen is not None:
@@ -527,7 +526,7 @@ class PlanJudge:
         self._planner.budget.spend("judge", len(samples))
         return emulate(
             rewritten.model,
-            samples.told(self._watcher.step),
+            samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=inspected,
             runtime=settings.runtime,

@@ -6,7 +6,7 @@ from math import ceil, floor, inf, isfinite, log10
 
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import spelt
-from halfwise.fixing.curve import TradeOff
+from halfwise.fixing.curve import MODERATE, TradeOff
 from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.holding import Holding, PlanJudge
@@ -115,7 +115,7 @@ class _Fix:
                 starting_plan(network, roles, self.start_from)  # or it names something unusable
             references, self.nonfinite = inspected_reference(
                 prepared.original,
-                self.case.heldout.told(self.watcher.step),
+                self.case.heldout.with_progress(self.watcher.step),
                 runtime=settings.runtime,
             )
             self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)
@@ -376,9 +376,6 @@ class _Fix:
         return goes_on and self.heldout.may_join(judged)
 
 
-MODERATE = 10.0
-"""Up to this many times the tolerance an error may be mere rounding; above, look for a fault."""
-
 NOTABLE = 0.1
 """A plan is useless if unexplained kept nodes exceed this fraction of the candidates."""
 
@@ -498,11 +495,11 @@ def _options(
         needed = max((getattr(o, measure) for o in outputs), default=0.0) / factor
         if limit is not None and needed > limit:
             times = needed / limit if limit > 0 else inf
-            yield f"{spelt(name)} {_rounded_up(needed)}", times
+            yield spelt(name, _rounded_up(needed)), times
     if limits.snr_db is not None:
         reached = min((o.snr_db for o in outputs), default=limits.snr_db) + 20 * log10(factor)
         if reached < limits.snr_db:
-            yield f"--snr-db {floor(reached)}", 10 ** ((limits.snr_db - reached) / 20)
+            yield spelt("snr_db", str(floor(reached))), 10 ** ((limits.snr_db - reached) / 20)
 
 
 def _rounded_up(value: float) -> str:

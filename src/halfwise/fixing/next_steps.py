@@ -26,13 +26,11 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.offers import offered
 from halfwise.reporting.remarks import lacking
-from halfwise.reporting.tasks import weakest
-from halfwise.reporting.verdict import allowed
+from halfwise.reporting.verdict import allowed, offered, weakest
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
-from halfwise.tensorrt.profiles import profiles_from_data
-from halfwise.tensorrt.quantised import builder_flags
+from halfwise.tensorrt.constrain import builder_flags
+from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
@@ -41,7 +39,7 @@ from halfwise.wording import argument, listed
 _JUDGED = (
     *("preprocess", "labels", "seed", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
     *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "accumulate", "device"),
-    *("ort_library", "trt_python", "trt_command", "trt_worker"),
+    *("ort_library", "trt_command", "trt_worker"),
 )
 """Options of `fix` with the same meaning in `verify` and `diagnose`."""
 _SEARCHED = (
@@ -205,12 +203,10 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
 
 
 def _option(name: str, value: str) -> list[str]:
-    option = spelt(name)
     if value == "True":
-        return [option]
-    return [
-        word for v in (value.split(", ") if name in _SEVERAL else [value]) for word in (option, v)
-    ]
+        return spelt(name).split()
+    values = value.split(", ") if name in _SEVERAL else [value]
+    return [word for one in values for word in spelt(name, one).split(maxsplit=1)]
 
 
 def next_steps(
@@ -347,8 +343,6 @@ def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[Step]:
     """Yield which of the user's rules affected a plan whose outputs fail."""
     if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
         return
-    if fixed.planner.settings.keep_above is not None:
-        yield Step(kind="leave-keep-above")
     if fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
 

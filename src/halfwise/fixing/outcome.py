@@ -18,7 +18,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
-from halfwise.fixing.engines.regime import FP32, low_format
+from halfwise.fixing.engines.workbench import FP32, low_format
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.rules import starting_plan
@@ -55,9 +55,8 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
-from halfwise.reporting.notes import clause, not_real, told
-from halfwise.reporting.reasons import with_failures
-from halfwise.reporting.remarks import in_words
+from halfwise.reporting.remarks import in_words, with_failures
+from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
 from halfwise.wording import count, listed, number, size_of
 
@@ -246,7 +245,7 @@ def final_verdict(
 
 
 def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Verdict:
-    """Return the verdict; it fails if the gain is below --require-worth."""
+    """Return the verdict; it fails if the gain is below --require worth."""
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict
@@ -300,7 +299,6 @@ def provenance(case: Case, request: Request) -> Provenance:
         folder=_working_directory(),
         model_sha256=case.network.sha256,
         data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
-        inputs=tuple(map(told, case.notes)),
         notes=case.notes,
         inputs_sha256=case.data_sha256,
         command=request.command,

@@ -25,7 +25,7 @@ from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.stages import Best, expected
-from halfwise.fixing.trial import Evidence, Trials, gather, kept_above
+from halfwise.fixing.trial import Evidence, Trials, gather
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.fusions import repeated
 from halfwise.graph.model import node_name
@@ -249,10 +249,6 @@ class Planner:
         """Return the smallest set of kept nodes found, starting from `previous`."""
         if (chosen := self.settings.chosen) is not None:
             return self._given(chosen.kept, Remark(kind="chosen", names={"rule": chosen.rule}))
-        if (limit := self.settings.keep_above) is not None:
-            kept = self.ruled.union(*self.above()) - frozenset(self.forced.lowered)
-            numbers = {"limit": limit, "kept": len(kept)}
-            return self._given(kept, Remark(kind="by-range", numbers=numbers))
         found = self._search().run(previous, certify=certify)
         alone = not_yet_alone(found, self.held_nodes) - frozenset(self.forced.kept)
         if not (certify and alone) or found.exhausted:
@@ -320,14 +316,6 @@ class Planner:
     def types_of(self, kept: Assignment) -> Types:
         """Return the types that kept nodes have in place of FP32 in the plan that keeps them."""
         return self.narrowing.known.get(kept, FP32_ALONE)
-
-    def above(self) -> tuple[Assignment, Assignment]:
-        """Return the nodes that `--keep-above` keeps, and those kept because they read them."""
-        limit, settings = self.settings.keep_above, self.settings
-        if limit is None:
-            return frozenset(), frozenset()
-        network, observations = self.case.network, self.evidence.observations
-        return kept_above(limit, network, self.roles, observations, settings.fmt, settings.headroom)
 
     def _emulation(self, fused: Fused | None = None, accumulate: str = "") -> Switching:
         switched = partial(

@@ -44,7 +44,7 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 
 Assignment = frozenset[NodeName]
 

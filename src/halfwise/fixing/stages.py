@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from halfwise.case import Settings
-from halfwise.emulation.bounded import WORK, sized
-from halfwise.emulation.budget import WEIGHTS, Budget
+from halfwise.emulation.budget import WEIGHTS, WORK, Budget, sized
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.trial import WORST
 from halfwise.interruption import interruption
@@ -146,7 +145,7 @@ def expected(budget: Budget, settings: Settings, took: float, samples: int, cert
     if whole > limit:
         most = (
             f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
-            f"{typed(settings.budget)} may take {seconds(whole)}"
+            f"inferences={typed(settings.budget)} may take {seconds(whole)}"
         )
     most += f", besides loading models ({seconds(run)} a run)"
     if not certain:

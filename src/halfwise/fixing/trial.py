@@ -13,9 +13,8 @@ from halfwise.emulation.runner import Switching
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import Format
-from halfwise.graph.dataflow import low_consumers
-from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.roles import Role, Roles
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
 from halfwise.observing import DETAIL_SAMPLES, Observer
@@ -24,38 +23,6 @@ from halfwise.records import Criterion, Guard, NodeName, Observations, OutputErr
 
 FIRST_LOOK = 8
 """Samples whose elements are visited before anything is known about a model: see `gather`."""
-
-
-def kept_above(
-    limit: float,
-    network: Network,
-    roles: Roles,
-    observations: Observations,
-    fmt: Format,
-    headroom: float,
-) -> tuple[frozenset[NodeName], frozenset[NodeName]]:
-    """Return the compute nodes with an output beyond `limit`, and those kept because they read it.
-
-    The first group is the classic rule, for comparison: AutoCast's `data_max` (512 by default), and
-    advice in many threads ("flag above 10000"). It looks at no model output.
-
-    An edge is FP32 only between two kept nodes, so readers of an overflowing tensor have to be kept
-    with its producer: all that compute with it (through data movement), if `headroom` times its
-    range reaches `fmt.overflow_threshold`. A tensor beyond `limit` that fits is rounded at the
-    edge.
-    """
-    producers, readers = set[NodeName](), set[NodeName]()
-    made = (v for n in network.nodes() for v in n.outputs if v.name)
-    values = {tensor_name(v): v for v in (*network.graph.inputs, *made)}
-    for seen in observations.tensors:
-        value = values.get(seen.tensor)
-        if value is None or seen.absmax <= limit:
-            continue
-        producers |= {n for n in (seen.producer,) if n and roles[n].role is Role.COMPUTE}
-        if not fmt.has_range_of_fp32 and seen.absmax * headroom >= fmt.overflow_threshold:
-            readers |= {roles.part(n).decider for n in low_consumers(value, roles)}
-    computing = {n for n in readers - producers if roles[n].role is Role.COMPUTE}
-    return frozenset(producers), frozenset(computing)
 
 
 def headroom_limits(

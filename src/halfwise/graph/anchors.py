@@ -9,6 +9,8 @@ any other FP32 node beside the product, and an FP32 input or output of the graph
 
 So `anchor` puts an FP32 node behind each such product. It is a LeakyRelu of slope 1, which changes
 no value, not even an infinity, NaN or the sign of zero, and becomes part of the product's kernel.
+A recurrence in FP32 whose data come from such a Cast is not built at all (TensorRT for RTX 1.7, GRU
+and LSTM forward over a fixed length); an anchor in front of it prevents that, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +24,7 @@ from halfwise.graph.roles import TYPE_BLIND, is_float
 from halfwise.graph.weights import LOW_TYPES
 
 PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+RECURRENCES = ("GRU", "LSTM", "RNN")
 ANCHOR = "halfwise.anchor"
 """Key in the metadata of nodes that `anchor` inserts."""
 _MOVING = (
@@ -54,14 +57,21 @@ def folded(graph: ir.Graph) -> Iterator[Folded]:
 
     Products in the bodies of its nodes are left out.
     """
-    origins: dict[ir.Value, ir.DataType | None] = {}
-    for node in graph:
-        own = {i: _origin(v, origins) for i, v in enumerate(node.inputs) if v and is_float(v)}
+    for node, own in _float_inputs(graph):
         computed = {origin for origin in own.values() if origin is not None}
         if is_standard(node, *PRODUCTS) and len(computed) == 1 and not _has_wide_bias(node):
             (low,) = computed
             if low in LOW_TYPES and _gives(node.outputs[0], _may_add_bias(node)) == {low}:
                 yield Folded(node, low, tuple(i for i, origin in own.items() if origin is None))
+
+
+def _float_inputs(graph: ir.Graph) -> Iterator[tuple[ir.Node, dict[int, ir.DataType | None]]]:
+    """Yield nodes, and per slot of a float input from which type its value was cast: `_origin`."""
+    origins: dict[ir.Value, ir.DataType | None] = {}
+    for node in graph:
+        own = {i: _origin(v, origins) for i, v in enumerate(node.inputs) if v and is_float(v)}
+        yield node, own
+        computed = {origin for origin in own.values() if origin is not None}
         passed = next(iter(computed)) if len(computed) == 1 and _passes(node) else None
         constant = bool(own) and not computed
         for value in filter(is_float, node.outputs):
@@ -129,22 +139,39 @@ def is_anchor(node: ir.Node) -> bool:
 
 
 def anchor(graphs: Iterable[ir.Graph], names: Names) -> None:
-    """Put a node behind each product that a builder would compute in the low format, in place.
+    """Put anchors behind products that would be folded, and before recurrences, in place.
 
     Args:
         graphs: The graphs of a typed model.
         names: The model's names.
     """
-    for product in [found.node for graph in graphs for found in folded(graph)]:
-        value = product.outputs[0]
-        name = names.take(f"{value.name}_anchored")
-        made = ir.val(name, ir.DataType.FLOAT, value.shape)
-        node = ir.node("LeakyRelu", [value], {"alpha": 1.0}, name=name, outputs=[made])
-        node.metadata_props[ANCHOR] = "1"
-        value.replace_all_uses_with(made)
-        node.replace_input_with(0, value)
-        assert product.graph is not None
-        product.graph.insert_after(product, node)
+    for graph in graphs:
+        products = [found.node for found in folded(graph)]
+        recurrences = [
+            node
+            for node, origins in _float_inputs(graph)
+            if is_standard(node, *RECURRENCES) and origins.get(0) in LOW_TYPES
+        ]
+        for product in products:
+            value = product.outputs[0]
+            made = _anchored(value, names)
+            value.replace_all_uses_with(made.outputs[0])
+            made.replace_input_with(0, value)
+            graph.insert_after(product, made)
+        for recurrence in recurrences:
+            data = recurrence.inputs[0]
+            assert data is not None
+            made = _anchored(data, names)
+            recurrence.replace_input_with(0, made.outputs[0])
+            graph.insert_before(recurrence, made)
+
+
+def _anchored(value: ir.Value, names: Names) -> ir.Node:
+    name = names.take(f"{value.name}_anchored")
+    made = ir.val(name, ir.DataType.FLOAT, value.shape)
+    node = ir.node("LeakyRelu", [value], {"alpha": 1.0}, name=name, outputs=[made])
+    node.metadata_props[ANCHOR] = "1"
+    return node
 
 
 def round_folded(model: ir.Model) -> None:

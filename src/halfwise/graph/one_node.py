@@ -9,9 +9,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import nodes_between
-from halfwise.graph.functions import activations
 from halfwise.graph.model import Names, Network, add_constant, graphs_of, node_name, tensor_name
 from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
+from halfwise.graph.reading import activations
 from halfwise.graph.roles import bodies
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import NodeName, TensorName

@@ -1,12 +1,20 @@
-"""Read what a value is, past data movement: a constant, a scaled value, a square."""
+"""Functions of one tensor, written out and recognised by their values.
 
-from collections.abc import Iterator
+Every value that depends only on x and scalars is computed in FP64 at 65 points. If it equals a
+known function there, it is taken for that function: an expression of a few nodes that agrees with
+another to 1e-6 at all points, but not elsewhere, is not to be expected.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from halfwise.graph.model import constant_array, is_standard
+from halfwise.graph.dataflow import nodes_between
+from halfwise.graph.model import Network, Writer, constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -158,3 +166,226 @@ def from_integer(node: ir.Node) -> bool:
     """Return whether a node is a Cast from an integer type."""
     source = node.inputs[0] if is_standard(node, "Cast") else None
     return source is not None and source.dtype is not None and source.dtype.is_integer()
+
+
+Array = NDArray[np.float64]
+
+_POINTS: Array = np.linspace(-7.3, 8.1, 65)
+"""Points with small to large exponentials; none is an integer."""
+_CLOSE = 1e-6
+"""Relative tolerance: numbers in models are FP32, off by up to 6e-8, and a few are combined."""
+_CANCELLED = 1e-7
+"""Absolute tolerance of activations: 1 + tanh(…) and the like cancel for negative x."""
+_MOST = 24
+"""Most nodes of one expression."""
+_LONGEST = 8
+"""Most nodes between x and the node that an activation is recognised by."""
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _hard_sigmoid(node: ir.Node, x: Array) -> Array:
+    alpha, beta = (node.attributes.get_float(k, d) for k, d in (("alpha", 0.2), ("beta", 0.5)))
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _clip(node: ir.Node, x: Array, *bounds: Array) -> Array:
+    ends = zip(("min", "max"), (-np.inf, np.inf), strict=True)
+    held = [node.attributes.get_float(name, end) for name, end in ends]
+    low, high = (bounds[i] if i < len(bounds) else np.asarray(held[i]) for i in (0, 1))
+    return np.clip(x, low, high)
+
+
+_COMPUTED: Mapping[str, Callable[..., Array]] = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "Div": np.divide,
+    "Erf": _erf,
+    "Exp": np.exp,
+    "Identity": np.positive,
+    "Log": np.log,
+    "Max": lambda *values: np.max(values, axis=0),
+    "Min": lambda *values: np.min(values, axis=0),
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Pow": np.power,
+    "Reciprocal": np.reciprocal,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Sub": np.subtract,
+    "Tanh": np.tanh,
+}
+_WITH_ATTRIBUTES: Mapping[str, Callable[..., Array]] = {
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+}
+
+_sigmoid = 1 / (1 + np.exp(-_POINTS))
+_softplus = np.log1p(np.exp(_POINTS))
+_softplus_of_minus = np.log1p(np.exp(-_POINTS))
+
+
+def _is(truth: Array) -> Callable[[Array], bool]:
+    return lambda values: np.allclose(values, truth, rtol=_CLOSE, atol=_CANCELLED)
+
+
+def _is_swish(values: Array) -> bool:
+    """Return whether values are x · sigmoid(βx), with any β (ONNX's Swish)."""
+    with np.errstate(all="ignore"):
+        gate = values / _POINTS
+        slopes = np.log(gate / (1 - gate)) / _POINTS
+        slope = slopes[np.argmin(np.abs(_POINTS))]
+        return _is(_POINTS / (1 + np.exp(-slope * _POINTS)))(values)
+
+
+GELU, TANH_GELU = (
+    _POINTS * (1 + part) / 2
+    for part in (
+        _erf(_POINTS / np.sqrt(2)),
+        np.tanh(np.sqrt(2 / np.pi) * (_POINTS + 0.044715 * _POINTS**3)),
+    )
+)
+ACTIVATIONS: Mapping[str, tuple[tuple[str, ...], Callable[[Array], bool]]] = {
+    "Gelu": (("Erf", "Tanh"), lambda values: _is(GELU)(values) or _is(TANH_GELU)(values)),
+    "HardSwish": (("HardSigmoid", "Clip", "Min"), _is(_POINTS * np.clip(_POINTS / 6 + 0.5, 0, 1))),
+    "Mish": (("Tanh",), _is(_POINTS * np.tanh(_softplus))),
+    "Softplus": (("Exp",), _is(_softplus)),
+    "Swish": (("Sigmoid", "Exp"), _is_swish),
+}
+"""Operators that contain one of these in every written form, and their values. Sources: Hendrycks
+and Gimpel 2016, "Gaussian Error Linear Units"; Howard et al. 2019, "Searching for MobileNetV3";
+Misra 2019, "Mish"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A recognised function.
+
+    Attributes:
+        x: Its argument.
+        output: Its result.
+        nodes: The nodes between the two.
+    """
+
+    x: ir.Value
+    output: ir.Value
+    nodes: Nodes
+
+
+@dataclass(frozen=True, eq=False)
+class Rewritable(Function):
+    """A function whose exponentials can be inside operators.
+
+    Attributes:
+        write: Makes the nodes of its short form from x.
+    """
+
+    write: Callable[[Writer, ir.Value], ir.Value]
+
+
+def activations(network: Network, op: str) -> Iterator[Function]:
+    """Yield every written-out activation `op`, a key of `ACTIVATIONS`, in graph order."""
+    gates, matches = ACTIVATIONS[op]
+    order = {node: place for place, node in enumerate(network.nodes())}
+    for gate in order:
+        if is_standard(gate, *gates):
+            yield from _around(gate, order, matches)
+
+
+def _around(
+    gate: ir.Node, order: Mapping[ir.Node, int], matches: Callable[[Array], bool]
+) -> Iterator[Function]:
+    """Yield the function that `gate` is part of, of the value farthest before it, if any."""
+    for x in _arguments(gate):
+        for value, values in _follow(x, order).items():
+            if matches(values) and gate in (nodes := nodes_between(x, value)):
+                yield Function(x, value, nodes)
+                return
+
+
+def _arguments(gate: ir.Node) -> list[ir.Value]:
+    """Return the values from which scalars alone lead to `gate`, farthest first."""
+    before: list[ir.Value] = []
+    waiting = [v for v in gate.inputs[:2] if v is not None]
+    while waiting and len(before) < _LONGEST:
+        value = waiting.pop(0)
+        if value.const_value is None and value not in before:
+            before.append(value)
+            node = value.producer()
+            if node is not None and (node.op_type in _COMPUTED or node.op_type in _WITH_ATTRIBUTES):
+                waiting += [v for v in node.inputs if v is not None]
+    return before[::-1]
+
+
+def read_functions(network: Network) -> Iterator[Rewritable]:
+    """Yield sigmoids, SiLUs, tanhs, softpluses and Mishes: for each Exp, the first one."""
+    order = {node: place for place, node in enumerate(network.nodes())}
+    for node in order:
+        if not is_standard(node, "Exp") or node.inputs[0] is None:
+            continue
+        x = node.inputs[0]
+        minus = x.producer()
+        if minus is not None and is_standard(minus, "Neg") and minus.inputs[0] is not None:
+            x = minus.inputs[0]
+        for value, values in _follow(x, order).items():
+            close = (write for truth, write in _FORMS if np.allclose(values, truth, _CLOSE, 0))
+            write = next(close, None)
+            if write is not None and node in (nodes := nodes_between(x, value)):
+                yield Rewritable(x, value, nodes, write)
+                break
+
+
+def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
+    """Return the values that depend only on x and scalars, as arrays, in graph order."""
+    known = {x: _POINTS}
+    after = {u.node for u in x.uses()} & order.keys()
+    while after and len(known) <= _MOST:
+        node = min(after, key=order.__getitem__)
+        after.remove(node)
+        operands = [_values(v, known) for v in node.inputs]
+        present = [a for a in operands if a is not None]
+        result = _computed(node, present) if len(present) == len(operands) else None
+        if result is not None and node.outputs[0].shape == x.shape:
+            known[node.outputs[0]] = result
+            after |= {u.node for u in node.outputs[0].uses()} & order.keys()
+    return known
+
+
+def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
+    if not is_standard(node):
+        return None
+    with np.errstate(all="ignore"):
+        if node.op_type in _WITH_ATTRIBUTES:
+            return _WITH_ATTRIBUTES[node.op_type](node, *operands)
+        compute = _COMPUTED.get(node.op_type)
+        return None if compute is None else np.asarray(compute(*operands), np.float64)
+
+
+def _values(value: ir.Value | None, known: Mapping[ir.Value, Array]) -> Array | None:
+    if value is None or value in known:
+        return None if value is None else known[value]
+    number = scalar(value) if value.const_value is not None else None
+    return None if number is None else np.full(_POINTS.shape, number)
+
+
+def _half(w: Writer) -> ir.Value:
+    return w.constant("half", np.array(0.5, np.float32))
+
+
+_FORMS: tuple[tuple[Array, Callable[[Writer, ir.Value], ir.Value]], ...] = (
+    (_sigmoid, lambda w, x: w.op("Sigmoid", x)),
+    (1 - _sigmoid, lambda w, x: w.op("Sigmoid", w.op("Neg", x))),
+    (_POINTS * _sigmoid, lambda w, x: w.op("Mul", x, w.op("Sigmoid", x))),
+    (np.tanh(_POINTS), lambda w, x: w.op("Tanh", x)),
+    (np.tanh(_POINTS / 2), lambda w, x: w.op("Tanh", w.op("Mul", x, _half(w)))),
+    (_softplus, lambda w, x: w.op("Softplus", x)),
+    (_softplus_of_minus, lambda w, x: w.op("Softplus", w.op("Neg", x))),
+    (-_softplus_of_minus, lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x)))),
+    (np.tanh(_softplus), lambda w, x: w.op("Tanh", w.op("Softplus", x))),
+    (
+        _POINTS * np.tanh(_softplus),
+        lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
+    ),
+)
+"""Values at the points, and the short form, whose exponentials are inside operators."""

@@ -11,9 +11,8 @@ import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
 from halfwise.graph.dataflow import FARTHEST, Uses, ancestors, moves, operands, reached, uses_in
-from halfwise.graph.functions import activations
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
-from halfwise.graph.reading import is_constant, scalar, square_of
+from halfwise.graph.reading import activations, is_constant, scalar, square_of
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
 from halfwise.records import NodeName, Observation, TensorName
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.graph.functions import ACTIVATIONS, activations
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
+    ACTIVATIONS,
     NO_NODES,
     Nodes,
     Seen,
+    activations,
     axes_of,
     behind,
     is_constant,

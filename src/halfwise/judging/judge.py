@@ -51,7 +51,6 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.reasons import reasons
 
 
 def run_as_file(
@@ -286,7 +285,6 @@ def judge_outputs(
         intermediate_nonfinite=intermediate,
         metric=score,
         failed_runs=failed,
-        reasons=reasons(failures),
         failures=failures,
         failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )

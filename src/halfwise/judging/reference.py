@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
-from halfwise.emulation.bounded import forgiving, sized
+from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
@@ -31,7 +31,7 @@ from halfwise.graph.sizes import (
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import FrozenSize, NodeName, TensorName, Unjudged
-from halfwise.reporting.notes import frozen_advice, frozen_cause
+from halfwise.reporting.steps import frozen_advice, frozen_cause
 
 
 def find_unjudged(

@@ -6,12 +6,20 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
-from halfwise.graph.functions import activations
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
 from halfwise.graph.one_node import FIRST_OPSET
-from halfwise.graph.reading import Nodes, axes_of, behind, is_constant, maker, readers, scalar
+from halfwise.graph.reading import (
+    Nodes,
+    activations,
+    axes_of,
+    behind,
+    is_constant,
+    maker,
+    readers,
+    scalar,
+)
 from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity

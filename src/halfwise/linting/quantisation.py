@@ -23,7 +23,7 @@ from halfwise.graph.quantised import (
 from halfwise.graph.reading import is_constant
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
-from halfwise.tensorrt.quantised import AGAIN, TAKEN
+from halfwise.tensorrt.constrain import AGAIN, TAKEN
 from halfwise.tensorrt.versions import has, since, text_of
 from halfwise.wording import number, verb
 

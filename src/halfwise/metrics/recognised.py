@@ -454,7 +454,7 @@ def criterion_hints(
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
     found = [
         f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
-        "its elements must equal the reference's; change the fraction with --agreement."
+        "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
     ]
     groups: dict[Recognised, list[str]] = {}

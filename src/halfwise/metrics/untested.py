@@ -28,7 +28,7 @@ from halfwise.metrics.targets import (
 )
 from halfwise.metrics.task import guessing, pixels_in, target_peaks, tokens_in
 from halfwise.records import Criterion, FailureBound, Recognised, Unjudged
-from halfwise.records.recognised import Unit
+from halfwise.records.judged import Unit
 from halfwise.wording import number
 
 Labels = Sequence[Any] | None

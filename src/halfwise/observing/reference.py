@@ -1,29 +1,35 @@
-"""Runs the FP32 reference twice: on all samples for extrema, and on a few for elements."""
+"""`observe`: statistics of every float tensor of the FP32 model."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.budget import Budget
+from halfwise.declarations import Inputs, Options
+from halfwise.emulation.budget import Budget, sized
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
 from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
-from halfwise.formats import FP32, Format
-from halfwise.graph.casts import adjusted_constants
+from halfwise.formats import BF16, FP32, Format
+from halfwise.graph.casts import adjusted_constants, low_type
+from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.dataflow import drop_unused_nodes
 from halfwise.graph.model import Network, add_constant, node_name, small_constant, tensor_name
-from halfwise.graph.roles import Role, Roles, bodies, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float, roles_of
 from halfwise.graph.sensitivity import amplifiers, chain
+from halfwise.judging.reference import check, frozen_named
 from halfwise.observing.inner import InnerNumbers, squares, views, with_sums
 from halfwise.observing.statistics import DetailCounter
+from halfwise.options.loading import load_asked, nodes_of
+from halfwise.options.options import Model, bounded, understand
+from halfwise.progress import Silent, Watcher
 from halfwise.records import Detail, NodeName, Observation, Observations, TensorName
 
 _PREFIX = "halfwise::rounded::"
@@ -197,7 +203,7 @@ class _Reach:
     worst_sample: int = 0
 
 
-def observe(
+def observe_network(
     network: Network,
     samples: Samples,
     fmt: Format,
@@ -485,3 +491,42 @@ class Observer:
         self._done += 1
         if self._progress:
             self._progress(self._done, self._steps)
+
+
+@bounded
+def observe(
+    model: Model,
+    inputs: Inputs,
+    *,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Observations:
+    """Return statistics of every float tensor of the FP32 model on the samples.
+
+    Args:
+        model: The model: path or proto.
+        inputs: Samples, as for `fix`.
+        watcher: Receives progress.
+        options: See `Options`.
+    """
+    watcher = watcher or Silent()
+    request = understand(inputs, options)
+    settings = request.settings
+    case = load_asked(model, request, watcher, split=False)
+    check(case.network, runtime=settings.runtime)
+    watcher.stage("observe")
+    with sized("observe", nodes_of(case.network)), frozen_named(case, settings):
+        return observe_network(
+            case.network,
+            case.calibration,
+            settings.fmt,
+            roles=_roles(case.network, settings.fmt),
+            runtime=settings.runtime,
+            progress=watcher.step,
+        )[0]
+
+
+def _roles(network: Network, fmt: Format) -> Roles:
+    """Return the roles at the opset to which `fix` would raise the model."""
+    opset = max(network.opset, BF16_OPSET) if fmt == BF16 else None
+    return roles_of(network, low_type(fmt), opset=opset)

@@ -9,11 +9,11 @@ from typing import Any
 
 from halfwise.case import Case, EngineSettings
 from halfwise.declarations import EngineOptions, check, spelt
-from halfwise.declarations.engines import Worker
+from halfwise.declarations.options import Worker
 from halfwise.errors import UsageError
 from halfwise.records import Profile
 from halfwise.store import refuse_irregular
-from halfwise.tensorrt.profiles import profiles_from_options
+from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
 
 TENSORRT = "tensorrt"
@@ -30,7 +30,7 @@ class Target:
     Attributes:
         workers: Workers, best first; never none.
         settings: Settings from the options; `profiled` adds the profiles.
-        shapes: Values of --minShapes, --optShapes and --maxShapes.
+        shapes: Values of minShapes, optShapes and maxShapes.
         resume: Whether to go on after a run that ended early.
         devices: Workers that one plan must be right on, each with its settings, if several are
             named; the first is that of `workers` and `settings`.
@@ -135,11 +135,11 @@ def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings
         )
     if "timing_cache" in given:
         raise UsageError(
-            "--timing-cache is for one GPU and one TensorRT, but several workers are named.",
+            "--engine timing-cache is for one GPU and one TensorRT, but several workers are named.",
             "Leave it out: each worker has its own.",
         )
-    others = {n: v for n, v in given.items() if n in ("trt_python", "trt_command")}
-    specs = [resolve(**others, trt_worker=name)[0] for name in names]
+    command = given.get("trt_command")
+    specs = [resolve(trt_command=command, trt_worker=name)[0] for name in names]
     return tuple((spec, engine_settings(given, spec.defaults)) for spec in specs)
 
 
@@ -160,9 +160,9 @@ def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> Engin
     changed = {name: value for name, value in asdict(defaults).items() if value is not None}
     changed |= {f.name: given[f.name] for f in fields(EngineSettings) if f.name in given}
     if "timing_cache" in given:
-        changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--timing-cache")
+        changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--engine timing-cache")
     if "workspace" in given:
-        changed["workspace_bytes"] = memory_bytes(given["workspace"], "--workspace")
+        changed["workspace_bytes"] = memory_bytes(given["workspace"], "--engine workspace")
     if "tactic_sources" in given:
         changed["tactic_sources"] = _words(given["tactic_sources"])
     if "plugin" in given:

@@ -75,9 +75,9 @@ def function_again(own: str, named: str | None) -> str:
 def not_run(option: str, value: str) -> UsageError:
     """Return the error for code that only a run folder names: the folder may come from anyone."""
     return UsageError(
-        f"The run was made with {spelt(option)} {value}; code named only by a run folder is never "
+        f"The run was made with {spelt(option, value)}; code named only by a run folder is never "
         "run.",
-        f"If you trust it, give it yourself: {spelt(option)} {shlex.quote(value)}.",
+        f"If you trust it, give it yourself: {spelt(option, shlex.quote(value))}.",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, get_origin
+from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin
 
 import onnx
 
@@ -12,16 +12,36 @@ from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
 from halfwise.declarations.option import option, shell_type
-from halfwise.declarations.plans import Thresholds
-from halfwise.emulation.bounded import limited
+from halfwise.declarations.options import Thresholds
+from halfwise.emulation.budget import limited
 from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
 from halfwise.options.engines import Target, one_worker, understand_target
-from halfwise.options.repairs import ALL, allowed, left_out, refused_repairs
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, RightBy
+from halfwise.records import Allowed, Criterion, RepairRule, RightBy
 from halfwise.wording import typed
+
+RULES: tuple[RepairRule, ...] = get_args(RepairRule)
+ALL = "all"
+"""Names every rule."""
+
+
+def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
+    """Return the rules that `no_repair` excludes, given singly or separated by commas.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    names = [name.strip() for word in given.get("no_repair", ()) for name in word.split(",")]
+    if unknown := [name for name in names if name not in (*RULES, ALL)]:
+        raise UsageError(
+            f"--no-repair is {unknown[0]!r}; expected a repair rule: {', '.join(RULES)}.",
+            "Separate several rules with commas. Without a rule it turns off all repairs; then it "
+            "must come last or before another option.",
+        )
+    return RULES if ALL in names else tuple(rule for rule in RULES if rule in names)
+
 
 Model = str | Path | onnx.ModelProto
 """A path or a model in memory."""
@@ -110,7 +130,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             fmt=LOW_FORMATS[low_of(given)],
             int8=given.get("to") == INT8,
             runtime=Runtime(given.get("device", default("device")), libraries),
-            **_fields(Settings, given) | {"no_repair": left_out(given), "allow": allowed(given)},
+            allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in given),
+            **_fields(Settings, given) | {"no_repair": left_out(given)},
         ),
         given={name: _text(value) for name, value in given.items()},
         require_worth=given.get("require_worth"),
@@ -210,14 +231,14 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Leave --accumulate out.",
         ),
         (
+            "allow_bf16" in asked and given.get("to") == "bf16",
+            "--allow bf16 adds BF16 to FP16 plans; with --to bf16 every node already has it.",
+            "Give one of the two.",
+        ),
+        (
             "metric" in asked and asked & Thresholds.__annotations__.keys(),
             "--metric replaces the error thresholds, so they cannot be combined.",
             "Give either a metric or thresholds.",
-        ),
-        (
-            {"keep_above", "start_from"} <= asked,
-            "--keep-above makes no search, so --start-from does not apply.",
-            "Give one of the two.",
         ),
         (
             "metric_drop" in asked and metric == AUTO,
@@ -241,7 +262,7 @@ def _check_company(given: Mapping[str, Any]) -> None:
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *_refused_int8(given), *refused_repairs(given)):
+    for wrong, message, hint in (*refused, *_refused_int8(given)):
         if wrong:
             raise UsageError(message, hint)
 
@@ -259,17 +280,6 @@ def low_of(given: Mapping[str, Any]) -> str:
 def _refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     """Yield possible contradictions: whether they occur, the message, the hint."""
     int8 = given.get("to") == INT8
-    yield (
-        "ranges" in given and not int8,
-        "--ranges is for INT8, so it does not apply without --to int8.",
-        "Add --to int8, or leave --ranges out.",
-    )
-    yield (
-        "keep_above" in given and int8,
-        "--keep-above does not search, but --to int8 must: only trials show which nodes can be "
-        "INT8.",
-        "Leave out one of the two.",
-    )
     workers = given.get("trt_worker")
     yield (
         int8 and not isinstance(workers, str | None) and len(workers) > 1,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from halfwise.errors import UsageError
-from halfwise.page.stored import Stored, stored
+from halfwise.page.data import Stored, stored
 from halfwise.scratch import scratch
 from halfwise.store import folder_of, refuse_existing_file, refuse_irregular
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from halfwise.page.data import script_json
+from halfwise.page.data import Stored, script_json
 from halfwise.page.sections import SECTIONS
-from halfwise.page.stored import Stored
 from halfwise.wording import capital, clean
 
 _HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from halfwise.case import Case
 from halfwise.evidence import evidence_of
 from halfwise.page import PAGE_FILE, write_stored
-from halfwise.page.stored import Stored
+from halfwise.page.data import Stored
 from halfwise.progress import Watcher
 from halfwise.records import Observations, Run
 from halfwise.store import EVIDENCE_FILE, write_evidence, write_observations, write_run

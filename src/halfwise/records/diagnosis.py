@@ -2,13 +2,146 @@
 
 from typing import Literal
 
-from halfwise.records.coverage import FrozenSize
-from halfwise.records.engine_fault import EngineDiagnosis
-from halfwise.records.followed import Decided
-from halfwise.records.judged import OutputError
-from halfwise.records.quantisation import QuantisationLoss
-from halfwise.records.record import NodeName, Record, Severity
-from halfwise.records.step import Step
+from halfwise.records.judged import FrozenSize, Verdict
+from halfwise.records.planned import Decided
+from halfwise.records.record import MadeUp, NodeName, Record, Severity, Step, TensorName
+
+RangeFault = Literal["saturated", "outlier", "wide"]
+"""What is wrong with an 8-bit range. "saturated": values beyond its ends cause half of the squared
+error or more; "outlier": all but a thousandth of the values, or all but one, stay in a quarter of
+it; "wide": all values do."""
+
+
+PairFault = Literal[RangeFault, "scale", "channels", "rounding"]
+"""Why a pair loses too much. A fault of its range, if a better scale was shown to reduce the error
+of the outputs or could not be tried; otherwise "scale": one of its scales is not a positive number;
+"channels": weights with one scale for channels that differ by 100 times; "rounding": none of these.
+"""
+Right = Literal["original", "framework", "floats"]
+"""The outputs that a quantised model is judged against: those of the original, of the framework, or
+("floats") of the model without its pairs, where weights stored as integers remain."""
+
+
+class PairLoss(Record):
+    """A pair that must be left out for correct outputs, or several alike on one tensor.
+
+    Errors are errors of the outputs relative to what is allowed; with a metric, 1 plus the drop
+    beyond its allowance.
+
+    Attributes:
+        tensor: The quantised tensor; for stored integers, the dequantised one.
+        node: Its DequantizeLinear, the first of several.
+        readers: Nodes that read it.
+        fault: What is wrong with the pair.
+        alone: Error if only this pair quantises, on the worst sample; with a metric, relative to
+            the default tolerance.
+        restored: Error if all pairs of the finding but this one are left out: what it costs.
+        beyond: Share of values more than half a step beyond the ends of its type; None for weights.
+        clipped: Share of its squared error from those values, from a histogram; None for weights.
+        limit: The end of its range that is further from zero; 0 for weights with several scales.
+        ends: Both ends, the lower first; None for weights with several scales.
+        bits: Bits per value.
+        reach: Largest observed magnitude, without any pair before it.
+        usual: Magnitude that all but a thousandth of the values, or all but one, stay below.
+        rescale: Factor on its scale that helps: for an outlier, the one that makes `usual` the end
+            of the range, otherwise the one that minimises its squared error.
+        rescaled: `restored` with that scale; None without such a factor.
+    """
+
+    tensor: TensorName
+    node: NodeName
+    readers: tuple[NodeName, ...]
+    fault: PairFault
+    alone: float
+    restored: float
+    beyond: float | None = None
+    clipped: float | None = None
+    limit: float = 0.0
+    ends: tuple[float, float] | None = None
+    bits: int = 8
+    reach: float = 0.0
+    usual: float = 0.0
+    rescale: float | None = None
+    rescaled: float | None = None
+
+
+class QuantisationLoss(Record):
+    """Effect of a quantised model's pairs on its outputs.
+
+    Attributes:
+        pairs: Number of pairs that can be left out; pairs alike on one tensor count once.
+        samples: Number of samples examined, including the worst.
+        error: Error of the model as it is; see `PairLoss`.
+        without_all: Error with all pairs left out.
+        explained: Whether the outputs are acceptable with all pairs left out.
+        needed: Number of pairs found that must be left out for that; None if they are too many to
+            be a cause, or leaving out all is not enough.
+        gravest: Tensors of the pairs that do most harm alone, worst first.
+        without: Error without the needed pairs, or without the worst; None if leaving out all is
+            not enough.
+        causes: The needed pairs, worst first, at most 8; if `needed` is None, the faulty pairs
+            that make up most of the error, which is `without` without them.
+        foreign: Stored integers that are not rounded floats of the original, if even leaving out
+            all pairs is not enough.
+        right: What the outputs are judged against.
+        cut: Whether the budget ended the search for pairs: `gravest` is then what was known, and
+            `needed`, `without` and `causes` are unknown.
+    """
+
+    pairs: int
+    samples: int
+    error: float
+    without_all: float
+    explained: bool
+    needed: int | None = None
+    gravest: tuple[TensorName, ...] = ()
+    without: float | None = None
+    causes: tuple[PairLoss, ...] = ()
+    foreign: tuple[TensorName, ...] = ()
+    right: Right | None = None
+    cut: bool = False
+
+
+SymptomKind = Literal["outputs", "build", "run"]
+"""How an engine is wrong: its outputs are, it cannot be built, or it cannot be run."""
+
+
+class EngineDiagnosis(Record):
+    """Where an engine is wrong although its computation is right elsewhere.
+
+    Attributes:
+        symptom: How it is wrong.
+        sample: The sample that was examined.
+        limit_db: SNR below which a tensor is wrong, unless rounding explains it.
+        regions: The nodes of each region that is wrong alone on its true inputs, in graph order.
+        snr_db: SNR of the engine of each region alone: 20 log10 of RMS / RMS error, -inf if not
+            finite; empty without engines.
+        everywhere: Whether every part that was built fails as the model does: then no node is
+            blamed, as the cause may be around the engines.
+        explained: Whether the engine of the rest is right with the regions' true outputs fed in;
+            None if unknown.
+        rest_db: Smallest SNR of its outputs; None without an engine.
+        build_seconds: Time limit of each build but the first; None for none.
+        late: Number of builds that took longer, so nothing is known about their content.
+        interrupted: Whether Ctrl-C ended the search.
+        builds: Number of builds used, including the engine itself.
+        most_builds: Largest number of builds allowed.
+    """
+
+    symptom: SymptomKind
+    sample: str
+    limit_db: float
+    regions: tuple[tuple[NodeName, ...], ...] = ()
+    snr_db: tuple[float, ...] = ()
+    everywhere: bool = False
+    explained: bool | None = None
+    rest_db: float | None = None
+    build_seconds: float | None = None
+    late: int = 0
+    interrupted: bool = False
+    builds: int = 1
+    most_builds: int = 1
+
 
 DifferenceKind = Literal[
     "batch-axis",
@@ -21,17 +154,12 @@ DifferenceKind = Literal[
     "mean",
     "deviation",
     "normalisation",
-    "padding-side",
-    "padding-value",
+    "padding",
     "fit",
     "crop",
     "size",
     "kernel",
-    "antialias",
     "resampling",
-    "half-pixel",
-    "rounding",
-    "clipping",
     "shape",
     "values",
 ]
@@ -39,11 +167,7 @@ DifferenceKind = Literal[
 _SEVERITIES: dict[DifferenceKind, Severity] = {
     "batch-axis": "info",
     "dtype": "warning",
-    "rounding": "warning",
-    "clipping": "warning",
-    "half-pixel": "warning",
     "kernel": "warning",
-    "antialias": "warning",
     "resampling": "warning",
 }
 """Differences that change values only slightly; all others change what the model sees."""
@@ -53,9 +177,9 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": a kernel or antialiasing, if no more is known; "fit": how the
-            image is fitted to its frame (stretched, letterboxed, cropped); "normalisation": one
-            that no single gain and offset explain; "values": anything not explained by the others.
+        kind: Its kind. "resampling": a kernel that raw images would name; "fit": how the image is
+            fitted to its frame (stretched, letterboxed, cropped); "normalisation": one that no
+            single gain and offset explain; "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
         sentence: What B does differently.
@@ -95,9 +219,8 @@ class InputComparison(Record):
         dtype_b: Type of B.
         differences: Differences in the order in which pipelines apply them; empty if there are
             none.
-        largest: Largest |A − B| before the transformation, in B's unit; None if shapes differ.
-        residual_max: Largest |transformed A − B| over the pixels that both have.
-        residual_rms: RMS over the same pixels.
+        residual_max: Largest |transformed A − B| over the pixels that both have; inf if shapes
+            differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
         order: Index of the sample of A for each sample of B.
@@ -115,9 +238,7 @@ class InputComparison(Record):
     dtype_a: str
     dtype_b: str
     differences: tuple[InputDifference, ...]
-    largest: float | None
     residual_max: float
-    residual_rms: float
     level: float
     exact: bool
     order: tuple[int, ...]
@@ -134,18 +255,12 @@ class PreprocessingReport(Record):
         b: Source of B.
         inputs: Comparisons by input.
         notes: Remarks and warnings.
-        outputs: Effect of the difference on the model's outputs, B against A; None without a model,
-            or if it cannot run on both (a note says why).
-        outputs_mapped: The same for B against A transformed by the code: what would remain if A did
-            as B does; None if nothing was transformed, or as for `outputs`.
     """
 
     a: str
     b: str
     inputs: tuple[InputComparison, ...]
     notes: tuple[str, ...] = ()
-    outputs: dict[str, OutputError] | None = None
-    outputs_mapped: dict[str, OutputError] | None = None
 
     @property
     def same(self) -> bool:
@@ -249,3 +364,81 @@ class Rung(Record):
     engine: EngineDiagnosis | None = None
     quantisation: QuantisationLoss | None = None
     decided: Decided | None = None
+
+
+class Rewriting(Record):
+    """Nodes that were replaced by one operator.
+
+    Attributes:
+        op: The operator.
+        output: The tensor that it computes.
+        removed: Nodes removed.
+        added: Nodes added.
+        error: Largest error relative to the largest magnitude, of this tensor alone: on the inputs,
+            and on random numbers at two sizes of every dynamic axis if these nodes can run alone.
+    """
+
+    op: str
+    output: TensorName
+    removed: tuple[NodeName, ...]
+    added: tuple[NodeName, ...]
+    error: float
+
+
+class LeftAlone(Record):
+    """Nodes that resemble one operator but were left as they are.
+
+    Attributes:
+        op: The operator; "normalisation" if it is unknown which.
+        nodes: The nodes, or the node by which they were found.
+        reason: Why.
+    """
+
+    op: str
+    nodes: tuple[NodeName, ...]
+    reason: str
+
+
+class Modernized(Record):
+    """A model, and how it was modernised.
+
+    Attributes:
+        model: Source of the model.
+        opset: Version of its default operator set.
+        new_opset: That of the new model.
+        target: What must be able to read the new model, and how that was determined.
+        rewritings: Rewritings that were kept.
+        left: What was left as it was, or undone.
+        folded: Nodes that computed constants and were removed.
+        names: New node names by old name, for nodes removed or renamed; empty if nothing replaces
+            them.
+        nodes: Number of nodes before.
+        new_nodes: Number of nodes after.
+        samples: Identifiers of the samples that both models ran on.
+        real: Whether they are real data.
+        made_up: Inputs that look generated; empty for random ones.
+        error: Largest error of an output relative to its largest magnitude, on these samples, in
+            FP32.
+        fp16_before: Verdict on the model with everything in FP16, by emulation; None on inputs that
+            are not real, unless they are accepted.
+        fp16_after: Verdict on the new model, likewise.
+        notes: Remarks.
+    """
+
+    model: str
+    opset: int
+    new_opset: int
+    target: str
+    rewritings: tuple[Rewriting, ...]
+    left: tuple[LeftAlone, ...]
+    folded: tuple[NodeName, ...]
+    names: dict[NodeName, tuple[NodeName, ...]]
+    nodes: int
+    new_nodes: int
+    samples: tuple[str, ...]
+    real: bool
+    made_up: tuple[MadeUp, ...] = ()
+    error: float
+    fp16_before: Verdict | None = None
+    fp16_after: Verdict | None = None
+    notes: tuple[str, ...] = ()

@@ -1,11 +1,261 @@
-"""What is acceptable, and whether a candidate is."""
+"""What is acceptable, whether a candidate is, and what the judged samples cover."""
 
 from typing import Literal
 
 from halfwise.declarations import default
-from halfwise.records.coverage import DynamicAxis, JudgedBatch, Unjudged
-from halfwise.records.recognised import Recognised, TaskScore, Unit
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
+
+Kind = Literal[
+    "boxes", "class-scores", "embedding", "flow", "heat-map", "image", "mask", "segmentation",
+    "spectrum", "tokens", "waveform",
+]  # fmt: skip
+"""What an output, or a set of outputs, is."""
+
+Evidence = Literal[
+    "by-name", "known-count", "log-sum", "rows-sum", "one-channel", "two-valued", "two-channels",
+    "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
+    "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
+    "size-of-input", "times-input", "range-of-images", "smooth", "bins", "around-zero",
+    "length-of-input", "within-image",
+]  # fmt: skip
+"""What was seen of an output besides its shape:
+
+- "by-name": its name says so;
+- "known-count": as many classes as ImageNet has;
+- "rows-sum": rows within [0, 1] that add up to 1; "log-sum": their exponentials do;
+- "one-channel": one channel within [0, 1]; "two-valued": hardly anything between 0 and 1;
+- "two-channels": of [N, 2, height, width];
+- "pair-of-images": two inputs of one shape that is that of images;
+- "beside-scores", "joined-with-scores": boxes, with scores in another output or the same;
+- "row-per-cell": as many rows as a YOLO has cells for the input, or three times as many;
+- "corners-in-order": no box has a negative side; "whole-classes": classes are whole numbers;
+- "unit-length": rows of length 1;
+- "channels-sum": channels within [0, 1] that add up to 1; "in-regions": neighbouring pixels have
+  one class; "one-ahead": one class is far ahead of the next; "size-of-input": as an input image;
+- "times-input": the size of an input image, or a multiple; "range-of-images": values as images
+  have; "smooth": neighbouring pixels are alike;
+- "bins": 2^k + 1 of them along an axis, in an input of the same shape, too; "around-zero": a mean
+  near 0; "length-of-input": an axis of an input is as long;
+- "within-image": corners are pixels of an input image, with sides of many lengths.
+"""
+
+
+class Boxes(Record):
+    """How boxes are read from outputs.
+
+    Attributes:
+        layout: What an image's rows are:
+
+            - "raw": [N, 5 + C] of one output, YOLOX's: offsets of the centre from its cell and
+              logarithms of the size, in strides of 8, 16 and 32, then objectness and C classes;
+            - "joined": [N, 5 + C] of one output: box, objectness, C classes;
+            - "transposed": [4 + C, N] of one output: box, C classes;
+            - "final": [N, M] of one output, one class each: see `columns`;
+            - "listed": [N, 4] beside scores [N] and maybe classes [N];
+            - "per-class": [N, 4] beside scores [N, C].
+        corners: Whether a box is two opposite corners; otherwise centre, width and height.
+        columns: For "final": first column of the box, column of the score, column of the class.
+        activation: What turns the scores into probabilities.
+        background: The score class for background; -1 for the last, None if there is none.
+        suppress: Whether overlapping boxes of one object remain to be suppressed.
+        image: Height and width of the input, for "raw".
+    """
+
+    layout: Literal["raw", "joined", "transposed", "final", "listed", "per-class"]
+    corners: bool = False
+    columns: tuple[int, int, int] | None = None
+    activation: Literal["none", "sigmoid", "softmax"] = "none"
+    background: Literal[0, -1] | None = None
+    suppress: bool = True
+    image: tuple[int, int] | None = None
+
+
+class Recognised(Record):
+    """Recognised outputs, and the built-in metric for their use.
+
+    Attributes:
+        kind: What they are.
+        metric: The built-in metric.
+        outputs: Their names.
+        required: Smallest metric value that passes, with the FP32 outputs as truth. Higher is
+            better; for an error it is minus the largest allowed error.
+        shape: Shape of the first of the outputs, on the first sample.
+        evidence: Why they were recognised.
+        boxes: How boxes are read; None for other kinds.
+        drop: How far the metric may fall; None for its default.
+    """
+
+    kind: Kind
+    metric: str
+    outputs: tuple[str, ...]
+    required: float
+    shape: tuple[int, ...]
+    evidence: tuple[Evidence, ...]
+    boxes: Boxes | None = None
+    drop: float | None = None
+
+
+Unit = Literal["boxes", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"]
+"""What a score counts, in the truth: for example the pixels inside its masks."""
+
+
+class TaskScore(Record):
+    """Score of a candidate by the metric of recognised outputs.
+
+    Attributes:
+        metric: The built-in metric.
+        outputs: Names of the outputs that it judges.
+        value: Value for the candidate; higher is better, for an error minus the error. NaN and -inf
+            if the candidate's outputs are not finite.
+        required: Smallest value that passes.
+        passed: Whether it passes, and the samples test it.
+        untested: Whether the samples test nothing: values next to zero would pass too.
+        evidence: Number of units behind the value, in all samples, as the truth has them; None for
+            a metric that is not built in.
+        unit: What `evidence` counts; None likewise.
+    """
+
+    metric: str
+    outputs: tuple[str, ...]
+    value: float
+    required: float
+    passed: bool
+    untested: bool = False
+    evidence: int | None = None
+    unit: Unit | None = None
+
+
+class JudgedBatch(Record):
+    """Result of a candidate on batches of samples.
+
+    Attributes:
+        size: Size along the batch axis.
+        shapes: Shapes of the inputs that have a dynamic axis.
+        samples: Identifiers of the samples in the batches, or of batches judged as a whole.
+        whole: Whether the model gives other results for a batch than row by row for single samples.
+            Whole batches are then compared with the reference on the same batch.
+        passed: Whether it meets the verdict's criterion.
+        rel_max: Largest error / largest reference value, by output name; inf for new non-finite
+            values. Empty if it could not be run.
+        failures: Why it failed.
+    """
+
+    size: int
+    shapes: dict[TensorName, tuple[int, ...]]
+    samples: tuple[str, ...]
+    whole: bool
+    passed: bool
+    rel_max: dict[str, float]
+    failures: tuple[Failure, ...] = ()
+
+
+NotBatched = Literal["sizes", "fails", "metric", "recorded"]
+
+
+class DynamicAxis(Record):
+    """A dynamic axis, and its sizes in the judged samples and batches.
+
+    Attributes:
+        inputs: Index of the axis in each input that has it, from 0.
+        symbol: Its name in the model; None if it has none.
+        sizes: In ascending order; with only one, other sizes were not judged.
+        why: Why no batches were made along it: "sizes" (inputs differ in size there), "fails" (the
+            model does not run on a batch), "metric" (the model mixes the samples of a batch, and
+            the metric reads single ones), "recorded" (only recorded outputs exist); None if it is
+            not a batch axis, or batches were made.
+        detail: The model's error if it fails; a clause.
+    """
+
+    inputs: dict[TensorName, int]
+    symbol: str | None
+    sizes: tuple[int, ...]
+    why: NotBatched | None = None
+    detail: str = ""
+
+
+UnjudgedKind = Literal[
+    "non-finite",
+    "empty",
+    "zeros",
+    "flat",
+    "constant",
+    "never-ran",
+    "metric",
+    "guessing",
+    "absent",
+]
+"""Why nothing is known:
+
+- "non-finite": FP32's output has no finite element;
+- "empty": the output has no element at all;
+- "zeros": an output of zeros would be accepted;
+- "flat": a constant would be accepted in place of an output's values, which vary little;
+- "constant": psnr has no peak, since the target is constant;
+- "never-ran": a body of an If, Loop or Scan ran on no sample;
+- "metric": the metric would accept zeros in the place of all outputs;
+- "guessing": with the given labels FP32 itself is no better than guessing;
+- "absent": the metric compares what FP32 detects, and that is nothing, on any sample, or a single
+  class everywhere.
+"""
+
+
+OF_METRIC: tuple[UnjudgedKind, ...] = ("metric", "guessing", "absent")
+"""Kinds that concern a metric, not an output or a body."""
+
+
+class Unjudged(Record):
+    """Something that no sample tests, so the verdict does not cover it.
+
+    Attributes:
+        kind: Why.
+        name: The output, the metric, or the node with the body.
+        body: Attribute of the body, such as "then_branch"; empty otherwise.
+        op: Operator type of that node.
+        around: The model's own node that holds the body, at whatever depth.
+        inputs: Model inputs that decide whether it runs; empty if all may, or none.
+        reference: Value for FP32: largest magnitude of the output ("zeros"), its smallest value
+            ("flat"), or the metric.
+        other: Largest value of the output ("flat"), or the metric's value for zeros ("metric") or
+            for guessing ("guessing").
+        allowed: How far the metric may fall.
+        labelled: Whether the metric compares with labels.
+    """
+
+    kind: UnjudgedKind
+    name: str
+    body: str = ""
+    op: str = ""
+    around: str = ""
+    inputs: tuple[str, ...] = ()
+    reference: float = 0.0
+    other: float = 0.0
+    allowed: float = 0.0
+    labelled: bool = False
+
+
+class FrozenSize(Record):
+    """An axis that the file declares dynamic but that works at one size only.
+
+    Attributes:
+        axes: Index of the axis in each input that has it.
+        batch: Whether it is the batch axis.
+        given: Its length in the samples, at which the model fails.
+        runs: The length at which the model runs, on the same values repeated or cut. One less and
+            one more fail as well.
+        nodes: Nodes with a constant equal to this length or a multiple of it, in graph order.
+        shown: Whether the model runs on the samples once `given` replaces `runs` in these
+            constants; tried for batches only.
+        failure: ONNX Runtime's message for the samples.
+    """
+
+    axes: dict[TensorName, int]
+    batch: bool
+    given: int
+    runs: int
+    nodes: tuple[NodeName, ...]
+    shown: bool
+    failure: str
+
 
 FP32_SNR_DB = 60.0
 """SNR in dB that an FP32 engine without TF32 reaches if it computes the same function: summing in
@@ -285,9 +535,8 @@ class Verdict(Record):
         intermediate_nonfinite: Non-finite values inside the model, even if the outputs are finite.
         metric: The task metric, if one was given.
         failed_runs: Samples on which the candidate did not run.
-        reasons: Why it failed, one sentence each; empty if it passed.
-        failures: The same as facts.
-        required_worth: The cost relative to everything low that --require-worth allows, if that
+        failures: Why it failed; empty if it passed.
+        required_worth: The cost relative to everything low that --require worth allows, if that
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.
         as_file: How the file does in ONNX Runtime without emulation; None if not requested.
@@ -314,7 +563,6 @@ class Verdict(Record):
     intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
     metric: MetricResult | None = None
     failed_runs: tuple[FailedRun, ...] = ()
-    reasons: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
     required_worth: float | None = None
     hints: tuple[str, ...] = ()

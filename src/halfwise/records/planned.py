@@ -4,12 +4,123 @@ Costs are relative to everything low: the mixed model that keeps nothing. Nodes 
 are FP32 there too, as are nodes that move data from an FP32 input to an FP32 output.
 """
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from pydantic import Field
 
-from halfwise.records.record import GuardKind, NodeName, Record, Remark, TensorName
-from halfwise.records.repair import Repair
+from halfwise.records.judged import Flip
+from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
+
+RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase"]
+"""The rules, `fixing.repair.making`.
+
+"scale": store tensors times a power of two; "fold": merge chains of affine operators; "stable":
+norms, softmax, log-sum-exp, softplus and similar in forms that stay in range; "one-node": replace a
+decomposed operator by the one that computes in FP32 inside; "mask": masks that survive the Add
+after them; "phase": precompute constant positions and angles.
+"""
+
+
+Allowed = Literal["bf16", "tf32"]
+"""What is done only on request.
+
+"bf16": BF16 for kept nodes that need no more; "tf32": TF32 for kept matrix products, if it is
+enough for all of them.
+"""
+
+
+class Proof(Record):
+    """Distance of a repaired model, and of the original, from the function.
+
+    Attributes:
+        samples: Samples that both ran on, by origin: "calibration", "heldout" and "widened" (see
+            `fixing.repair.proof`).
+        original: Largest error of an output of the original in FP32 against FP64, relative to the
+            largest magnitude of that output; None if FP64 was not needed, as both differ by less
+            than is accepted, or could not be computed.
+        repaired: The same for the repaired model; its difference from the original in FP32 if FP64
+            was not computed on that sample, or not at all.
+        equal: Whether all outputs of both are bitwise equal.
+        broken: Output elements that are NaN or infinite but finite in the original, or NaN where
+            that is infinite.
+        mended: On given samples, elements that are NaN or infinite in the original and something
+            else in the repaired model: no plan reproduces the original there.
+    """
+
+    samples: dict[str, int]
+    original: float | None
+    repaired: float
+    equal: bool
+    broken: int = 0
+    mended: int = 0
+
+
+class Place(Record):
+    """A suspected cause at a node: what names a guard across models.
+
+    Attributes:
+        kind: The guard's kind.
+        node: Its node.
+    """
+
+    kind: GuardKind
+    node: NodeName
+
+
+class Repair(Record):
+    """A repair at one place: what its rule needs to repeat it, and its effect.
+
+    Attributes:
+        rule: The rule behind it.
+        nodes: Nodes that it changes or removes, by their old names, in graph order.
+        exponents: For "scale": tensor → e, if stored times 2^e; only those with e ≠ 0.
+        numbers: Other parameters of the rule, by name.
+        identity: The identity behind it; "" before it was made.
+        guards: The guards that it resolves.
+        before: Error of the low model without it, relative to what the search allows; None if not
+            measured.
+        after: Error with it.
+        proof: Proof that the function is the same; None until proven.
+        room: For "scale": how many times as large as on the search samples its tensors may become
+            until the first one overflows; None if not measured.
+        advice: An equivalent line for the training or export code; "" for none.
+    """
+
+    rule: RepairRule
+    nodes: tuple[NodeName, ...]
+    exponents: Mapping[TensorName, int] = {}
+    numbers: Mapping[str, float] = {}
+    identity: str = ""
+    guards: tuple[Place, ...] = ()
+    before: float | None = None
+    after: float | None = None
+    proof: Proof | None = None
+    room: float | None = None
+    advice: str = ""
+
+
+class Remade(Record):
+    """Result of repeating, on the original, the repairs named in a candidate's metadata.
+
+    Attributes:
+        repairs: The repairs, in order.
+        proof: Proof that they preserve the function; None if they could not be made.
+        failures: Reasons against the candidate: "unmade", "other-graph", "unproven".
+        differs: If it names no repairs: the first node or output that differs from the original
+            other than by types and Casts; "" for none.
+    """
+
+    repairs: tuple[Repair, ...]
+    proof: Proof | None = None
+    failures: tuple[Failure, ...] = ()
+    differs: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing contradicts it."""
+        return not self.failures
+
 
 RangeMethod = Literal["minmax", "entropy", "percentile"]
 """How a tensor's INT8 range follows from the samples. "minmax": the whole range; "entropy": the
@@ -57,7 +168,6 @@ class Because(Record):
     Attributes:
         guard: Index in `Run.guards` of the guard that names the cause.
         rule: The user's rule as written on the command line; "" for none.
-        reads_beyond: Whether that rule is about ranges, and a tensor that the node reads meets it.
         nonfinite: Whether lowering this node alone brings new NaN or infinities.
         at_headroom: Whether a tensor at the node was emulated with a smaller range, for headroom.
         contribution: What the node or its group alone adds to the error, over what is allowed.
@@ -68,7 +178,6 @@ class Because(Record):
 
     guard: int | None = None
     rule: str = ""
-    reads_beyond: bool = False
     nonfinite: bool = False
     at_headroom: bool = False
     contribution: float | None = None
@@ -218,7 +327,7 @@ class Search(Record):
         cut: Stages that the budget ended or left out.
         budget: Work limit, in inferences over the calibration samples at the start of the run.
         spent: Work done, in the same unit, including work that was not optional.
-        late: Runs of a sample that exceeded --run-timeout and failed; another run may differ.
+        late: Runs of a sample that exceeded the run time-out and failed; another run may differ.
         refused: Why ONNX Runtime failed on a run of the plan's own network, emulated, the first
             time; empty if it never did.
         ended_by: What ended stages; unless it was the work limit alone, another run may differ.
@@ -330,3 +439,100 @@ class Worth(Record):
     def gains(self) -> bool:
         """Whether the plan saves enough to be worth having."""
         return self.saved >= LEAST_SAVED
+
+
+class Origin(Record):
+    """Where most of an error arises, as a trial showed.
+
+    Attributes:
+        node: The node at which the error appears.
+        kept: What was FP32 in that trial: the node, and the neighbours that it needed.
+        error: Error of the outputs with `kept` in FP32 too, relative to what the search allows: the
+            largest over the samples that `Followed.samples` counts.
+        read: If `kept` holds producers of what the node reads, so that the node enlarges an error
+            instead of making it: the relative RMS error of what it reads, on one sample.
+        made: Then also that of its result.
+    """
+
+    node: NodeName
+    kept: tuple[NodeName, ...]
+    error: float
+    read: float | None = None
+    made: float | None = None
+
+
+class Decided(Record):
+    """Decisions that differ from the reference, and that cause most of an error.
+
+    Attributes:
+        flips: The decisions, and how many of their values differ from the reference.
+        nodes: Compute nodes that lead to them, in graph order, themselves included.
+        error: Error of the outputs relative to what is allowed, on the worst of `samples`; with a
+            metric, relative to the default tolerance.
+        left: The same with the reference's decisions and everything else as before.
+        samples: Number of samples behind this: all that were searched.
+        read: Largest relative RMS error of a float that the decisions read, on the samples with the
+            largest errors; None if it is unknown.
+    """
+
+    flips: tuple[Flip, ...]
+    nodes: tuple[NodeName, ...]
+    error: float
+    left: float
+    samples: int
+    read: float | None = None
+
+
+class Channel(Record):
+    """A channel of a tensor through which most of an error reaches the outputs, as a trial showed.
+
+    Attributes:
+        tensor: The tensor.
+        axis: Its axis of channels, from 0.
+        index: The channel, from 0.
+        size: Number of channels.
+        error: Relative RMS error of the channel, on the sample with the largest error.
+        rest: That of all other channels.
+        left: Error of the outputs with the reference's values in the channel alone, relative to
+            what the search allows: the largest over the samples that `Followed.samples` counts.
+        nodes: Compute nodes that lead to the tensor, in graph order, the one that makes it
+            included.
+    """
+
+    tensor: TensorName
+    axis: int
+    index: int
+    size: int
+    error: float
+    rest: float
+    left: float
+    nodes: tuple[NodeName, ...]
+
+
+class Followed(Record):
+    """Where an error comes from that no guard explains, as far as that was found.
+
+    Attributes:
+        kept: What was FP32 meanwhile: the kept nodes that guards or rules explain.
+        error: Error of the outputs then, relative to what the search allows (with a metric,
+            relative to the default tolerance), on the worst of the samples; inf with new NaN or
+            infinities.
+        tried: Nodes that were tried as the origin, largest relative error first.
+        origin: The first of them that halves the error in FP32, on all samples (see
+            `halfwise.fixing.following`); None if there is none.
+        accumulates: Whether no single node causes most of the relative error at the outputs.
+        samples: Number of samples behind these largest errors.
+        out_of_time: Whether the time budget ended the trials.
+        decided: Decisions that cause it; then no origin was sought.
+        channel: Sought if there is no origin: a channel that carries most of the error.
+    """
+
+    kept: tuple[NodeName, ...]
+    error: float
+    tried: tuple[NodeName, ...]
+    origin: Origin | None
+    accumulates: bool
+    samples: int = 1
+    out_of_time: bool = False
+    decided: Decided | None = None
+    channel: Channel | None = None

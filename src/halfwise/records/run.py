@@ -1,21 +1,227 @@
-"""A whole run, as stored in `run.json`, and its comparison with an earlier one, its baseline."""
+"""A whole run, as stored in `run.json`: the plans to choose from, and its baseline."""
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal, Self
 
-from halfwise.records.built import Profile
-from halfwise.records.curve import Curve
-from halfwise.records.diagnosis import Rung
-from halfwise.records.engine import Engines
-from halfwise.records.followed import Followed
-from halfwise.records.inspection import GivenEngine
-from halfwise.records.judged import Criterion, Verdict
-from halfwise.records.outcomes import LadderRung
-from halfwise.records.planned import KeptNode, Plan, Search, Worth
-from halfwise.records.quantisation import QuantisationLoss
-from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record
-from halfwise.records.repair import Remade
-from halfwise.records.step import Step
+from pydantic import model_validator
+
+from halfwise.records.built import EngineRung, LadderRung, Profile
+from halfwise.records.diagnosis import QuantisationLoss, Rung
+from halfwise.records.engine import Engines, GivenEngine
+from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
+from halfwise.records.planned import LEAST_DEARER, Followed, KeptNode, Plan, Remade, Search, Worth
+from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
+
+
+class Point(Record):
+    """A plan that was evaluated.
+
+    Attributes:
+        kept: The compute nodes in FP32, as indices into `Curve.nodes` in runs: "0-3 7".
+        count: Their number.
+        evaluation: Number of evaluations in the run when this plan had been tried.
+        cost: Predicted cost relative to everything low; None if shapes are unknown.
+        error: Error on the calibration samples relative to what is allowed: 1 just passes. With a
+            metric, 1 plus the drop beyond its allowance. inf with new NaN or infinities.
+        is_bound: Whether `error` is only a lower bound, 0 if nothing is known, because not all
+            samples were run. A bound may exclude a plan, but is not compared with errors.
+        casts: Number of Cast nodes in the mixed model; None if it was not made.
+        heldout: `error` on held-out samples, of the run's plan as in its verdict; None if not
+            measured, or if they are too few for the metric. In the search, tensors also need
+            headroom: `error` may be inf where this is finite.
+        rel_max: The smallest `rel_max` that the outputs would pass there; None likewise.
+        nonfinite: Whether there are NaN or infinities there that the reference lacks.
+        infinite_inside: Whether a tensor inside the mixed model is infinite on calibration samples
+            and not harmless, or the plan lacks what the search had to keep because of that; None if
+            not checked.
+        scores: Task metrics on held-out samples; empty if none fits the outputs.
+        searched: Whether these metrics also pass on the samples of the search, without new NaN or
+            infinities; None if not checked.
+        as_file: Whether they also pass on held-out samples when ONNX Runtime runs the file, without
+            rounding each value; None if not run.
+        bf16: Those of `kept` in BF16 instead of FP32, likewise.
+        tf32: Whether its FP32 matrix products use TF32.
+    """
+
+    kept: str
+    count: int
+    evaluation: int
+    cost: float | None
+    error: float
+    is_bound: bool
+    casts: int | None = None
+    heldout: float | None = None
+    rel_max: float | None = None
+    nonfinite: bool = False
+    infinite_inside: bool | None = None
+    scores: tuple[TaskScore, ...] = ()
+    searched: bool | None = None
+    as_file: bool | None = None
+    bf16: str = ""
+    tf32: bool = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether every task metric passes on held-out samples, and nothing known contradicts it.
+
+        Contradicted by infinities, or by failing on the samples of the search or as a file.
+        """
+        passed = [score.passed for score in self.scores]
+        fails = self.nonfinite or self.infinite_inside or False in (self.searched, self.as_file)
+        return bool(passed) and all(passed) and not fails
+
+    @property
+    def price(self) -> float:
+        """The cost, or the number of kept nodes if unknown, which orders plans too."""
+        return float(self.count) if self.cost is None else self.cost
+
+
+RowKind = Literal["rule", "guard", "operator"]
+"""What a row's nodes share: an option of the user, a kind of guard, or their operator."""
+
+
+class Row(Record):
+    """What some of the kept nodes contribute, alone and on top of the rest.
+
+    Attributes:
+        kind: What the nodes share.
+        name: The rule, the kind of guard, or the operator.
+        kept: The nodes, as in `Point`.
+        count: Number of nodes.
+        alone: Index in `Curve.points` of the plan that keeps only them and what rules demand; None
+            if not measured.
+        without: Index of the plan found without them; None if not measured, or if rules demand all
+            of them.
+    """
+
+    kind: RowKind
+    name: str
+    kept: str
+    count: int
+    alone: int | None = None
+    without: int | None = None
+
+
+class Curve(Record):
+    """All plans that a run evaluated, and which of them to choose from.
+
+    Attributes:
+        nodes: The compute nodes, in graph order.
+        points: The plans, in the order in which they were tried.
+        front: Indices into `points` of those shown, cheapest first: a few that are far apart, of
+            plans with known error that no other beats in both cost and error; and always the run's
+            plan and the recommended one.
+        plan: Index of the run's plan, or of what engines made of it; None if it is not among the
+            points, or if the delivered engine computes nothing low.
+        rows: What parts of the search's plan contribute; empty if the run's plan is another.
+        recognised: What the outputs are recognised as; empty if a metric was given or nothing is
+            known.
+        reference: Scores of the FP32 outputs; empty if no plan was scored.
+        criterion: What errors are relative to; None for the criterion of the run.
+        unrepaired: Plans without the repairs of the run, on the original nodes: the cheapest, until
+            one passes. None if nothing was repaired.
+        rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
+            left out of it, and `nodes` are its candidates.
+        beside: The curve of the previous rung, or of the next if that failed; None with one rung.
+        recommended: Index of the cheapest plan whose task metrics pass on held-out samples and on
+            those of the search; None if there is none, or no metric fits the outputs.
+    """
+
+    nodes: tuple[NodeName, ...]
+    points: tuple[Point, ...]
+    front: tuple[int, ...] = ()
+    plan: int | None = None
+    rows: tuple[Row, ...] = ()
+    recognised: tuple[Recognised, ...] = ()
+    reference: tuple[TaskScore, ...] = ()
+    recommended: int | None = None
+    criterion: Criterion | None = None
+    unrepaired: "Curve | None" = None
+    rung: EngineRung | None = None
+    beside: "Curve | None" = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Raise ValueError where something names a node or a point that there is not."""
+        named = (self.plan, self.recommended, *self.front)
+        named += tuple(place for row in self.rows for place in (row.alone, row.without))
+        if not all(0 <= place < len(self.points) for place in named if place is not None):
+            raise ValueError("a place is beyond the points")
+        kept = [text for point in self.points for text in (point.kept, point.bf16)]
+        kept += [row.kept for row in self.rows]
+        if not all(_is_within(text, len(self.nodes)) for text in kept):
+            raise ValueError("a plan keeps places that are not ascending, or beyond the nodes")
+        if not all({*places(p.bf16)} <= {*places(p.kept)} for p in self.points if p.bf16):
+            raise ValueError("a node is BF16 that is not kept")
+        return self
+
+    def kept(self, point: Point) -> frozenset[NodeName]:
+        """Return the compute nodes that a point keeps in FP32."""
+        return self._named(point.kept)
+
+    def bf16(self, point: Point) -> frozenset[NodeName]:
+        """Return those of them that are BF16."""
+        return self._named(point.bf16)
+
+    def _named(self, text: str) -> frozenset[NodeName]:
+        return frozenset(self.nodes[place] for place in places(text))
+
+    def of_plan(self, kept: frozenset[NodeName] | None) -> "Curve":
+        """Return the curve with another plan if that is one of its points; with none for None.
+
+        Rows belong to the plan that was found, and are dropped with another.
+        """
+        own = None
+        if kept is not None:
+            written = runs(place for place, name in enumerate(self.nodes) if name in kept)
+            own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
+        rows = self.rows if own == self.plan else ()
+        return self.model_copy(update={"plan": own, "rows": rows})
+
+    def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
+        """Return the recommended point if the plan failed or costs at least 1 % more.
+
+        Never the plan itself if a task metric judged it (`by_task`), nor everything in FP32 in
+        place of a plan that passed: that is the model itself.
+        """
+        if self.recommended is None or (by_task and self.plan == self.recommended):
+            return None
+        point = self.points[self.recommended]
+        plan = None if self.plan is None else self.points[self.plan]
+        dearer = plan is None or plan.price >= LEAST_DEARER * point.price
+        fp32 = self.rung != "int8" and point.count == len(self.nodes)
+        return point if not passed or (dearer and not fp32) else None
+
+
+def runs(places: Iterable[int]) -> str:
+    """Return indices, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
+    found: list[list[int]] = []
+    for place in places:
+        if found and place == found[-1][1] + 1:
+            found[-1][1] = place
+        else:
+            found.append([place, place])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+
+
+def places(text: str) -> Iterator[int]:
+    """Yield the indices that `runs` wrote."""
+    for run in text.split():
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _is_within(text: str, size: int) -> bool:
+    """Return whether the places in a text ascend and are below `size`; ValueError for no places."""
+    least = 0
+    for run in text.split():
+        first, _, last = run.partition("-")
+        if not least <= int(first) <= int(last or first) < size:
+            return False
+        least = int(last or first) + 1
+    return True
+
 
 FigureKind = Literal[
     "rel-max", "mean-abs", "unequal", "non-finite", "metric", "cost", "measured", "time"
@@ -113,8 +319,7 @@ class Provenance(Record):
             longer existed.
         model_sha256: Hash of the model file and its external data.
         data: Source of the inputs, as given; None if they were in memory.
-        inputs: Remarks on model and inputs, in words.
-        notes: The same as facts.
+        notes: Remarks on model and inputs.
         inputs_sha256: Hash of all samples.
         command: The command, if it is not the kind of its run: `ladder` and `choose` make runs of
             kind "fix".
@@ -131,7 +336,6 @@ class Provenance(Record):
     folder: str = ""
     model_sha256: str
     data: str | None = None
-    inputs: tuple[str, ...]
     notes: tuple[Note, ...] = ()
     inputs_sha256: str
     command: str = ""

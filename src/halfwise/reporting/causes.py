@@ -1,16 +1,315 @@
-"""What is wrong, where and why: suspicions and observations, grouped by kind."""
+"""What was wrong and where: causes, repairs, and quantised pairs."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Literal
 
-from halfwise.records import Guard, GuardKind, NodeName, Observations, Run, TensorName
+from halfwise.records import (
+    UNDONE,
+    Criterion,
+    Guard,
+    GuardKind,
+    NodeName,
+    Observations,
+    PairLoss,
+    Plan,
+    Proof,
+    QuantisationLoss,
+    Remade,
+    Repair,
+    RepairRule,
+    Right,
+    Run,
+    TensorName,
+)
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.quantisation import cause_line
-from halfwise.reporting.remarks import in_words
+from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
+from halfwise.reporting.remarks import in_words, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.wording import capital, count, sentence, verb
+from halfwise.reporting.steps import quantised_note
+from halfwise.wording import capital, count, listed, number, percent, ratio, sentence, shorten, verb
+
+_PAIRLESS = (
+    "Causes cannot be found: no product reads through a Q/DQ pair that could be left out. With "
+    "such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify finds them."
+)
+_RIGHT: dict[Right, str] = {
+    "original": "The reference is what the original gives.",
+    "framework": "The reference is what the framework gave.",
+    "floats": "The reference is what this model gives without its pairs, its weights as stored.",
+}
+_EVEN = 0.01
+"""Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
+
+_FURTHER = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
+
+
+def pairless_lines(run: Run) -> Lines | None:
+    """Return that a failing candidate without pairs cannot be diagnosed, or None."""
+    facts = quantised_note(run, candidate=True)
+    if facts is None or facts["whole"] or facts["half"] or run.quantisation is not None:
+        return None
+    failed = run.verdict.judged and not run.verdict.passed
+    return Lines("Quantisation", (_PAIRLESS,)) if failed else None
+
+
+def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
+    """Return which pairs make the outputs wrong; None if none do, or if unknown."""
+    if loss is None or loss.needed == 0:
+        return None
+    return Lines("Quantisation", (*summary_lines(loss), *map(cause_line, loss.causes)))
+
+
+def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
+    """Yield how many pairs must be left out, if any, and the effect on the outputs."""
+    pairs = count(loss.pairs, "Q/DQ pair")
+    right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
+    if not loss.explained:
+        yield (
+            f"Even without any of the {pairs} the error is {number(loss.without_all)} times what "
+            f"is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
+        )
+        return
+    if loss.cut:
+        worst = f" Most harm alone is done by {listed(loss.gravest, 3)}." if loss.gravest else ""
+        without = f"{number(loss.without_all)} times without any of the {pairs}"
+        yield (
+            f"The error is {number(loss.error)} times what is allowed, and {without}. Which are to "
+            "blame is unknown: the budget of the search was spent."
+            f"{worst} {_FURTHER} finds the nodes that cost least.{right}"
+        )
+        return
+    assert loss.without is not None
+    left_out = number(loss.without)
+    if loss.needed is None:
+        if number_of := len(loss.causes):
+            makes, them = verb(number_of, "makes", "make"), verb(number_of, "it", "them")
+            yield (
+                f"{number_of} of {pairs} {makes} most of the error: "
+                f"without {them} it is {left_out} times what is allowed, "
+                f"{number(loss.error)} times with all. For the rest, {_FURTHER} finds the "
+                f"nodes that cost least.{right}"
+            )
+            return
+        worst = f"the {len(loss.gravest)} that do most harm alone ({listed(loss.gravest, 3)})"
+        yield (
+            f"No small group of the {pairs} is to blame: without {worst} the error is "
+            f"{left_out} times what is allowed, {number(loss.error)} times with all. "
+            f"{_FURTHER} finds the nodes that cost least.{right}"
+        )
+        return
+    few = f"{loss.needed} of {pairs}"
+    yield (
+        f"The outputs pass without {few}: the error is then {left_out} times what is allowed, "
+        f"{number(loss.error)} times with all.{right}"
+    )
+
+
+def cause_line(cause: PairLoss) -> str:
+    """Return the fault of one pair, its cost, and the effect of another scale."""
+    readers = f", read by {listed(cause.readers, 2)}" if cause.readers else ""
+    line = (
+        f"{shorten(cause.tensor)}{readers}: {_fault(cause)}. With it, the error is "
+        f"{number(cause.restored)} times what is allowed"
+    )
+    if cause.rescale is None or cause.rescaled is None:
+        return f"{line}."
+    larger = cause.rescale > 1
+    times = ratio(cause.rescale if larger else 1 / cause.rescale)
+    scale = f"a scale {times} as {'large' if larger else 'fine'}"
+    return f"{line}; with {scale}, {number(cause.rescaled)} times."
+
+
+def _fault(cause: PairLoss) -> str:
+    span, reach = _span(cause), number(cause.reach)
+    if cause.fault == "saturated":
+        assert cause.beyond is not None
+        assert cause.clipped is not None
+        return (
+            f"saturated: {percent(cause.beyond)} of its values are beyond {span}, up to {reach}, "
+            f"which is {percent(cause.clipped)} of its squared error"
+        )
+    if cause.fault == "outlier":
+        return (
+            f"its range {span} is set by a few outliers, up to {reach}; all others are below "
+            f"{number(cause.usual)}"
+        )
+    if cause.fault == "wide":
+        return f"its range {span} is too wide: no value is beyond {reach}"
+    if cause.fault == "channels":
+        return "its channels differ by over 100 times but share one scale"
+    if cause.fault == "scale":
+        return "its scale is not a positive number"
+    return f"it needs more than {cause.bits} bits"
+
+
+def _span(cause: PairLoss) -> str:
+    low, high = cause.ends or (-cause.limit, cause.limit)
+    if abs(low + high) <= _EVEN * high:
+        return f"±{number(cause.limit)}"
+    return f"{number(low)} … {number(high)}"
+
+
+def _else(loss: QuantisationLoss) -> str:
+    """Return the fault of a model without a pair that is left out in vain."""
+    if not loss.foreign:
+        return "something else is wrong"
+    return (
+        f"something else is wrong, or {listed(loss.foreign, 2)}: what is stored for "
+        f"{verb(len(loss.foreign), 'it', 'them')} is not a rounded constant of the original"
+    )
+
+
+_SHOWN = 3
+"""Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
+_ADVICE = 300
+"""Most characters of an advice that are shown."""
+ROOM = 8.0
+"""Scaled tensors that may grow less than this are told."""
+DONE: Mapping[RepairRule, str] = {
+    "scale": "scaled by powers of two",
+    "fold": "folded into one",
+    "stable": "written in a form that stays in range",
+    "one-node": "fused into one node, which computes in FP32 inside",
+    "mask": "masks that stay in range",
+    "phase": "phases computed in advance",
+}
+
+
+def repair_lines(run: Run) -> Lines | None:
+    """Return the repairs of a run's plan with their numbers, and undone ones; None if none.
+
+    Repairs of one rule, tried and proven together, share a line.
+    """
+    plan = run.plan
+    if plan is None:
+        return None
+    groups: dict[object, list[Repair]] = {}
+    for repair in plan.repairs:
+        alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
+        groups.setdefault(alike, []).append(repair)
+    shown = list(groups.values())[:MOST_ROWS]
+    lines = [
+        *_kept(run, plan),
+        *(line for group in shown for line in _group_lines(group, run.criterion)),
+    ]
+    if left_out := len(plan.repairs) - sum(map(len, shown)):
+        lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
+    undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
+    lines += undone[:_SHOWN]
+    if len(undone) > _SHOWN:
+        lines.append(f"And {len(undone) - _SHOWN} more undone: see run.json.")
+    title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
+    return lines_of(title, lines)
+
+
+def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]:
+    first = group[0]
+    nodes = [node for repair in group for node in repair.nodes]
+    where = listed(nodes, most=2)
+    where = f"{len(nodes)} nodes ({where})" if len(nodes) > 2 else where
+    places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
+    formula = f", as {first.identity}" if first.identity else ""
+    done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
+    effect = _effect(first) if criterion.metric is None else ""
+    yield f"{done}{effect}{_proven(first.proof)}."
+    guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
+    if guards:
+        fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
+        yield f"Fixed: {_few(fixed, ', ')}."
+    room = min((repair.room for repair in group if repair.room is not None), default=inf)
+    if 1 <= room < ROOM:
+        yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
+    advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
+    if advice:
+        yield f"In the training or export code: {_few(advice, ' ')}"
+
+
+def _brief(advice: str) -> str:
+    """Return as much of an advice as fits, cut between two items."""
+    if len(advice) <= _ADVICE:
+        return advice
+    return f"{advice[: advice.rindex(' ', 0, _ADVICE)].rstrip(',.')} … (all of it: run.json)."
+
+
+def _few(texts: Sequence[str], between: str) -> str:
+    more = f" (and {len(texts) - _SHOWN} more alike)" if len(texts) > _SHOWN else ""
+    return between.join(texts[:_SHOWN]) + more
+
+
+def _kept(run: Run, plan: Plan) -> Iterator[str]:
+    """Yield what is kept in FP32 with repairs and, if known, without."""
+    curves = (run.curve, run.curve.beside) if plan.repairs and run.curve is not None else ()
+    bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
+    passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
+    if passed and min(passed) > len(plan.keep):
+        yield (
+            f"Kept in FP32: {len(plan.keep)}; without repairs {min(passed)}, in the smallest plan "
+            "that was tried and passed."
+        )
+
+
+def _effect(repair: Repair) -> str:
+    """Return a repair's effect on the error; "" if the error did not fall to a number.
+
+    With a metric it is not told: there the excess is no multiple of what is allowed.
+    """
+    before, after = repair.before, repair.after
+    # Mending one of several faults leaves everything low as wrong as before.
+    if before is None or after is None or not after < before:
+        return ""
+    was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
+    return f"; error with everything low: {was} before, {ratio(after)} the limit after"
+
+
+def _powers(group: Sequence[Repair]) -> str:
+    """Return the powers of two that tensors are scaled by."""
+    found = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
+    least, most = min(found, default=0), max(found, default=0)
+    powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
+    return f", {count(len(found), 'tensor')} {powers}" if found else ""
+
+
+def _proven(proof: Proof | None) -> str:
+    if proof is None:
+        return ""
+    widened = proof.samples.get("widened", 0)
+    where = count(sum(proof.samples.values()), "sample")
+    where += f", {widened} of them widened" if widened else ""
+    if proof.equal:
+        return f"; in FP32 equal bit for bit on {where}"
+    beside = f", the original by {number(proof.original)} from FP64" if proof.original else ""
+    off = f"off by {number(proof.repaired)} of an output's largest value{beside}"
+    return f"; in FP32 {off}, on {where}"
+
+
+def notes_beside(plan: Plan) -> tuple[str, ...]:
+    """Return remarks on a plan, except undone repairs, which appear with the repairs."""
+    pairs = zip(plan.notes, plan.remarks, strict=True)
+    return tuple(note for note, found in pairs if found.kind not in UNDONE)
+
+
+def remade_line(found: Remade) -> str:
+    """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
+    if found.differs:
+        return (
+            f"The candidate's graph differs from the original, first at {found.differs}, and its "
+            "metadata lists no repairs: only outputs were compared."
+        )
+    number_of = len(found.repairs)
+    rules = listed(list(dict.fromkeys(repair.rule for repair in found.repairs)))
+    named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
+    if not found.holds:
+        return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
+    same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
+    assert found.proof is not None
+    samples = count(sum(found.proof.samples.values()), "sample")
+    off = f"off by {number(found.proof.repaired)} of an output's largest value"
+    shown = "equal bit for bit" if found.proof.equal else off
+    return f"{named}: {same}, in FP32 {shown} on {samples}."
+
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
 LABELS: Mapping[State, str] = {
@@ -94,10 +393,10 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
         title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
         if because := kept[state, kind]:
             title += f"; {count(because, 'node')} kept because of that"
-        yield Causes(title, state, tuple(map(_told, guards)))
+        yield Causes(title, state, tuple(map(_suspected, guards)))
 
 
-def _told(guard: Guard) -> Found:
+def _suspected(guard: Guard) -> Found:
     names = (guard.node, guard.tensor or "")
     text = sentence(capital(message(guard), names))
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))

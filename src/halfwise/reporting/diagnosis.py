@@ -1,9 +1,24 @@
-"""Turn a diagnosis into a report; words on the decisions that it finds at fault."""
+"""Diagnoses, faults of engines, and comparisons of two computations."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf, isfinite, log
 
-from halfwise.records import Criterion, Decided, NodeName, Run, Rung, RungName, Sign
-from halfwise.reporting.origins import flipped
+from halfwise.records import (
+    Comparison,
+    Criterion,
+    Decided,
+    EngineDiagnosis,
+    NodeComparison,
+    NodeName,
+    Run,
+    Rung,
+    RungName,
+    Sign,
+    SymptomKind,
+)
+from halfwise.reporting.guards import flipped
 from halfwise.reporting.parts import (
     MOST_ROWS,
     Column,
@@ -11,12 +26,96 @@ from halfwise.reporting.parts import (
     Report,
     Table,
     commands,
+    known,
     lines_of,
     present,
 )
-from halfwise.reporting.reasons import stated
+from halfwise.reporting.remarks import stated
 from halfwise.reporting.steps import steps_told
-from halfwise.wording import count, listed, percent, sentence
+from halfwise.wording import (
+    clean,
+    count,
+    fixed,
+    listed,
+    number,
+    percent,
+    ratio,
+    sentence,
+    shorten,
+    stopped,
+    verb,
+)
+
+_SYMPTOMS: Mapping[SymptomKind, str] = {
+    "outputs": "is wrong",
+    "build": "cannot be built",
+    "run": "cannot be run",
+}
+
+
+def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -> str:
+    """Return what is wrong with an engine, in a sentence or two.
+
+    Args:
+        found: What was found.
+        label: Name of the engine.
+        message: Why there is no engine, or none that runs; else empty.
+        emulated: Whether it should match an emulation instead of the FP32 model.
+    """
+    than = "the emulation of the same plan" if emulated else "the FP32 model"
+    wrong = f"The {label} {_SYMPTOMS[found.symptom]}"
+    wrong += f": {stopped(message)}" if message else f" although {than} is right."
+    if found.regions:
+        where = "; ".join(map(listed, found.regions))
+        return f"{wrong} This is not precision: a kernel or compiler fault at {where}."
+    why = "no part of it is wrong alone."
+    if found.everywhere:
+        why = "every part fails the same way, so it may be the driver, the GPU or the installation."
+    elif found.interrupted:
+        why = "Ctrl-C ended the search."
+    return f"{wrong} The place is unknown: {why}"
+
+
+def evidence(found: EngineDiagnosis) -> list[Sign]:
+    """Return the evidence for a diagnosis, and what was tried."""
+    signs = []
+    for i, region in enumerate(found.regions):
+        text = (
+            f"An engine of {listed(region)} alone, on the true inputs, {_SYMPTOMS[found.symptom]}"
+        )
+        if found.symptom == "outputs":
+            text += f"{_db(found.snr_db[i])}; {found.limit_db:.0f} dB would be right"
+        signs.append(Sign(severity="error", text=f"{text}.", nodes=region))
+    rest = "With the true outputs of these nodes fed in, the engine of the rest"
+    if found.explained:
+        right = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
+        signs.append(Sign(severity="info", text=f"{rest} {right}{_db(found.rest_db)}."))
+    elif found.explained is False:
+        text = f"{rest} {_SYMPTOMS[found.symptom]}{_db(found.rest_db)}: more is wrong."
+        signs.append(Sign(severity="warning", text=text))
+    told = []
+    if found.builds >= found.most_builds:
+        told.append(f"All {found.most_builds} builds allowed for this diagnosis were used.")
+    if found.late and found.build_seconds is not None:
+        builds = count(found.late, "build")
+        told.append(f"{builds} took longer than {found.build_seconds:.0f} s and showed nothing.")
+    if found.interrupted:
+        told.append("Ctrl-C ended the search: more may be wrong.")
+    return [*signs, *(Sign(severity="info", text=text) for text in told)]
+
+
+def _db(snr_db: float | None) -> str:
+    if snr_db is None:
+        return ""
+    return f", {fixed(snr_db, 1)} dB" if isfinite(snr_db) else ", not finite or entirely wrong"
+
+
+def advice(found: EngineDiagnosis) -> tuple[str, ...]:
+    """Return what to do, one sentence each."""
+    again = "Try another TensorRT version or optimization level."
+    report = "Report it to NVIDIA with these nodes and the inputs of the sample."
+    return (again, report) if found.regions else (again,)
+
 
 QUESTIONS: dict[RungName, str] = {
     "harness": "are the inputs right, and real?",
@@ -39,7 +138,7 @@ def diagnosed(run: Run) -> Report:
     if failed is not None:
         parts += _failed(failed)
     elif not run.verdict.passed:
-        why = stated(run.verdict.reasons, run.verdict.failures)
+        why = stated(run.verdict.failures)
         parts.append(Lines("Why it is not judged", why))
         parts.append(Lines("What to do", steps_told(run.next_step), whole=True))
     parts += [part for rung in run.diagnosis if rung is not failed for part in _warnings(rung)]
@@ -137,12 +236,12 @@ def decided_cause(found: Decided, what: str, criterion: Criterion) -> str:
         criterion: What is acceptable.
     """
     decisions = "a decision" if len(found.flips) == 1 else "decisions"
-    return f"{what} {decisions}: {_told(found, criterion)}."
+    return f"{what} {decisions}: {_decisions(found, criterion)}."
 
 
 def decided_part(found: Decided, criterion: Criterion) -> Sign:
     """Return what decisions contribute to an error that remains out of tolerance without them."""
-    text = f"Part of the error comes from decisions: {_told(found, criterion)}."
+    text = f"Part of the error comes from decisions: {_decisions(found, criterion)}."
     return Sign(severity="warning", text=text, nodes=tuple(flip.node for flip in found.flips))
 
 
@@ -184,7 +283,7 @@ def decided_advice(
     return tuple(text for text in (keep, tolerant) if text)
 
 
-def _told(found: Decided, criterion: Criterion) -> str:
+def _decisions(found: Decided, criterion: Criterion) -> str:
     allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
     return flipped(found, allowed=allowed)
 
@@ -192,3 +291,194 @@ def _told(found: Decided, criterion: Criterion) -> str:
 def _feeding(found: Decided) -> tuple[NodeName, ...]:
     own = {flip.node for flip in found.flips}
     return tuple(name for name in found.nodes if name not in own)
+
+
+_AMPLIFIED = "{} an error: out of tolerance, with inputs within it"
+_MEANING = {
+    "constant": "constant, folded away",
+    "fused": "fused away in the engine",
+    "missing": "missing on one side",
+    "refused": "that no engine can output",
+    "skipped": "not looked at",
+}
+
+
+def comparison(found: Comparison) -> Report:
+    """Return the report on a comparison.
+
+    It shows where errors first leave the tolerance, where they start, their paths, and what was not
+    compared.
+    """
+    parts = present(
+        _amplified(found),
+        _way(found, found.amplified, "Path of the error from there"),
+        _divergence(found),
+        _outputs(found),
+        _way(found, found.path, "Path of the error to the output"),
+        _born(found),
+        _rest(found),
+        commands("Next", steps_told(found.next_step)),
+    )
+    about = (
+        f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "
+        f"· tolerance: a relative RMS error of {number(found.tolerance)}"
+    )
+    return Report(_title_comparison(found), not found.different, about, parts, _within(found))
+
+
+def _title_comparison(found: Comparison) -> str:
+    compared = sum(node.error is not None for node in found.nodes)
+    if found.amplified:
+        where = listed(_amplifier(found).region or found.amplified[:1])
+        title = f"First divergence: {where}, where an error is amplified"
+        if not found.first:
+            return f"{title}; it starts at no single node"
+        return f"{title}; the first node where an error that matters starts: {listed(found.first)}"
+    if found.first:
+        return f"First divergence: {listed(found.first)}"
+    if found.differs:
+        return "The outputs differ, and the error starts at no single node: it adds up"
+    return f"No divergence in {count(compared, 'node')} that both sides have"
+
+
+def _amplifier(found: Comparison) -> NodeComparison:
+    return next(node for node in found.nodes if node.node == found.amplified[0])
+
+
+def _amplified(found: Comparison) -> Lines | None:
+    if not found.amplified:
+        return None
+    node = _amplifier(found)
+    if node.factor is None:
+        reads = "Its inputs do not differ, so rounding errors grow here"
+    else:
+        reads = (
+            f"Its inputs are good, off by at most {number(node.inherited)}; the error grows to "
+            f"{ratio(node.factor)} that"
+        )
+    lines = [
+        f"{shorten(node.tensor)} is off by {number(node.error or 0.0)}; worst on "
+        f"{shorten(node.worst_sample or '')}.",
+        f"{reads}. It computes what the model says.",
+    ]
+    if len(node.region) > 1:
+        lines.append(_one_of(node.region))
+    return Lines("Where it is amplified", tuple(lines))
+
+
+def _divergence(found: Comparison) -> Lines | None:
+    if not found.first:
+        return None
+    node = next(n for n in found.nodes if n.status == "born" and n.region == found.first)
+    side = "A" if node.side == "a" else "B"
+    lines = [
+        f"{side}, given the same inputs, is off by {number(node.born or 0.0)} of what "
+        f"{'the node' if len(found.first) == 1 else 'these nodes'} should give "
+        f"({shorten(node.tensor)}); worst on {shorten(node.worst_sample or '')}."
+    ]
+    if len(found.first) > 1:
+        lines.append(_one_of(found.first))
+    return Lines("Where it starts", tuple(lines))
+
+
+def _one_of(region: Sequence[str]) -> str:
+    return f"It is one of these {len(region)} nodes: the tensors between them are not available."
+
+
+def _outputs(found: Comparison) -> Table | None:
+    rows = [
+        (clean(name), number(error), "good" if error <= found.tolerance else "off")
+        for name, error in found.outputs.items()
+    ]
+    columns = (Column("output", width=48), Column("error", "right"), Column(""))
+    return Table("Outputs", columns, tuple(rows), most=MOST_ROWS) if rows else None
+
+
+def _within(found: Comparison) -> str:
+    if not found.nothing_to_fix:
+        return ""
+    return (
+        "The outputs are within what `halfwise fix` allows by default: the largest error is "
+        f"{number(found.excess or 0.0)} × that. The tolerance here is narrower, to show where "
+        "errors start."
+    )
+
+
+def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
+    if len(way) < 2:
+        return None
+    by_name = {node.node: node for node in found.nodes}
+    rows = [_row(step) for step in _thinned([by_name[name] for name in way])]
+    of_all = f"{len(rows)} of " * (len(rows) < len(way))
+    return Table(f"{title} ({of_all}{count(len(way), 'node')})", _COLUMNS, tuple(rows))
+
+
+def _thinned(steps: list[NodeComparison]) -> list[NodeComparison]:
+    """Return at most `MOST_ROWS` steps: the ends, the sources, and where errors change most."""
+    if len(steps) <= MOST_ROWS:
+        return steps
+    by_interest = sorted(
+        steps[1:-1], key=lambda s: (s.status in ("born", "amplified"), _growth(s)), reverse=True
+    )
+    kept = {step.node for step in (steps[0], *by_interest[: MOST_ROWS - 2], steps[-1])}
+    return [step for step in steps if step.node in kept]
+
+
+def _growth(step: NodeComparison) -> float:
+    """Return the logarithm of the factor by which the error grows or shrinks at a node."""
+    error, inherited = step.error or 0.0, step.inherited
+    if error == inherited:
+        return 0.0
+    return (
+        inf
+        if inf in (error, inherited) or not error or not inherited
+        else abs(log(error / inherited))
+    )
+
+
+def _born(found: Comparison) -> Table | None:
+    told = {*found.first, *found.path, *found.amplified}
+    others = [n for n in found.nodes if n.status == "born" and n.node not in told]
+    if not others:
+        return None
+    others.sort(key=lambda n: n.born or 0.0, reverse=True)
+    rows = [_row(node) for node in others]
+    title = f"Errors start elsewhere too ({count(len(others), 'node')})"
+    return Table(title, _COLUMNS, tuple(rows), most=MOST_ROWS)
+
+
+_COLUMNS = (
+    *map(Column, ("node", "op", "status")),
+    *(Column(title, "right") for title in ("error", "inherited", "born")),
+    Column("worst sample"),
+)
+
+
+def _row(node: NodeComparison) -> tuple[str, ...]:
+    return (
+        shorten(node.node, 36),
+        shorten(node.op, 16),
+        node.status,
+        known(node.error),
+        "" if node.error is None else number(node.inherited),
+        known(node.born),
+        shorten(node.worst_sample or "", 16),
+    )
+
+
+def _rest(found: Comparison) -> Lines | None:
+    counts: Counter[str] = Counter(node.status for node in found.nodes)
+    told = {*found.amplified, *found.path}
+    amplifiers = sum(n.status == "amplified" and n.node not in told for n in found.nodes)
+    noun = "more node" if found.amplified else "node"
+    amplify = f"{count(amplifiers, noun)} {verb(amplifiers, 'amplifies', 'amplify')}"
+    lines = [_AMPLIFIED.format(amplify)] if amplifiers else []
+    lines += [
+        f"{count(counts[status], 'node')} {meaning}"
+        for status, meaning in _MEANING.items()
+        if counts[status]
+    ]
+    lines += [sentence(note) for note in found.notes]
+    if found.builds:
+        lines.append(f"{count(found.builds, 'engine')} built")
+    return Lines("About this comparison", tuple(lines)) if lines else None

@@ -1,20 +1,94 @@
 """Words on suspicions (guards), and on why nodes stay in FP32."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from typing import Literal
 
 from halfwise.records import (
     Because,
+    Channel,
+    Decided,
     Followed,
     Guard,
     GuardKind,
     KeptBy,
     KeptNode,
     NodeName,
+    Origin,
 )
-from halfwise.reporting.origins import appears, carried, flipped, followed_over
-from halfwise.wording import capital, filled, number, percent
+from halfwise.wording import capital, filled, listed, number, percent, shorten, verb
+
+_FLIPPED = (
+    "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
+    "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "
+    "error falls from {error} × to {left} × {allowed}"
+)
+_CARRIED = (
+    "channel {index:d} of {size:d} (axis {axis:d}) of {tensor} carries most of the error"
+    "[: it is off by {error:%}, the other channels by {rest:%}]; with FP32's values there alone, "
+    "the error falls from {whole} × to {left} × {allowed}"
+)
+
+
+def flipped(
+    found: Decided, node: NodeName | None = None, allowed: str = "what the search allows"
+) -> str:
+    """Return what decisions do to the error, as a clause.
+
+    Args:
+        found: The decisions.
+        node: A node that leads to them; None for the decisions themselves.
+        allowed: What errors are multiples of.
+    """
+    names = [flip.node for flip in found.flips]
+    facts: dict[str, str | float] = {
+        "lead": "" if node is None or node in names else "this node leads to decisions: ",
+        "nodes": listed(names),
+        "decides": verb(len(names), "decides", "decide"),
+        "elements": sum(flip.elements for flip in found.flips),
+        "of": sum(flip.of for flip in found.flips),
+        "error": found.error,
+        "left": found.left,
+        "samples": found.samples,
+        "allowed": allowed,
+    }
+    # Floats that are exact until their reader rounds them say nothing.
+    if found.read and isfinite(found.read):
+        facts["read"] = found.read
+    return filled(_FLIPPED, facts)
+
+
+def carried(found: Channel, error: float, allowed: str) -> str:
+    """Return what the error of a channel does, as a clause.
+
+    Args:
+        found: The channel.
+        error: Error of the outputs with the candidate's own values there.
+        allowed: What errors are multiples of.
+    """
+    facts: dict[str, str | float] = {
+        "index": found.index,
+        "size": found.size,
+        "axis": found.axis,
+        "tensor": shorten(found.tensor),
+        "error": found.error if isfinite(found.error) else "",
+        "rest": found.rest if isfinite(found.rest) else "",
+        "whole": error,
+        "left": found.left,
+        "allowed": allowed,
+    }
+    return filled(_CARRIED, {name: fact for name, fact in facts.items() if fact != ""})
+
+
+def followed_over(metric: str | None) -> str:
+    """Return what errors are multiples of where they are followed: no metric has a part of them."""
+    return "what the search allows" if metric is None else "the default tolerance"
+
+
+def appears(origin: Origin) -> str:
+    """Return the verb for an error at its origin: what it reads may have most of it already."""
+    return "starts" if origin.read is None else "grows"
+
 
 _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 """Guards on observations inside a passing plan, which its outputs do not show."""
@@ -63,7 +137,6 @@ _FOLLOWED: Mapping[Reason, str] = {
     "accumulated error": "Accumulated error: what no guard explains grows with depth",
     "spare": "Not needed: a plan that lowers it passes too, but costs more because of conversions",
 }
-_READS_BEYOND = "it reads what may overflow"
 
 _BEYOND = (
     "{value}, beyond {low}'s {limit:6}[ (sample {sample})]"
@@ -143,11 +216,11 @@ def message(guard: Guard) -> str:
     return filled(_WORDS[guard.kind], facts)
 
 
-def told_of(guard: Guard, node: NodeName) -> str:
+def guard_sentence(guard: Guard, node: NodeName) -> str:
     """Return a guard's message worded as the reason why `node` is kept."""
     if node == guard.node:
         return guard.message
-    why = _READS_BEYOND if guard.is_read_by(node) else f"needed by {guard.node}"
+    why = "it reads what may overflow" if guard.is_read_by(node) else f"needed by {guard.node}"
     return f"{why}: {guard.message}"
 
 
@@ -221,8 +294,7 @@ def _why(
     metric: str | None,
 ) -> str:
     if kept.kept_by == "rule":
-        reads = f": {_READS_BEYOND}" if facts.reads_beyond else ""
-        return f"Kept by the rule {facts.rule}{reads}."
+        return f"Kept by the rule {facts.rule}."
     if kept.kept_by != "search":
         return _BY_OTHERS[kept.kept_by]
     inside = (
@@ -241,7 +313,7 @@ def _why(
     if not effect and guard.kind not in _SEEN_INSIDE:
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
-    return f"{capital(f'{doubt}{told_of(guard, kept.node)}', names)}{inside}{effect}."
+    return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', names)}{inside}{effect}."
 
 
 def _followed(kept: KeptNode, followed: Followed | None, inside: str, metric: str | None) -> str:

@@ -1,34 +1,32 @@
-"""Turn the results of `build`, `inspect` and `verify` with engines into reports."""
+"""Engines that were inspected, built or judged again, and tensors that were observed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from halfwise.records import (
+    AdjustedConstant,
     EngineBuild,
     EngineFile,
     EngineTensor,
     GivenEngine,
+    InnerObservation,
     Inspection,
     Latency,
     LogFinding,
-    Repeated,
-    Repetition,
+    Observation,
+    Observations,
     WorkerInfo,
 )
-from halfwise.reporting.engines import largest, shape_line, timing_line
+from halfwise.reporting.engines import inspected, proof_parts, shape_line, timing_line
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
-from halfwise.reporting.precision import inspected, proof_parts
-from halfwise.reporting.reasons import reasons, stated
-from halfwise.reporting.repairs import remade_line
 from halfwise.wording import (
     clean,
     count,
     dimensions,
-    fixed,
     number,
+    percent,
     sentence,
     shorten,
     size_of,
-    stopped,
 )
 
 _MOST_LINES = 12
@@ -96,63 +94,6 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
     return present(*parts)
 
 
-def repeated(found: Repetition) -> Report:
-    """Return the report on a run repeated on several workers: one table, and the reasons."""
-    passed = sum(row.verdict is not None and row.verdict.passed for row in found.rows)
-    columns = (
-        *map(Column, ("worker", "TensorRT", "GPU", "engine", "passed")),
-        *(Column(title, "right") for title in ("max error", "ms", "ms ÷ run")),
-    )
-    rows = tuple(_row(row) for row in found.rows)
-    said = [line for row in found.rows for line in _why(row)]
-    said += (
-        []
-        if found.remade is None
-        else stated(reasons(found.remade.failures), found.remade.failures)
-    )
-    shapes = [
-        f"{shorten(row.name, 24)}, {row.what}: {shape_line(judged)}"
-        for row in found.rows
-        for judged in row.shapes
-        if judged.verdict is None or not judged.verdict.passed
-    ]
-    timed = [row.latency for row in found.rows if row.latency is not None]
-    parts = (
-        Table("Engines", columns, rows).without_empty_columns(),
-        lines_of("Why", said),
-        lines_of("Shapes of the profiles", shapes),
-        lines_of("Repairs", () if found.remade is None else (remade_line(found.remade),)),
-        lines_of("Remarks", (timing_line(timed[0]),) if timed else ()),
-    )
-    outcome = "PASSED" if found.passed else "FAILED" if found.usable else "NOT JUDGED"
-    return Report(
-        title=f"{outcome}: {passed} of {count(len(found.rows), 'engine')} passed, on "
-        f"{count(found.samples, 'sample')}",
-        passed=found.passed,
-        about=sentence(found.run),
-        parts=present(*parts),
-    )
-
-
-def _row(row: Repeated) -> tuple[str, ...]:
-    worker, latency = row.worker, row.latency
-    tensorrt, gpu = ("", "") if worker is None else (worker.tensorrt or "", worker.gpu or "")
-    passed = "no result" if row.verdict is None else "yes" if row.verdict.passed else "no"
-    error = "" if row.verdict is None else number(largest(row.verdict, "max_abs"))
-    time = "" if latency is None else number(latency.median_ms)
-    ratio = "" if row.ratio is None else fixed(row.ratio, 2)
-    name = (shorten(row.name, 20), shorten(tensorrt, 12), shorten(gpu, 18))
-    return (*name, row.what, passed, error, time, ratio)
-
-
-def _why(row: Repeated) -> Iterator[str]:
-    where = f"{shorten(row.name, 24)}, {row.what}"
-    if row.verdict is None:
-        yield f"{where}: {row.failure}"
-    elif not row.verdict.passed:
-        yield from (f"{where}: {stopped(reason)}" for reason in row.verdict.reasons)
-
-
 def _file(engine: EngineFile) -> str:
     return f"{clean(engine.path)}, {size_of(engine.bytes)}"
 
@@ -207,3 +148,93 @@ def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
         yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
     if len(told) > _MOST_LINES:
         yield f"and {len(told) - _MOST_LINES} more; --json has all."
+
+
+def observed(observations: Observations, limit: float) -> Report:
+    """Return what reaches `limit`, largest first: tensors (also non-finite ones), insides of ops.
+
+    Constants are listed if the low format cannot hold them.
+    """
+    tensors = [o for o in observations.tensors if o.absmax >= limit or o.nonfinite]
+    tensors.sort(key=lambda o: (o.nonfinite > 0, o.absmax), reverse=True)
+    inner = [i for i in observations.inner if i.kind in ("square", "sum") and i.value >= limit]
+    inner.sort(key=lambda i: i.value, reverse=True)
+    constants = [c for c in observations.constants if _largest(c) >= limit]
+    constants.sort(key=_largest, reverse=True)
+    rows = [_tensor_row(o, observations.samples) for o in tensors]
+    rows += [_inner_row(i, observations.samples) for i in inner]
+    rows += map(_constant_row, constants)
+    figures = ("absmax", "NaN, inf", "overflow", "flush")
+    columns = (
+        *map(Column, ("node", "tensor", "op")),
+        *(Column(figure, "right") for figure in figures),
+        Column("worst sample"),
+    )
+    title = (
+        f"{len(tensors)} of {count(len(observations.tensors), 'tensor')} reach {number(limit)} "
+        "or hold NaN or infinite values"
+    )
+    about = (
+        f"{count(len(observations.samples), 'sample')}; squares or sums inside ops that reach it: "
+        f"{len(inner)}; constants beyond the low format's range: {len(constants)}"
+    )
+    shares = [o.detail.samples for o in tensors if o.detail is not None]
+    if shares and min(shares) < len(observations.samples):
+        about += (
+            f"; overflow and flush are shares of the elements of {count(min(shares), 'sample')}"
+        )
+    table = Table("Largest first", columns, tuple(rows)).without_empty_columns() if rows else None
+    return Report(title, None, about, present(table))
+
+
+def _tensor_row(seen: Observation, samples: Sequence[str]) -> tuple[str, ...]:
+    node, detail = seen.producer, seen.detail
+    name = str(seen.tensor)
+    if node is not None and name.startswith(node):
+        # Exporters name tensors after nodes; the common part would only take up space.
+        name = "…" + name.removeprefix(node)
+    return (
+        "(graph input)" if node is None else shorten(node, 40),
+        shorten(name, 24),
+        shorten(seen.op, 16),
+        number(seen.absmax),
+        str(seen.nonfinite) if seen.nonfinite else "",
+        percent(detail.overflow) if detail else "",
+        percent(detail.flush) if detail else "",
+        _sample(seen.worst_sample, samples),
+    )
+
+
+def _inner_row(seen: InnerObservation, samples: Sequence[str]) -> tuple[str, ...]:
+    return (
+        shorten(seen.node, 40),
+        f"inside: {seen.kind}",
+        shorten(seen.op, 16),
+        number(seen.value),
+        "",
+        "",
+        "",
+        _sample(seen.worst_sample, samples),
+    )
+
+
+def _constant_row(constant: AdjustedConstant) -> tuple[str, ...]:
+    readers = constant.consumers
+    return (
+        shorten(readers[0], 40) if readers else "",
+        shorten(constant.name, 24),
+        "(constant)",
+        number(_largest(constant)),
+        "",
+        "",
+        "",
+        "",
+    )
+
+
+def _largest(constant: AdjustedConstant) -> float:
+    return max(-constant.minimum, constant.maximum)
+
+
+def _sample(index: int, samples: Sequence[str]) -> str:
+    return shorten(samples[index], 20) if 0 <= index < len(samples) else ""

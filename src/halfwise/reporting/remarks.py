@@ -1,14 +1,110 @@
-"""Words on a plan as a whole: its repairs, its search, what ended that early, and its engine.
+"""Words for what was decided: why verdicts fail, and remarks on a plan and its search."""
 
-`in_words` puts these, and why nodes are kept, into the record of a run.
-"""
-
+import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
-from halfwise.records import KeptNode, Remark, RemarkKind, Run, Search
+from halfwise.records import (
+    Failure,
+    FailureKind,
+    JudgedBatch,
+    KeptNode,
+    Remark,
+    RemarkKind,
+    Run,
+    Search,
+    Verdict,
+)
 from halfwise.reporting.guards import explained, worded
-from halfwise.wording import capital, everything_low, filled, number, seconds
+from halfwise.wording import capital, everything_low, filled, number, seconds, sentence, stopped
+
+_OFF = "off by {off} (sample {of}) where {allowed} is allowed; overall "
+_WORDS: Mapping[FailureKind, str] = {
+    "no-sample": "there was no held-out sample to judge on",
+    "seen": "the search used every sample, so none is held out",
+    "run": "it cannot be run on sample {sample}[ and {more:d} more], unlike the reference: "
+    "[node {node} fails|it fails] ({why})",
+    "batch": "it cannot be run: {why}",
+    "non-finite": "output {output} [has {elements:non-finite value} that the reference lacks"
+    "|is finite in {finite:element} where the reference is not"
+    "|has {unlike:element} where it or the reference is not finite, and they differ]",
+    "shape": "output {output} differs in shape from the reference on {elements:d} of {size:sample}",
+    "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"
+    "[, and {rare:4} of those that differ from the most common value] (worst sample {sample})",
+    "tolerance": "output {output} is out of tolerance: "
+    f"[{{slices}}, with values spanning {{span}} on an offset, {_OFF}"
+    f"|{{slices}}, with values up to {{scale}}, {_OFF}]max error "
+    "{max_abs}, {rel_max} of the largest reference value, SNR {snr:dB} (worst sample {sample})",
+    "metric": "{metric} [{rises}rose|fell] from {before:6} to {after:6}; a [{rises}rise|drop] of "
+    "{allowed} is allowed",
+    "part": "{metric} of {outputs} is {value:6}; at {least} {required:6} is required",
+    "flip": "{node} ({op}) decides {elements:d} of {size:d} values differently there than when "
+    "each value is rounded",
+    "infinite": "{tensor} is infinite inside on {sample}, and what reads it has no finite limit "
+    "there",
+    "worth": "[it costs {cost} × everything low, and at most {allowed} × is required|its cost is "
+    "unknown, and --require worth needs it]",
+    "no-engine": "no engine of {elements:d} builds is shown to be within the tolerance on the "
+    "calibration samples",
+    "fp32-lost": "the FP32 engine was right at first, but does not run to the end: {why}",
+    "fp32-wrong": "the FP32 engine without TF32 is already wrong, so precision is not the problem",
+    "not-run": "the engine does not run on the held-out samples: {why}",
+    "unfetched": "the engine passed, but cannot be fetched from {path} on the worker: {why}",
+    "device-lost": "{device} was lost before its engine was judged: {why}",
+    "unmade": "the repairs that its metadata names cannot be made on the original: {why}",
+    "other-graph": "it is not the original with the repairs that its metadata names: at {node}",
+    "unproven": "the repairs that its metadata names change the function: [{elements:element} of "
+    "its outputs are NaN or infinite, and are not in the original|{mended:element} that are NaN "
+    "or infinite in the original are something else|by {error} of an output's "
+    "largest value, {limit} is allowed]",
+}
+"""Templates, see `wording.filled`; the other kinds have their own words."""
+_UNDER: Mapping[str, str] = {
+    "seen": "on samples that the search used, ",
+    "file": "when ONNX Runtime runs the file, ",
+    "batch": "in batches of {}, ",
+    "shapes": "at {} shapes: ",
+    "device": "on {}: ",
+    "checked": "the FP32 engine, which was judged before the worker was lost, fails: ",
+}
+
+
+Judged = TypeVar("Judged", Verdict, JudgedBatch)
+
+
+def reasons(failures: Iterable[Failure]) -> tuple[str, ...]:
+    """Return a clause for each failure."""
+    return tuple(map(_clause, failures))
+
+
+def stated(failures: Iterable[Failure]) -> tuple[str, ...]:
+    """Return a sentence for each failure; a leading name keeps its case."""
+    return tuple(sentence(stopped(capital(_clause(f), (_first(f),)))) for f in failures)
+
+
+def _first(failure: Failure) -> str:
+    """Return the leading name of a failure's words; "" for none."""
+    found = re.match(r"\{(\w+)\}", _WORDS.get(failure.kind, ""))
+    own = found is not None and not (failure.under or failure.text)
+    return str(failure.facts[found[1]]) if found is not None and own else ""
+
+
+def _clause(failure: Failure) -> str:
+    where = "".join(_UNDER[at].format(which) for at, which in failure.under.items())
+    told = failure.text or filled(_WORDS[failure.kind], failure.facts)
+    return f"{where}{told}"
+
+
+def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = False) -> Judged:
+    """Return what was judged with more failures, `ahead` of or after the existing ones."""
+    new: tuple[Failure, ...] = tuple(failures)
+    kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
+    return judged.model_copy(update={"passed": False, "failures": kinds})
+
+
+def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Return failures attributed to something else that was judged: see `Failure.under`."""
+    return tuple(f.model_copy(update={"under": {at: which, **f.under}}) for f in failures)
 
 
 def spent(search: Search) -> str:
@@ -33,8 +129,8 @@ def lacking(search: Search) -> Literal["interrupt", "work", "time"]:
 
 MORE = {
     "interrupt": "let the interrupted search finish",
-    "work": "give the search more work (--budget N)",
-    "time": "give the search more time (--time-budget SECONDS)",
+    "work": "give the search more work (--budget inferences=N)",
+    "time": "give the search more time (--budget time=SECONDS)",
 }
 """What lets a search go on, by what it lacks."""
 
@@ -126,7 +222,6 @@ REMARKS: Mapping[RemarkKind, str] = {
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",
     "grouped": "nodes left after lowering groups: {kept:d}",
     "chosen": "it was chosen ({rule}), not searched for",
-    "by-range": "--keep-above {limit:15} keeps {kept:node}; no search",
     "refused": "another plan of {elements:node} passed the search and fails on held-out samples; "
     "this one passes",
 }
@@ -170,7 +265,7 @@ _LEFT_OUT = (
 )
 
 
-def told_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
+def explain_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
     """Return the nodes excluded from INT8, with the reasons in words.
 
     Args:
@@ -203,11 +298,11 @@ def in_words(run: Run) -> Run:
     if plan is not None:
         keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
         notes = tuple(map(note, plan.remarks))
-        left_out = told_left_out(plan.left_out, run.criterion.metric)
+        left_out = explain_left_out(plan.left_out, run.criterion.metric)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
     search = run.search
     if search is not None:
         steps = tuple(map(remark, search.remarks))
         search = search.model_copy(update={"steps": steps})
-    told = {"without_int8": told_left_out(run.without_int8, run.criterion.metric)}
+    told = {"without_int8": explain_left_out(run.without_int8, run.criterion.metric)}
     return run.model_copy(update=told | {"guards": guards, "plan": plan, "search": search})

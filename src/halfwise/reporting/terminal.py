@@ -1,23 +1,26 @@
-"""Draw reports on a terminal with rich.
-
-Everything is printed as plain `Text`: a model's strings must not become markup.
-"""
+"""Reports and progress on a terminal."""
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import isinf
 from textwrap import fill
-from typing import TextIO
+from typing import Self, TextIO
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
+from halfwise.progress import PERCENT
 from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
-from halfwise.wording import clean
+from halfwise.wording import clean, sentence, shorten
 
 WIDTH = 100
 """Columns used if the terminal has as many; a file or pipe does."""
@@ -147,3 +150,253 @@ def _headings(table: Table, width: int) -> list[str]:
             needed += min(LONGEST_WORD, max(map(cell_len, words), default=0))
     gaps = 2 * len(titles)
     return titles if needed + gaps <= width else slim
+
+
+SHORT = 2.0
+"""Seconds without a remaining time before a stage shows one: earlier, it would be a guess."""
+BRIEF = 0.5
+"""Seconds of steps before they tell how long is left of a stage that has lasted longer."""
+SELDOM = 60.0
+"""Seconds between two lines about one stage in a file or pipe."""
+
+
+class TerminalWatcher:
+    """Shows a run's progress on standard error; use it in a `with` block.
+
+    A terminal gets one bar, with the remaining time of the current stage, or of the part of it that
+    is named; it vanishes at the end. "At most" says that only a budget bounds it, "perhaps" that
+    nothing is known about it: it is then given as long again. A file or pipe gets one line per
+    stage, and one a minute about a long stage.
+    """
+
+    def __init__(self, name: str = "start") -> None:
+        """Take what a terminal is told before the first stage, while the library is imported."""
+        self._console = terminal(sys.stderr)
+        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._narrow = self._console.width < NARROW
+        wide = () if self._narrow else (TextColumn("{task.fields[told].steps}", markup=False),)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.fields[told].label}", markup=False),
+            _Bar(8 if self._narrow else 16),
+            *wide,
+            TextColumn("{task.fields[told].time}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not self._draws,
+        )
+        self._paces: dict[tuple[str, str], float] = {}
+        self._told = self._begun(name)
+        self._task = self._progress.add_task("", told=self._told)
+        self._last_line = self._clock()
+
+    def _clock(self) -> float:
+        return self._progress.get_time()
+
+    def _begun(self, name: str, total: int | None = None) -> "_Told":
+        now = self._clock()
+        return _Told(name, now, now, now, self._narrow, self._clock, self._paces, total)
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        self._progress.stop()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin stage `name` with `total` steps, None if unknown."""
+        before, self._told = self._told, self._begun(clean(name), total)
+        if not before.shown:
+            self._told.silent = before.silent
+        self._progress.update(self._task, told=self._told)
+        if not self._draws:
+            self._console.print(Text(self._told.name))
+            self._last_line = self._clock()
+
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        """Report progress within the stage; a stage with several counts reports each separately."""
+        self._told.step(done, total, of, most=most)
+        self._say_seldom()
+
+    def left(self, seconds: float) -> None:
+        """Report the longest time that the stage may still take; what steps tell comes first."""
+        self._told.bounded(seconds)
+        self._say_seldom()
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long part `of` of the stage will probably take; 0 where it is over.
+
+        Until then, steps are not shown: they may be of less. Only a guess gives way to them.
+        """
+        self._told.expect(seconds, of)
+
+    def note(self, line: str) -> None:
+        """Print a note."""
+        self._console.print(indented(sentence(line), self._console, style="dim"))
+
+    def _say_seldom(self) -> None:
+        """Print a line about the stage where there is no bar, if the last one is a minute old."""
+        if not self._draws and self._clock() - self._last_line >= SELDOM:
+            self._last_line = self._clock()
+            told = (self._told.steps, f"after {_clock(self._told.took)}", self._told.left)
+            line = f"{self._told.label.strip()}: {', '.join(filter(None, told))}"
+            self._console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
+
+
+@dataclass
+class _Told:
+    """What is known of the current stage; the time left counts down as it is read.
+
+    Attributes:
+        name: The stage.
+        begun: Value of the clock at its begin.
+        silent: Value of the clock since which no time left has been shown.
+        unknown: Value of the clock when something was last heard of it.
+        narrow: Whether to use as few columns as possible.
+        clock: Seconds.
+        paces: Seconds of a step of each part of a stage, when it was last counted.
+        total: Its steps, if they are all of one kind.
+        of: The part that is counted; "" for all of it.
+        done: Steps of that part, or None if there are none.
+        count: Value of the clock and of `done` when that part was first reported.
+        until: Value of the clock at which that part ends; None if unknown.
+        sure: Whether that follows from at least `SHORT` seconds of steps.
+        most: Whether it may end earlier.
+        part: The part that is expected to take some time; "" for a guess at all of it.
+        span: Values of the clock between which it takes place; None if nothing is expected.
+        bound: Value of the clock at which a budget ends the stage; None if none is known.
+        shown: Whether a time left has been drawn.
+    """
+
+    name: str
+    begun: float
+    silent: float
+    unknown: float
+    narrow: bool
+    clock: Callable[[], float]
+    paces: dict[tuple[str, str], float] = field(default_factory=dict)
+    total: int | None = None
+    of: str = ""
+    done: int | None = None
+    count: tuple[float, int] = (0.0, 0)
+    until: float | None = None
+    sure: bool = False
+    most: bool = False
+    part: str = ""
+    span: tuple[float, float] | None = None
+    bound: float | None = None
+    shown: bool = False
+
+    def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
+        now, known, key = self.clock(), total or self.total, (self.name, of)
+        self.unknown = now
+        if self.done is None or of != self.of or done < self.done:
+            self.count = now, done
+        self.of, self.done, self.total, self.until, self.most = of, done, known, None, most
+        since, first = self.count
+        pace = (now - since) / (done - first) if done > first else 0.0
+        if pace and now - since >= SHORT:
+            self.paces[key] = pace
+        self.sure = key in self.paces
+        if known and done >= known:
+            self.of, self.done = "", None
+        elif known and (pace or self.sure):
+            self.until = now + self.paces.get(key, pace) * (known - done)
+
+    def expect(self, seconds: float, of: str) -> None:
+        now = self.clock()
+        self.part, self.span = of, (now, now + seconds) if seconds else None
+        self.unknown = now
+
+    def bounded(self, seconds: float) -> None:
+        now = self.clock()
+        self.bound = None if isinf(seconds) else now + seconds
+        self.unknown = now if self.bound is None else self.bound
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a part is expected to take a while yet; what steps tell is no guess."""
+        if self.span is None or (not self.part and self._counted is not None):
+            return False
+        return round(self.span[1] - self.clock()) >= 1
+
+    @property
+    def _counted(self) -> float | None:
+        """`until`, once steps have taken so long that it is more than a guess."""
+        return self.until if self.sure or self.clock() - self.count[0] >= BRIEF else None
+
+    @property
+    def label(self) -> str:
+        of = self.part if self.is_expected else self.of
+        of = "" if of == PERCENT else of
+        if self.narrow:
+            return f"{shorten(of or self.name, 12):<12}"
+        part = of and of != self.name
+        return f"{shorten(f'{self.name}: {of}' if part else self.name, 20):<20}"
+
+    @property
+    def steps(self) -> str:
+        if self.done is None or self.is_expected:
+            return ""
+        if self.of == PERCENT:
+            return f"{100 * self.done // (self.total or 1)} %"
+        return f"{self.done}/{self.total}" if self.total else str(self.done)
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is over, 0 to 1; None if unknown."""
+        if self.done is not None and not self.is_expected:
+            return self.done / self.total if self.total else None
+        begun, end = self.span if self.span and self.is_expected else (self.begun, self.bound)
+        now = self.clock()
+        return None if end is None or end <= now else (now - begun) / (end - begun)
+
+    @property
+    def took(self) -> float:
+        return self.clock() - self.begun
+
+    @property
+    def left(self) -> str:
+        """The time left, "" in the first `SHORT` seconds without one."""
+        now = self.clock()
+        if now - self.silent < SHORT:
+            return ""
+        told = (
+            (self.span[1] if self.span and self.is_expected else None, "about"),
+            (self._counted, "at most" if self.most else "about"),
+            (self.bound, "at most"),
+        )
+        for end, how in told:
+            left = 0 if end is None else round(end - now)
+            if left >= 1:
+                return f"{how} {_clock(left)} left"
+        return f"perhaps {_clock(max(1, now - self.unknown))} left"
+
+    @property
+    def time(self) -> str:
+        """What is drawn: the time so far, and the time left."""
+        took, left = _clock(self.took), self.left
+        self.shown |= left != ""
+        return left or took if self.narrow else f"{took} {left}"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(max(0.0, seconds))))
+
+
+class _Bar(ProgressColumn):
+    """A bar as long as the part that is over; none where that is unknown."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        super().__init__()
+
+    def render(self, task: Task) -> RenderableType:
+        share = task.fields["told"].share
+        # As wide as the bar: else what follows would jump.
+        return " " * self._width if share is None else ProgressBar(1.0, share, self._width)

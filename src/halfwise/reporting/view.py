@@ -1,52 +1,89 @@
-"""Turn the record of a run into the words and figures of a report."""
+"""The whole report of a run, and its first screen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import (
+    Baseline,
+    Change,
     EngineResult,
     EngineRung,
     Engines,
+    FigureKind,
     MetricResult,
     OutputError,
     Plan,
     Run,
     Verdict,
 )
-from halfwise.reporting.baseline import baseline_parts, worse_alone
-from halfwise.reporting.curve import curve_table, offer, overflowing, part_table
-from halfwise.reporting.diagnosis import diagnosed
+from halfwise.reporting.causes import (
+    notes_beside,
+    pairless_lines,
+    quantisation_lines,
+    remade_line,
+    repair_lines,
+)
+from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
 from halfwise.reporting.engines import engine_parts, largest, made
 from halfwise.reporting.inspection import given_parts
-from halfwise.reporting.ladder import ladder_lines, ladder_table
-from halfwise.reporting.notes import cut_lines, quantised_note
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
+from halfwise.reporting.nodes import followed_lines, low_name, mended, trouble
+from halfwise.reporting.parts import (
+    MOST_ROWS,
+    Column,
+    Lines,
+    Report,
+    Table,
+    commands,
+    lines_of,
+    present,
+)
 from halfwise.reporting.plan import (
+    curve_table,
     int8_lines,
     kept_table,
     left_out_table,
     minimality,
     nothing_in_int8,
+    offer,
+    overflowing,
+    part_table,
     plan_lines,
 )
-from halfwise.reporting.quantisation import pairless_lines, quantisation_lines
-from halfwise.reporting.reasons import stated
-from halfwise.reporting.remarks import in_words
-from halfwise.reporting.repairs import notes_beside, remade_line, repair_lines
-from halfwise.reporting.rungs import cause_line, judged_name, rung_caution, rung_line, rung_name
-from halfwise.reporting.steps import steps_told
-from halfwise.reporting.tasks import below_one, heading_of, part_lines, rests_on, values_of
-from halfwise.reporting.trouble import followed_lines, low_name, trouble
+from halfwise.reporting.remarks import in_words, stated
+from halfwise.reporting.rungs import (
+    brief_ladder,
+    cause_line,
+    failed_rungs,
+    judged_name,
+    ladder_lines,
+    ladder_table,
+    rung_caution,
+    rung_line,
+    rung_name,
+)
+from halfwise.reporting.steps import (
+    cost_line,
+    cut_lines,
+    has_int8,
+    nothing_gained,
+    quantised_note,
+    steps_told,
+)
 from halfwise.reporting.verdict import (
     allowed,
+    below_one,
     bound_part,
     doubt,
     file_lines,
+    heading_of,
     inside,
+    part_lines,
+    rests_on,
     scale_lines,
     size_lines,
+    thresholds,
+    values_of,
 )
-from halfwise.reporting.worth import cost_line, has_int8, nothing_gained
 from halfwise.wording import (
     clean,
     count,
@@ -58,6 +95,85 @@ from halfwise.wording import (
     shorten,
     size_of,
 )
+
+_WHAT: Mapping[FigureKind, str] = {
+    "rel-max": "rel max of output {}",
+    "mean-abs": "mean error of output {}",
+    "unequal": "share of unequal elements in output {}",
+    "non-finite": "number of non-finite values in output {}",
+    "metric": "loss in {}",
+    "cost": "predicted cost over everything low",
+    "measured": "measured cost over everything low",
+    "time": "time in ms on {}",
+}
+
+
+def worsened(change: Change) -> str:
+    """Return a clause on a figure that is worse than allowed."""
+    what, before = _what(change), number(change.before, 4)
+    if change.now is None:
+        return f"the baseline has {what} ({before}), and this run has none"
+    return (
+        f"{what} is {number(change.now, 4)}, against {before} in the baseline; at most "
+        f"{number(change.limit, 4)} is allowed"
+    )
+
+
+def worse_alone(run: Run) -> str:
+    """Return the end of the title of a run that fails only against its baseline; else ""."""
+    alone = {failure.kind for failure in run.verdict.failures} == {"worse"}
+    return ": within tolerance, but worse than the baseline" if alone else ""
+
+
+def baseline_line(run: Run) -> str:
+    """Return a sentence if nothing is worse than the baseline; else ""."""
+    found = run.compared
+    if found is None or not found.passed:
+        return ""
+    lacking = sum(change.now is None for change in found.changes)
+    missing = f"; {lacking} could not be compared" if lacking else ""
+    missing += "" if found.same_samples else "; the samples may differ"
+    missing += "" if found.same_model else "; the FP32 model differs"
+    some = count(len(found.changes) - lacking, "figure")
+    return f"Of {some}, none is worse than the baseline {shorten(found.run, 40)} allows{missing}."
+
+
+def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
+    """Yield a run's comparison with its baseline; nothing without one."""
+    found = run.compared
+    if found is None:
+        return
+    rows = [
+        (
+            sentence(_what(c)),
+            *(number(value, 4) for value in (c.before, c.now, c.limit)),
+            "" if c.passed else "worse",
+        )
+        for c in sorted(found.changes, key=lambda change: change.passed)
+        if c.now is not None
+    ]
+    heads = ("baseline", "now", "at most")
+    columns = (Column("figure"), *(Column(head, "right") for head in heads), Column(""))
+    yield Table(
+        "Against the baseline", columns, tuple(rows), most=MOST_ROWS
+    ).without_empty_columns()
+    yield lines_of("The baseline", _remarks(found))
+
+
+def _remarks(found: Baseline) -> Iterator[str]:
+    yield f"{found.run}, made {found.date}."
+    if not found.same_samples:
+        yield "Its samples have the same names; whether they are the same is not known."
+    if not found.same_model:
+        yield "It is a run of another FP32 model, and its errors are relative to that model."
+    for change in found.changes:
+        if change.now is None:
+            yield f"Not compared: {_what(change)}, which this run does not have."
+
+
+def _what(change: Change) -> str:
+    return _WHAT[change.kind].format(shorten(change.of, 60))
+
 
 _OTHER_BASE = (
     "Costs are relative to this quantised file with everything low: do not compare them with those "
@@ -84,7 +200,7 @@ def report(run: Run) -> Report:
         metric_lines(run),
         quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
-    parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks(run)]
+    parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks_view(run)]
     parts += device_parts(run.devices)
     parts += given_parts(run.given_engine) if run.given_engine is not None else ()
     parts += [*baseline_parts(run), _reasons(run.verdict)]
@@ -243,7 +359,7 @@ def _figures(run: Run) -> Lines:
     return Lines("In figures", tuple(lines))
 
 
-def _remarks(run: Run) -> Lines | None:
+def _remarks_view(run: Run) -> Lines | None:
     lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined, filed = count(len(run.search.joined), "held-out sample"), len(run.search.filed)
@@ -257,7 +373,7 @@ def _remarks(run: Run) -> Lines | None:
 
 
 def _reasons(verdict: Verdict) -> Lines | None:
-    lines = stated(verdict.reasons, verdict.failures)
+    lines = stated(verdict.failures)
     title = f"Why it {'failed' if verdict.judged else 'is not judged'}"
     return Lines(title, lines) if lines else None
 
@@ -323,3 +439,85 @@ def shown_row(engines: Engines) -> EngineResult | None:
     """Return the row of the delivered engine, else of the last that ran; None if there is none."""
     ran = [row for row in engines.results if row.verdict is not None]
     return engines.row or (ran[-1] if ran else None)
+
+
+_CAUSES = 3
+
+
+def screen(run: Run) -> Report:
+    """Return the first screen of the report that `report` returns."""
+    if run.kind == "diagnose":
+        return diagnosed_screen(run)
+    whole, told = report(run), in_words(run)
+    parts = present(
+        brief_ladder(told),
+        # Of the FP32 model there is nothing to tell that `caution` does not.
+        None if no_faster(told) and run.engines is None else lines_of("Result", _result(told)),
+        lines_of(*_why(told)),
+        commands("Next", steps_told(run.next_step)),
+    )
+    return Report(whole.title, whole.passed, whole.about, parts, caution(told))
+
+
+def _result(run: Run) -> Iterator[str]:
+    metrics = metric_lines(run)
+    errors = list(_errors_screen(run) if metrics is None else metrics.lines)
+    if run.plan is not None and not (run.engines is not None and run.engines.full):
+        plan = next(int8_lines(run) if run.plan.has_int8 else plan_lines(run.plan))
+        # Below a ladder there is room for one of them.
+        yield " ".join((plan, *errors[:1])) if run.rungs else plan
+        errors = errors[bool(run.rungs) :]
+    yield from errors
+    if times := _times(run):
+        yield times
+    elif run.worth is not None and not run.rungs:
+        yield cost_line(run.worth, low_name(run), int8=has_int8(run))
+    if told := baseline_line(run):
+        yield told
+
+
+def _errors_screen(run: Run) -> Iterator[str]:
+    """Yield the largest errors of all outputs, each with its limit."""
+    outputs = run.verdict.outputs
+    floats = {name: error for name, error in outputs.items() if error.agreement is None}
+    told = []
+    for field, name, sign, limit in thresholds(run.criterion) if floats else ():
+        measure = "rel_max_needed" if field == "rel_max" else field
+        values = {output: getattr(error, measure) for output, error in floats.items()}
+        at = (max if sign == "≤" else min)(values, key=values.__getitem__)
+        told.append(f"{name} {number(values[at])} of {number(limit)} allowed")
+        told[-1] += f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
+    if told:
+        yield f"Largest error: {'; '.join(told)}."
+
+
+def _times(run: Run) -> str:
+    """Return the delivered engine's inference time, next to others; "" if unknown."""
+    row = None if run.engines is None else run.engines.row
+    if run.engines is None or row is None or row.latency is None:
+        return ""
+    others = [r for r in run.engines.results if r is not row and r.latency is not None]
+    beside = "; ".join(map(_timed, others))
+    return f"One run takes {number(row.latency.median_ms)} ms{f' ({beside})' if beside else ''}."
+
+
+def _timed(row: EngineResult) -> str:
+    assert row.latency is not None
+    failed = "" if row.verdict is None or row.verdict.passed else ", which fails"
+    return f"{shorten(row.name, 24)}: {number(row.latency.median_ms)} ms{failed}"
+
+
+def _why(run: Run) -> tuple[str, list[str]]:
+    """Return a title and sentences on why the run failed; else why types, or everything low, do."""
+    verdict, low = run.verdict, trouble(run, brief=True)
+    if not verdict.passed:
+        pairs = quantisation_lines(run.quantisation)
+        blamed = pairs.lines[:1] if pairs is not None else ()
+        told = stated(verdict.failures)
+        lines = [*told[: _CAUSES - len(blamed)], *blamed]
+        return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
+    if types := list(failed_rungs(run)):
+        return "Why types fail", types
+    if low is None or run.plan is None:
+        return "Why", []
+    return low.title, [*low.lines, *filter(None, [mended(run.plan)])]

@@ -28,7 +28,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from halfwise.errors import CaseError
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
-from halfwise.tensorrt.layer_names import names_in
+from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import OPERATORS, logged_version, support
 
 UNKNOWN = "unknown"

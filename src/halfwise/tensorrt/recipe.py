@@ -31,7 +31,7 @@ from halfwise.records import (
     Run,
     Typing,
 )
-from halfwise.tensorrt.quantised import builder_flags
+from halfwise.tensorrt.constrain import builder_flags
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
@@ -45,7 +45,7 @@ from halfwise.wording import count, verb
 
 _FROM_SAMPLES = (
     "The profile covers the shapes of the run's samples, one at a time; for others, such as larger "
-    "batches, use --minShapes, --optShapes and --maxShapes."
+    "batches, use --engine minShapes=…, optShapes and maxShapes."
 )
 
 
@@ -244,7 +244,7 @@ def _check_profiles(network: Network, profiles: tuple[Profile, ...]) -> None:
             raise CaseError(
                 f"Input {value.name!r} has dynamic axes or decides shapes, but no profile gives "
                 "their range.",
-                "Give --minShapes, --optShapes and --maxShapes as for trtexec: NAME:1x3x224x224.",
+                "Give --engine minShapes=NAME:1x3x224x224, optShapes and maxShapes.",
             )
 
 

@@ -17,7 +17,7 @@ from halfwise.errors import CaseError
 from halfwise.records import Profile, Recipe, ShapeRange, TensorName
 from halfwise.tensorrt.trtexec import OTHER_KIND, quoted, shape_options
 from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, has, tactic_sources, version_of
-from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes, pin_to_fp32
+from halfwise.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes, pin_to_fp32
 from halfwise.wording import clean, count, shorten
 
 MOST_ARGUMENT_BYTES = 131072

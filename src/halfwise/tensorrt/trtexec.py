@@ -25,7 +25,7 @@ from halfwise.graph.loading import Place, Unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import SEVERITIES, Finding, NodeName, Profile, Severity, TensorName
-from halfwise.tensorrt.layer_names import names_in
+from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import FIRST_WITHOUT_WEAK, Version, has, since, text_of
 from halfwise.wording import shorten
 

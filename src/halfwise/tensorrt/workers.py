@@ -1,21 +1,112 @@
-"""Find TensorRT workers: options, environment, halfwise.toml, else this interpreter."""
+"""Find TensorRT workers: options, environment, halfwise.toml, else this interpreter.
 
+Any folder that is cloned or unpacked may bring a `halfwise.toml` that names programs to run. Only
+those in the user's configuration folder, or once trusted, may name commands.
+"""
+
+import hashlib
+import json
 import math
 import os
 import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt.trust import announce, configuration, demand_trust, remember
+from halfwise.wording import clean, shorten
+
+_PLACE = "Give a writable folder: XDG_CONFIG_HOME=FOLDER halfwise …"
+_WIDEST = 400
+"""Largest number of characters of a command in a message."""
+_TRUSTED = "trusted.jsonl"
+_announced: set[tuple[str, ...]] = set()
+
+
+def configuration(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the user's folder for halfwise's settings; None if nothing names one.
+
+    It lies in `XDG_CONFIG_HOME` if that is absolute (XDG Base Directory Specification 0.8), else
+    in `~/.config`.
+    """
+    base = Path(environment.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            return None
+    return base / "halfwise"
+
+
+def demand_trust(path: Path, content: bytes, what: Sequence[str]) -> None:
+    """Raise UsageError unless `path` is trusted to run what it names.
+
+    Args:
+        path: The file.
+        content: Its content.
+        what: What it would run or load, for the message.
+    """
+    own = configuration()
+    if own is not None and path.parent.resolve() == own.resolve():
+        return
+    if _entry(path, content) not in _known(own):
+        whole = "; ".join(what)
+        cut = "The command is shortened here: read the file. " if len(whole) > _WIDEST else ""
+        raise UsageError(
+            f"{path} is outside your configuration folder and would run: "
+            f"{shorten(whole, _WIDEST)}.",
+            f"{cut}If you trust it, run halfwise doctor --trust-config once; that lasts "
+            "until the file changes.",
+        )
+
+
+def remember(path: Path, content: bytes) -> None:
+    """Trust `path` until its content changes.
+
+    Raises:
+        UsageError: the trust cannot be recorded.
+    """
+    own = configuration()
+    if own is None:
+        raise UsageError("--trust-config cannot be remembered: there is no home folder.", _PLACE)
+    try:
+        own.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if _entry(path, content) not in _known(own):
+            with (own / _TRUSTED).open("a", encoding="utf-8") as file:
+                file.write(_entry(path, content) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"--trust-config cannot be remembered in {own}: {error.strerror}.", _PLACE
+        ) from error
+
+
+def announce(command: Sequence[str], file: Path) -> None:
+    """Print to standard error, once, the command that a file is about to run."""
+    if tuple(command) not in _announced:
+        _announced.add(tuple(command))
+        sys.stderr.write(clean(f"{file} runs: {shorten(shlex.join(command), _WIDEST)}") + "\n")
+
+
+def _entry(path: Path, content: bytes) -> str:
+    place = str(path.parent.resolve() / path.name)
+    return json.dumps([hashlib.sha256(content).hexdigest(), place])
+
+
+def _known(own: Path | None) -> frozenset[str]:
+    try:
+        text = "" if own is None else (own / _TRUSTED).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(text.splitlines())
+
 
 FILE = "halfwise.toml"
+_VARIABLE = "HALFWISE_TRT_COMMAND"
 UNNAMED = "tensorrt"
 """Name of a worker without a name of its own."""
 
@@ -72,7 +163,6 @@ class WorkerSpec:
 
 def resolve(
     *,
-    trt_python: str | Path | None = None,
     trt_command: str | None = None,
     trt_worker: str | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -80,12 +170,11 @@ def resolve(
 ) -> list[WorkerSpec]:
     """Return the configured workers, best first; at least one.
 
-    Options beat the environment (`HALFWISE_TRT_PYTHON`, `HALFWISE_TRT_COMMAND`), which beats
+    Options beat the environment (`HALFWISE_TRT_COMMAND`), which beats
     `halfwise.toml` in `folder` or the nearest folder above it, else in the user's configuration
     folder, which beats this interpreter. The settings in `[tensorrt]` always apply.
 
     Args:
-        trt_python: Path of an interpreter.
         trt_command: Command that ends in an interpreter, quoted as for a shell.
         trt_worker: Name of a worker in the file.
         environment: Environment variables.
@@ -95,12 +184,12 @@ def resolve(
         UsageError: two workers are named at once, a command is empty or cannot be parsed, the
             file has unknown content, or is not trusted to run what it names.
     """
-    given = {"--trt-python": trt_python, "--trt-command": trt_command, "--trt-worker": trt_worker}
-    _demand_one(given)
+    if trt_command is not None and trt_worker is not None:
+        raise UsageError("--trt-command and --trt-worker each name a worker.", "Give one of them.")
     path = _nearest(folder or Path.cwd())
     content = b"" if path is None else _content(path)
     file = _File(path, {} if path is None else _parse(path, content))
-    found = _resolved(file, trt_python, trt_command, trt_worker, environment)
+    found = _resolved(file, trt_command, trt_worker, environment)
     if path is not None:
         runs = [shlex.join(spec.command) for spec in found if spec.file]
         if runs := [*runs, *dict.fromkeys(p for spec in found for p in spec.defaults.plugins)]:
@@ -122,25 +211,18 @@ def trust_nearest() -> None:
 
 def _resolved(
     file: "_File",
-    trt_python: str | Path | None,
     trt_command: str | None,
     trt_worker: str | None,
     environment: Mapping[str, str],
 ) -> list[WorkerSpec]:
     if trt_worker is not None:
         return [file.worker(trt_worker)]
-    given = {"--trt-python": trt_python, "--trt-command": trt_command}
-    if trt_python is None and trt_command is None:
-        variables = ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND")
-        given = {name: environment.get(name) or None for name in variables}
-        _demand_one(given)
-    (python_name, python), (command_name, command) = given.items()
-    if python is not None:
-        interpreter = _interpreter(str(python), Path.cwd())
-        return [WorkerSpec(UNNAMED, (interpreter,), python_name, file.shared)]
+    source, command = "--trt-command", trt_command
+    if command is None:
+        source, command = _VARIABLE, environment.get(_VARIABLE) or None
     if command is not None:
-        words = _words(str(command), command_name)
-        return [WorkerSpec(UNNAMED, words, command_name, file.shared)]
+        words = _words(command, source, Path.cwd())
+        return [WorkerSpec(UNNAMED, words, source, file.shared)]
     return file.workers() or [WorkerSpec(UNNAMED, (sys.executable,), "default", file.shared)]
 
 
@@ -189,7 +271,7 @@ class _File:
         table, place = self._named[name], f"[tensorrt.workers.{name}]"
         words = self._command(place, table)
         if not words:
-            raise UsageError(f"{place} in {self._path} needs python or command.", _SAY_HOW)
+            raise UsageError(f"{place} in {self._path} needs a command.", _SAY_HOW)
         defaults = self._defaults(place, table, self.shared)
         return self._spec(name, words, defaults)
 
@@ -197,27 +279,20 @@ class _File:
         return WorkerSpec(name, command, str(self._path), defaults, self._path)
 
     def _command(self, place: str, table: dict[str, Any]) -> tuple[str, ...]:
-        assert self._path is not None or not table
-        python, command = table.get("python"), table.get("command")
-        if python is not None and command is not None:
-            raise UsageError(
-                f"{place} in {self._path} has both python and command.", "Leave one out."
-            )
-        if python is not None:
-            if not isinstance(python, str) or not python:
-                raise self._odd(f"python of {place}", python, "a path")
-            assert self._path is not None
-            return (_interpreter(python, self._path.parent),)
+        command = table.get("command")
+        if command is None:
+            return ()
+        assert self._path is not None
         if _is_strings(command):
-            return tuple(command)
-        if command is not None and not isinstance(command, str):
+            command = shlex.join(command)
+        if not isinstance(command, str):
             raise self._odd(f"command of {place}", command, "a string, or a list of words")
-        return () if command is None else _words(command, f"command of {place} in {self._path}")
+        return _words(command, f"command of {place} in {self._path}", self._path.parent)
 
     def _defaults(
         self, place: str, table: dict[str, Any], shared: WorkerDefaults
     ) -> WorkerDefaults:
-        known = {"python", "command", *_SETTINGS}
+        known = {"command", *_SETTINGS}
         if unknown := table.keys() - known:
             raise UsageError(
                 f"{place} in {self._path} has unknown keys: {', '.join(sorted(unknown))}.",
@@ -267,12 +342,6 @@ _SETTINGS: dict[str, tuple[str, str, Callable[[Any], object]]] = {
     "run_timeout": ("run_timeout", "seconds above 0", _seconds),
 }
 """By key of the file: the field of `WorkerDefaults`, the expected value, and its converter."""
-
-
-def _demand_one(given: Mapping[str, object]) -> None:
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)} each name a worker.", "Give one of them.")
 
 
 def _nearest(folder: Path) -> Path | None:
@@ -328,12 +397,8 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
     return table
 
 
-def _interpreter(python: str, folder: Path) -> str:
-    """Resolve a path against `folder`; a bare name stays, to be looked up where it runs."""
-    return str(folder / Path(python).expanduser()) if "/" in python else python
-
-
-def _words(command: str, where: str) -> tuple[str, ...]:
+def _words(command: str, where: str, folder: Path) -> tuple[str, ...]:
+    """Return a command's words; a program's path is resolved against `folder`, a name is not."""
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
@@ -342,4 +407,5 @@ def _words(command: str, where: str) -> tuple[str, ...]:
         ) from error
     if not words:
         raise UsageError(f"{where} is empty.", "Give a command that ends in a Python interpreter.")
-    return words
+    program, *others = words
+    return (str(folder / Path(program).expanduser()) if "/" in program else program, *others)

@@ -12,8 +12,7 @@ from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds, build_failed
-from halfwise.fixing.engines.regime import regime
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -22,19 +21,22 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
 from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
-from halfwise.options.first_axis import load_settled
-from halfwise.options.loading import input_specs, load_model, rank_inputs, tell
+from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
 from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
-from halfwise.tensorrt.constrain import constraints, layer_types, unmatched
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import (
+    constraints,
+    layer_types,
+    quantised_types,
+    readable,
+    unmatched,
+)
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data, profiles_from_options
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either
 

@@ -4,15 +4,14 @@ import platform
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
 from halfwise.progress import Silent, Watcher
 from halfwise.records import WorkerInfo
+from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 
@@ -22,7 +21,6 @@ ANSWER_SECONDS = 15.0
 
 def doctor(
     *,
-    trt_python: str | Path | None = None,
     trt_command: str | None = None,
     trt_worker: str | None = None,
     watcher: Watcher | None = None,
@@ -30,15 +28,14 @@ def doctor(
     """Return what a run depends on here: versions, devices, TensorRT workers.
 
     Args:
-        trt_python: As in `Options`; the other two likewise.
-        trt_command: Command of a worker.
-        trt_worker: Name of a worker.
+        trt_command: As in `Options`.
+        trt_worker: As in `Options`.
         watcher: Receives how long the workers may take to answer.
 
     Raises:
         UsageError: a worker option is invalid. An unusable worker is reported, with the reason.
     """
-    workers = resolve(trt_python=trt_python, trt_command=trt_command, trt_worker=trt_worker)
+    workers = resolve(trt_command=trt_command, trt_worker=trt_worker)
     found = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         found[f"device {device}"] = "available" if available else "not available"

@@ -31,8 +31,9 @@ from halfwise.store import (
     refuse_unwritable,
     users_model,
 )
-from halfwise.tensorrt.profiles import profiles_from_options
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.link import model_files
+from halfwise.tensorrt.ports import profiles_from_options
 from halfwise.tensorrt.recipe import (
     Source,
     choose,
@@ -43,7 +44,6 @@ from halfwise.tensorrt.recipe import (
     planned_repairs,
 )
 from halfwise.tensorrt.rendering import KINDS
-from halfwise.tensorrt.worker.transfer import model_files
 from halfwise.wording import count
 
 Kind = Literal["trtexec", "python", "cpp", "json"]

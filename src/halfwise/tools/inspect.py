@@ -31,15 +31,13 @@ from halfwise.records import (
     Profile,
     TensorName,
 )
-from halfwise.tensorrt.fitting import dtype_of
-from halfwise.tensorrt.inspector import demand_engine, engine_layers
-from halfwise.tensorrt.profiles import check_covered, profile_of
+from halfwise.tensorrt.answers import Description, profiles_of
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import quantised_types
+from halfwise.tensorrt.failures import EngineFailed
+from halfwise.tensorrt.layers import demand_engine, engine_layers
+from halfwise.tensorrt.ports import check_covered, dtype_of, profile_of
 from halfwise.tensorrt.prove import prove
-from halfwise.tensorrt.quantised import quantised_types
-from halfwise.tensorrt.worker.answers import Description, profiles_of
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.failures import EngineFailed
-from halfwise.tensorrt.working import usable
 
 
 def inspect(

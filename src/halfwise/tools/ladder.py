@@ -16,12 +16,11 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, LadderRung, RightBy, Step, Verdict
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.verdict import not_judged
 from halfwise.store import free_folder, new_folder
-from halfwise.tools.diagnose.expected_outputs import demand_expected, expected_tensors
 from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.diagnose.subject import Subject, demand_expected, expected_tensors
 from halfwise.wording import argument
 
 LAST = "int8"

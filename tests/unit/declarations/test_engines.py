@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import get_args
 
 from halfwise.case import EngineSettings
-from halfwise.declarations import EngineOptions, Options, RepeatOptions, default
+from halfwise.declarations import EngineOptions, Options, default
 from halfwise.declarations.option import shell_type
 from halfwise.records import Prefer, Typing
 
@@ -21,21 +21,9 @@ def test_settings_are_as_declared():
         assert field.default in (default(field.name), False)
 
 
-def test_a_repetition_takes_lists_of_workers():
-    for name in ("trt_python", "trt_command", "trt_worker"):
-        assert shell_type(RepeatOptions.__annotations__[name]).__args__ == (str,)
-    assert {
-        "metric",
-        "build_timeout",
-        "wait_timeout",
-        "seed",
-    } < RepeatOptions.__annotations__.keys()
-    assert "builds" not in RepeatOptions.__annotations__
-
-
 def test_what_a_shell_gives():
     declared = Options.__annotations__
     assert shell_type(declared["timing_cache"]) is Path
     assert get_args(shell_type(declared["ort_library"]))[0] == Path | str
-    for name in ("workspace", "tactic_sources", "trt_python", "start_from", "labels", "heldout"):
+    for name in ("workspace", "tactic_sources", "start_from", "labels", "heldout"):
         assert shell_type(declared[name]) is str

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.declarations import Options, RepeatOptions, check, default, spelt
+from halfwise.declarations import Options, check, default, spelt
 from halfwise.declarations import given as given_options
 from halfwise.declarations.option import Domain, Option, check_value, option, shell_type
 from halfwise.errors import UsageError
@@ -77,10 +77,10 @@ def test_infinity_is_in_no_domain():
     ("options", "told"),
     [
         ({"rel_max": inf}, "--rel-max is inf; expected a finite number ≥ 0."),
-        ({"time_budget": -5.0}, "--time-budget is -5; expected a finite number of seconds ≥ 0."),
-        ({"margin": 2.0}, "--margin is 2; expected a number above 0, at most 1."),
+        ({"time_budget": -5.0}, "--budget time is -5; expected a finite number of seconds ≥ 0."),
+        ({"margin": 2.0}, "--require margin is 2; expected a number above 0, at most 1."),
         ({"seed": -1}, "--seed is -1; expected an integer ≥ 0."),
-        ({"builds": 10**400}, f"--builds is {10**400}; expected a number from 1 to 1000."),
+        ({"builds": 10**400}, f"--engine repeat is {10**400}; expected a number from 1 to 1000."),
     ],
 )
 def test_a_refused_number_is_told_as_it_was_typed(options, told):
@@ -95,14 +95,15 @@ def test_a_seed_may_have_any_size():
 
 def test_messages_call_options_as_the_command_line_does():
     assert [spelt(name) for name in ("min_shapes", "rel_max", "tf32")] == [
-        *("--minShapes", "--rel-max", "--tf32"),
+        *("--engine minShapes", "--rel-max", "--engine tf32"),
     ]
+    assert spelt("cosine", "0.9") == "--require cosine=0.9"
+    assert spelt("rel_max", "0.1") == "--rel-max 0.1"
 
 
 def test_docstrings_tell_every_option():
-    for kind in (Options, RepeatOptions):
-        for name, hint in kind.__annotations__.items():
-            assert f"\n        {name}: {option(hint).help}" in f"{kind.__doc__}"
+    for name, hint in Options.__annotations__.items():
+        assert f"\n        {name}: {option(hint).help}" in f"{Options.__doc__}"
     assert "Default 2. Takes a finite number ≥ 1." in f"{Options.__doc__}"
 
 

@@ -6,11 +6,11 @@ from typing import get_args
 from halfwise.case import Runtime, Settings
 from halfwise.declarations import Options, default
 from halfwise.declarations.option import option, shell_type
-from halfwise.emulation.bounded import REPEATING_SECONDS
+from halfwise.emulation.budget import REPEATING_SECONDS
 from halfwise.formats import LOW_FORMATS
 from halfwise.metrics import DEFAULT_REL_MAX, default_drop
 from halfwise.options.options import Data, understand
-from halfwise.records import RANGE_METHODS, Criterion
+from halfwise.records import Criterion
 
 
 def words(name):
@@ -19,7 +19,6 @@ def words(name):
 
 def test_formats_are_those_that_there_are():
     assert words("to") == (*LOW_FORMATS, "int8")
-    assert words("ranges") == ("auto", *RANGE_METHODS)
     assert words("io") == ("fp32", *LOW_FORMATS)
 
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from halfwise.emulation import bounded
-from halfwise.emulation.bounded import (
+from halfwise.emulation import budget as bounded
+from halfwise.emulation.budget import (
     WORK,
     OutOfTime,
     Paces,
@@ -37,7 +37,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_told() -> None:
     assert stopped.is_set()
     assert caught.value.message == "An evaluation took longer than 0.05 s and was stopped."
     assert caught.value.late
-    assert "--run-timeout" in caught.value.hint
+    assert "--budget run-timeout" in caught.value.hint
 
 
 def test_a_call_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

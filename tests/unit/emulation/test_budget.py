@@ -4,8 +4,7 @@ from math import inf
 
 import pytest
 
-from halfwise.emulation.bounded import OutOfTime, call
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime, call
 from halfwise.interruption import offered
 
 

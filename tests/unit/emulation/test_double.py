@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise.emulation.double import DoubleSession, reference
@@ -13,7 +13,6 @@ from halfwise.errors import RunFailed
 from tests.unit.graph.sketch import Sketch, f32
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.data(), st.sampled_from(("Conv", "ConvTranspose")), st.integers(1, 2))
 def test_convolutions_are_those_of_onnx_runtime(data: Any, op: str, rank: int) -> None:
     def each(least: int, most: int, count: int = rank) -> list[int]:

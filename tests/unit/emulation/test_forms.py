@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation import switched as switched_runner
@@ -167,7 +167,6 @@ def candidates(net: Network) -> list[NodeName]:
     return [node_name(n) for n in named if roles[node_name(n)].role is Role.COMPUTE]
 
 
-@settings(max_examples=15)
 @given(graphs(opsets=[13, 17, 20]), st.data())
 def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
     drawn: Drawn, data: st.DataObject
@@ -187,7 +186,6 @@ def test_any_nodes_left_out_of_int8_are_as_in_the_model_written_so(
         assert_close(run(fp32, drawn.sample), Session(typed).run(drawn.sample))
 
 
-@settings(max_examples=10)
 @given(graphs(opsets=[13, 17, 20]))
 def test_where_nothing_is_low_it_is_the_quantised_model_to_the_bit(drawn: Drawn):
     net = network_from_proto(drawn.proto)

@@ -51,7 +51,7 @@ class Cut:
 
 
 # Without shrinking, which takes minutes.
-@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(graphs(), st.data())
 def test_a_run_that_begins_late_gives_the_same_bits(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)

@@ -213,12 +213,14 @@ def test_the_session_that_tells_sizes_is_not_held(monkeypatch):
     assert [session() is None for session in made] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_memory_stays_that_of_plain_inference():
     # ONNX Runtime's memory is seen only by the operating system, hence a process of its own.
     program = """
 import resource, sys
 import numpy as np
 sys.path.insert(0, ".")
+from tests.unit.emulation.test_probe import ExtremaProbe, chain, observable
 net = chain(128, 1 << 20)
 tool = ExtremaProbe(net.model, observable(net.model))
 sample = {"t0": np.ones((1, 1 << 20), np.float32)}

@@ -1,33 +1,23 @@
-from functools import partial
-
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.emulation.ort import Session
-from halfwise.emulation.switched import (
-    SWITCH_INPUT,
-    Layout,
-    Switched,
-    SwitchedRunner,
-    emulate_switched,
-)
+from halfwise.emulation.switched import SWITCH_INPUT, Layout, Switched, emulate_switched
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import CaseError, RunFailed
+from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.loading import load_network, network_from_proto
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LowWeights
 from halfwise.records import NodeName, TensorName
 from tests import models
 from tests.graphs import Drawn, free_nodes, graphs, low_ends, plans
-from tests.unit.emulation.test_forms import chain
-from tests.unit.emulation.test_late_start import NODES, sample_of
 
 F32 = TensorProto.FLOAT
 X = np.array([[0.1, -1.3, 300.7, 1e-6], [9e3, 2049.0, -0.0, 1 / 3]], np.float32)
@@ -81,11 +71,9 @@ def assert_close(left, right):
 
 
 # What `tests/bench/test_fuzz.py` holds 100 graphs to as well, is tried on fewer here.
-FEW = settings(max_examples=25)
 
 
 @pytest.mark.parametrize("accumulate", ["fp32", "fp16"])
-@FEW
 @given(graphs(), st.data())
 def test_a_plan_switched_on_equals_the_model_made_from_it(
     accumulate, drawn: Drawn, data: st.DataObject
@@ -103,7 +91,6 @@ def test_a_plan_switched_on_equals_the_model_made_from_it(
         assert_close(run(fp32, drawn.sample), Session(typed).run(drawn.sample))
 
 
-@FEW
 @given(graphs())
 def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     net = network_from_proto(drawn.proto)
@@ -111,7 +98,6 @@ def test_all_in_fp32_is_the_original_to_the_bit(drawn: Drawn):
     assert_same(Runs(net)(free_nodes(net), drawn.sample), expected)
 
 
-@FEW
 @given(graphs(opsets=[13, 18, 21, 22]), st.data())
 def test_bf16_alike(drawn: Drawn, data: st.DataObject):
     net = network_from_proto(drawn.proto)
@@ -390,45 +376,3 @@ def test_stretches_without_mixed_forms_are_longer_unless_the_network_is_large(la
     weights = LowWeights(net.model, FP16, large_from=large_from)
     made = emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=True), weights=weights)
     assert len(made.switches.stretches) == parts
-
-
-def runner(*, cuts: int) -> SwitchedRunner:
-    net = chain(12)
-
-    def make():
-        return emulate_switched(net, roles_of(net), FP16, layout=Layout(size=1, cuts=cuts))
-
-    return SwitchedRunner(make, make)
-
-
-@pytest.mark.parametrize("kept", [0, 8, 12])
-def test_a_late_start_and_a_release_change_no_bit(kept):
-    fp32, sample = frozenset(NODES[:kept]), sample_of(3)
-    expected = runner(cuts=0).run(sample, fp32)
-    late = runner(cuts=3)
-    for _ in range(3):
-        found = late.run(sample, fp32)
-        assert all(np.array_equal(found[name], array) for name, array in expected.items())
-    late.release()
-    found = late.run(sample, fp32)
-    assert all(np.array_equal(found[name], array) for name, array in expected.items())
-
-
-@pytest.mark.parametrize("kept", [0, 12])
-def test_a_sample_that_does_not_fit_fails_wherever_a_run_would_begin(kept):
-    with pytest.raises(RunFailed):
-        runner(cuts=3).run({"x": np.ones((2, 5), np.float32)}, frozenset(NODES[:kept]))
-
-
-@pytest.mark.parametrize("kept", [0, 64, 100, 200])
-def test_the_model_loaded_for_mixed_stretches_gets_switches_of_its_own(kept):
-    net, sample = chain(200), sample_of(3)
-
-    def make(*, alike: bool):
-        return emulate_switched(net, roles_of(net), FP16, layout=Layout(alike=alike))
-
-    fp32 = frozenset(map(node_name, list(net.nodes())[:kept]))
-    both = SwitchedRunner(partial(make, alike=True), partial(make, alike=False))
-    expected = SwitchedRunner(partial(make, alike=False)).run(sample, fp32)
-    both.run(sample, frozenset())
-    assert np.array_equal(both.run(sample, fp32)["y"], expected["y"])

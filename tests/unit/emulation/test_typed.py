@@ -80,7 +80,9 @@ def test_onnx_runtime_and_the_reference_evaluator_agree(drawn: Drawn, data):
     # Runtimes differ in what Max or ArgMax make of NaN.
     assume(all(np.isfinite(v).all() for v in results.values()))
     reference = ReferenceEvaluator(ir.serde.serialize_model(expansion))
-    expected = reference.run(list(results), drawn.sample)
+    # An overflow that a Min or a Where leaves out warns there.
+    with np.errstate(over="ignore"):
+        expected = reference.run(list(results), drawn.sample)
     for (name, result), array in zip(results.items(), expected, strict=True):
         assert result.dtype == array.dtype
         np.testing.assert_allclose(

@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from halfwise.case import Samples
-from halfwise.evidence import evidence_of
-from halfwise.evidence.previews import TYPICAL, WORST, png, previews
+from halfwise.evidence import TYPICAL, WORST, evidence_of, png, previews
 from tests.unit.evidence.test_evidence import case_of, network
 from tests.unit.reporting import runs
 

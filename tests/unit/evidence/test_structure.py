@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from halfwise.evidence.structure import Sources, graph_of, scope_of
+from halfwise.evidence import Sources, graph_of, scope_of
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Frame
 from tests.unit.graph.sketch import Sketch

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise import choose, fix
+from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing import choose as choosing
 from halfwise.fixing.choose import MEASURED, Wish, implied
-from halfwise.hashing import hash_sample
 from halfwise.records import Criterion, Recognised
 from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
@@ -303,7 +303,7 @@ def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
 def test_what_is_chosen_has_the_types_that_its_cost_is_of(ill, allow, tmp_path):
     onnx.save(ill().proto, tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", **ill().inputs)
-    options: Any = {"allow": allow, "no_repair": True, "allow_random": True}
+    options: Any = {f"allow_{allow}": True, "no_repair": True, "allow_random": True}
     fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **options)
     before = recorded(tmp_path / "run")
     dear = before.worth.cost
@@ -320,7 +320,7 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     onnx.save(TWO.proto, tmp_path / "m.onnx")
     inputs: Any = TWO.inputs
     np.savez(tmp_path / "x.npz", **inputs)
-    options: Any = {"allow": "bf16", "no_repair": True, "allow_random": True, "rel_max": 0.007}
+    options: Any = {"allow_bf16": True, "no_repair": True, "allow_random": True, "rel_max": 0.007}
     fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **options)
     curve = recorded(tmp_path / "run").curve
     point = curve.points[curve.plan]

@@ -15,6 +15,7 @@ from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import understand
+from halfwise.reporting.remarks import reasons
 from tests import models
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
@@ -145,7 +146,7 @@ def test_a_watcher_hears_every_stage_in_order(ill):
 def test_a_failed_verdict_is_no_error(ill):
     run = api.fix(ill.proto, dict(ill.inputs), lower=["matmul"]).run
     assert not run.verdict.passed
-    assert run.verdict.reasons
+    assert reasons(run.verdict.failures)
 
 
 def test_errors_come_before_any_work(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
@@ -173,7 +173,6 @@ def energy(terms, fp32):
     return total
 
 
-@settings(max_examples=40, deadline=None)
 @given(graphs(), st.data())
 def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
     network = network_from_proto(drawn.proto)
@@ -226,7 +225,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS, st.data())
 def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
     plain = sketched(steps)

@@ -12,7 +12,7 @@ from halfwise.case import Chosen
 from halfwise.errors import RunFailed
 from halfwise.fixing import holding, scoring
 from halfwise.fixing.curve import (
-    FAR,
+    MODERATE,
     MOST,
     SHOWN,
     Measuring,
@@ -242,7 +242,7 @@ def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
 
 def test_what_nobody_would_choose_is_not_measured_on_all_samples():
     curve = curve_of(fixed(models.deep(), rel_max=5e-5))
-    far = [point for point in curve.points if point.error > FAR]
+    far = [point for point in curve.points if point.error > MODERATE]
     assert len(far) > 1
     assert [point.count for point in far if not point.is_bound] == [0]
 
@@ -250,7 +250,7 @@ def test_what_nobody_would_choose_is_not_measured_on_all_samples():
 def test_what_a_task_may_bear_is_measured_whatever_its_error(monkeypatch):
     monkeypatch.setattr(TradeOff, "_recommended", lambda *_: None)
     curve = curve_of(fixed(overflowing_classifier(), rel_max=1e-6))
-    assert any(p.count and p.error > FAR and not p.is_bound for p in curve.points)
+    assert any(p.count and p.error > MODERATE and not p.is_bound for p in curve.points)
 
 
 @pytest.mark.parametrize("options", [{"snr_db": 70}, {"cosine": 0.9999999}])

@@ -8,11 +8,11 @@ from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import following
@@ -313,7 +313,6 @@ def error(prepared: Prepared, kept) -> float:
 STEPS = st.lists(st.sampled_from(["rotate", "turn", "mean", "mask"]), min_size=2, max_size=6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**16), STEPS, st.data())
 def test_a_planted_origin_is_named_or_none_is(seed, steps, data):
     at = data.draw(st.integers(0, len(steps) - 1))
@@ -326,7 +325,6 @@ def test_a_planted_origin_is_named_or_none_is(seed, steps, data):
     assert found.origin.error <= MOST * found.error
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**16), STEPS)
 def test_whatever_is_named_undoes_the_error(seed, steps):
     """Measured by the other emulation, and told with the right numbers."""
@@ -469,7 +467,6 @@ class Drawn:
         return (float(errors[i]) for i in indices)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**16), st.integers(1, 4), st.floats(0.1, 10))
 def test_whatever_is_named_undoes_the_error_on_all_samples(seed, samples, scale):
     prepared = prepare(models.deep(layers=8))

@@ -23,7 +23,7 @@ def test_the_expected_time_is_told_before_the_search():
     healthy = planner(models.small(), budget=1e6, time_budget=7)
     assert "quick if FP16 is fine" in healthy.watcher.notes[0]
     assert "at most what the time budget of 7 s leaves" in healthy.watcher.notes[0]
-    assert "while all of --budget 1000000 may take" in healthy.watcher.notes[0]
+    assert "while all of --budget inferences=1000000 may take" in healthy.watcher.notes[0]
     (told,) = planner(models.small(), time_budget=1e9).watcher.notes
     assert "fine as it is, at most about" in told
 
@@ -93,7 +93,7 @@ def test_products_alone_may_be_summed_in_the_low_format():
 
 def test_a_node_that_needs_range_gets_bf16_and_costs_less():
     without = found(models.huge_weights(), no_repair=True)
-    fixed = found(models.huge_weights(), no_repair=True, allow="bf16")
+    fixed = found(models.huge_weights(), no_repair=True, allow_bf16=True)
     assert [k.precision for k in without.plan.keep] == ["fp32"]
     assert [k.precision for k in fixed.plan.keep] == ["bf16"]
     assert fixed.verdict.passed
@@ -104,7 +104,7 @@ def test_a_node_that_needs_range_gets_bf16_and_costs_less():
 
 
 def test_a_node_that_needs_bits_stays_in_fp32():
-    fixed = found(models.cancellation(), no_repair=True, allow="bf16")
+    fixed = found(models.cancellation(), no_repair=True, allow_bf16=True)
     assert {k.precision for k in fixed.plan.keep} == {"fp32"}
     assert not fixed.planner.types_of(fixed.found.kept).bf16
     assert fixed.verdict.passed
@@ -118,7 +118,7 @@ TWO = sluiced(WIDE, 1.0, 1.0, 1.0, 1.0, WIDE, 1.0)
     ("rel_max", "nodes"), [(0.05, "012"), (0.007, "0"), (0.005, "")], ids=["all", "some", "none"]
 )
 def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
-    fixed = found(TWO, no_repair=True, allow="bf16", rel_max=rel_max)
+    fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=rel_max)
     kept, planner = fixed.found.kept, fixed.planner
     bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
     assert len(kept) == 6
@@ -140,7 +140,7 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
 
 
 def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
-    made = planner(TWO, allow="bf16", rel_max=0.007)
+    made = planner(TWO, allow_bf16=True, rel_max=0.007)
     one = frozenset(map(NodeName, ("up_0", "wide_0", "down_0")))
     prices = made.prices
     assert prices is not None
@@ -158,13 +158,13 @@ def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
 
 @pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])
 def test_without_time_nothing_has_bf16_and_the_plan_passes(limit):
-    fixed = found(TWO, no_repair=True, allow="bf16", rel_max=0.05, **limit)
+    fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=0.05, **limit)
     assert not fixed.planner.types_of(fixed.found.kept).bf16
     assert fixed.verdict.passed
 
 
 def test_samples_that_join_are_tried_with_bf16_anew():
-    fixed = found(growing(7), no_repair=True, allow="bf16", rel_max=0.05)
+    fixed = found(growing(7), no_repair=True, allow_bf16=True, rel_max=0.05)
     kept = fixed.found.kept
     assert fixed.search.joined == ("inputs[7]",)
     assert fixed.verdict.passed
@@ -178,7 +178,7 @@ def test_an_opset_without_bf16_is_told_before_the_search():
     ill = models.conv_chain()
     ill.proto.opset_import[0].version = 12
     with pytest.raises(CaseError, match="BF16 needs opset 13"):
-        found(ill, allow="bf16")
+        found(ill, allow_bf16=True)
 
 
 def products(fixed):
@@ -186,7 +186,7 @@ def products(fixed):
 
 
 def test_products_that_need_range_get_tf32_and_cost_less():
-    fixed = found(models.busy_product(), no_repair=True, allow="tf32")
+    fixed = found(models.busy_product(), no_repair=True, allow_tf32=True)
     kept, planner = fixed.found.kept, fixed.planner
     assert set(products(fixed).values()) == {"tf32"}
     assert planner.types_of(kept) == Types(tf32=True)
@@ -213,8 +213,8 @@ def test_a_model_that_was_marked_before_is_marked_anew():
     for node in ill.proto.graph.node:
         node.metadata_props.add(key=TF32_MARK, value="1")
     ends = []
-    for allow in ((), "tf32"):
-        fixed = found(ill, no_repair=True, allow=allow)
+    for allowed in (False, True):
+        fixed = found(ill, no_repair=True, allow_tf32=allowed)
         marked = {n.name for n in fixed.rewritten.model.graph if TF32_MARK in n.metadata_props}
         assert marked == {k.node for k in fixed.plan.keep if k.precision == "tf32"}
         ends.append((bool(marked), fixed.verdict.outputs))
@@ -224,14 +224,14 @@ def test_a_model_that_was_marked_before_is_marked_anew():
 
 
 def test_products_that_need_more_bits_than_tf32_has_stay_in_fp32():
-    fixed = found(models.busy_product(), no_repair=True, allow="tf32", rel_max=1e-5)
+    fixed = found(models.busy_product(), no_repair=True, allow_tf32=True, rel_max=1e-5)
     assert set(products(fixed).values()) == {"fp32"}
     assert fixed.planner.types_of(fixed.found.kept) == FP32_ALONE
     assert fixed.verdict.passed
 
 
 def test_bf16_and_tf32_are_weighed_in_one_search():
-    fixed = found(TWO, no_repair=True, allow="bf16,tf32", rel_max=0.007)
+    fixed = found(TWO, no_repair=True, allow_bf16=True, allow_tf32=True, rel_max=0.007)
     types = fixed.planner.types_of(fixed.found.kept)
     assert types.bf16
     assert types.tf32 == any(k.op in TF32_OPS and k.precision == "tf32" for k in fixed.plan.keep)

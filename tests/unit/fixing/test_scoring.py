@@ -13,6 +13,7 @@ from halfwise.fixing.scoring import HeldOut, Scoring, demand, pass_on
 from halfwise.judging.judge import Judged, judge_outputs, run_as_file
 from halfwise.progress import Silent
 from halfwise.records import Criterion, NodeName
+from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill, signals, weights
 from tests.tasks import classifier, close_calls, fixed
@@ -242,7 +243,7 @@ def test_the_last_heldout_sample_fails():
     calm[:, :, -1, 5] = 0.1
     fixed = found(Ill(ill.proto, {"x": calm}), heldout={"x": ill.inputs["x"][:1]})
     assert not fixed.verdict.passed
-    assert any("infinite inside" in reason for reason in fixed.verdict.reasons)
+    assert any("infinite inside" in reason for reason in reasons(fixed.verdict.failures))
 
 
 def test_what_a_rule_lowers_stays_infinite():

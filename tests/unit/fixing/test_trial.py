@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto
 
 from halfwise.case import Samples, Settings
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
@@ -17,7 +17,6 @@ from halfwise.fixing.trial import (
     gather,
     has_new_nonfinite,
     headroom_limits,
-    kept_above,
 )
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type, rewrite
@@ -471,46 +470,6 @@ def seen(**absmax: float) -> Observations:
 def limits(observations: Observations, fmt: Format, headroom: float) -> dict[TensorName, float]:
     roles = roles_of(network(), low_type(fmt))
     return headroom_limits(network(), roles, observations, fmt, headroom)
-
-
-def above(limit, observations, fmt=FP16, headroom=2.0):
-    roles = roles_of(network(), low_type(fmt))
-    return kept_above(limit, network(), roles, observations, fmt, headroom)
-
-
-def test_producers_beyond_the_limit_are_kept_if_they_compute():
-    assert above(10, seen(x=99, a=10.5, move=10.5, b=10)) == ({"a"}, set())
-    assert above(9, seen(x=99, a=10, b=10)) == ({"a", "b"}, set())
-    assert above(1e9, seen(x=99, a=10, b=10)) == (set(), set())
-
-
-def chain():
-    sketch = Sketch()
-    a = sketch.op("Mul", sketch.input("x", [4]), 2.0, name="a")
-    moved = sketch.op("Reshape", a, [2, 2], name="move")
-    return sketch.network(sketch.op("Exp", moved, name="b"), sketch.op("Neg", a, name="c"))
-
-
-@pytest.mark.parametrize(
-    ("absmax", "headroom", "fmt", "readers"),
-    [
-        (70_000, 1, FP16, {"b", "c"}),
-        (40_000, 2, FP16, {"b", "c"}),
-        (40_000, 1, FP16, set()),
-        (20_000, 2, FP16, set()),
-        (70_000, 1, BF16, set()),
-    ],
-)
-def test_what_reads_an_overflow_is_kept_with_its_producer(absmax, headroom, fmt, readers):
-    """Through data movement: an edge is FP32 between two kept nodes only."""
-    roles = roles_of(chain(), low_type(fmt))
-    found = kept_above(1e4, chain(), roles, seen(x=1, a=absmax, move=absmax), fmt, headroom)
-    assert found == (names("a"), names(*readers))
-
-
-def test_the_reader_of_a_large_input_is_kept():
-    roles = roles_of(chain())
-    assert kept_above(1e4, chain(), roles, seen(x=1e5), FP16, 1) == (names(), names("a"))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from onnx import TensorProto
 
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
+from halfwise.formats import FP16
 from halfwise.graph.anchors import anchor, folded, is_anchor
+from halfwise.graph.casts import rewrite
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Names, Network
+from halfwise.graph.roles import roles_of
+from halfwise.records import NodeName
 from tests.unit.graph.sketch import Sketch, f32
 
 EXTREME = f32([[1e5, 1e-9], [1.0001, -1e5]])
@@ -64,6 +68,28 @@ def test_an_anchor_disappears_with_the_low_types():
     anchor([network.graph], Names([network.graph]))
     assert any(map(is_anchor, network.graph))
     assert [n.op_type for n in upcast(network)[0].graph] == ["MatMul"]
+
+
+def test_a_product_that_is_kept_among_low_nodes_gets_one():
+    s = Sketch()
+    y = s.op("MatMul", s.op("Relu", s.input("x", [2, 2]), name="before"), EXTREME, name="product")
+    network = s.network(s.op("Relu", y, name="after"))
+    made = rewrite(network, roles_of(network), frozenset({NodeName("product")}), FP16).model
+    assert [*folded(made.graph)] == []
+    (inserted,) = filter(is_anchor, made.graph)
+    assert inserted.predecessors()[0].name == "product"
+
+
+@pytest.mark.parametrize("before", ["Relu", "Transpose"])
+def test_a_recurrence_that_is_kept_behind_low_nodes_reads_one(before):
+    s = Sketch()
+    x = s.op("Relu", s.input("x", [3, 3, 2]), name="low")
+    weights = f32(np.ones((1, 4, 2))), f32(np.ones((1, 4, 4)))
+    y = s.op("RNN", s.op(before, x, name="before"), *weights, hidden_size=4, name="kept")
+    network = s.network(s.op("Relu", y, name="after"))
+    made = rewrite(network, roles_of(network), frozenset({NodeName("kept")}), FP16).model
+    (inserted,) = filter(is_anchor, made.graph)
+    assert [n.name for n in inserted.successors()] == ["kept"]
 
 
 @pytest.mark.parametrize(

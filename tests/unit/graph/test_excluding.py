@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
@@ -35,7 +35,6 @@ def called(network):
     return Counter(node_name(n) for n in network.nodes())
 
 
-@settings(max_examples=20)
 @given(
     subsets, subsets, st.booleans(), st.booleans(), st.sampled_from(["tensor", "channel", "block"]),
     st.sampled_from([np.int8, ml_dtypes.int4]),

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from halfwise.emulation.ort import Session
-from halfwise.graph.functions import read_functions
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Names, Writer, graphs_of
 from halfwise.graph.one_node import put_in_place
+from halfwise.graph.reading import read_functions
 from tests.unit.graph.sketch import Sketch, f32
 
 

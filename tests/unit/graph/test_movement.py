@@ -177,6 +177,7 @@ def test_movement_follows_its_consumers_if_that_saves_casts():
     assert placed(network(nodes), names()) == (names("concat"), 2)
 
 
+@pytest.mark.slow
 def test_even_a_thousand_moving_nodes_cost_less_than_a_cast():
     nodes = [
         node("Identity", f"{i}{k}" if k else i, f"{i}{k + 1}", f"{i}_{k}")

@@ -6,20 +6,22 @@ import pytest
 
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.norms import (
+    NORMALISATIONS,
+    GroupNorm,
+    Normalisation,
+    read_groups,
+    read_normalisations,
+)
+from halfwise.graph.polynomials import (
     INVERSE,
     MEAN,
     MEAN_SQUARED,
-    NORMALISATIONS,
     ONE,
     SCALED,
     SQUARES,
-    GroupNorm,
-    Normalisation,
     Polynomial,
     X,
     constant,
-    read_groups,
-    read_normalisations,
 )
 from halfwise.graph.written_out import written_out
 from tests.spellings import BIAS, IMAGES, WEIGHT, proto
@@ -229,6 +231,7 @@ def test_a_distance_is_no_norm() -> None:
     assert found(s, s.op("Mul", y, 2.0)) == {}
 
 
+@pytest.mark.slow
 def test_long_chains_do_not_exhaust_the_stack() -> None:
     s = Sketch()
     y = s.input("x", [2])

@@ -23,7 +23,7 @@ from halfwise.graph.protobufs import (
     weightless,
 )
 from halfwise.progress import PERCENT
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.link import model_files
 from tests import models
 
 

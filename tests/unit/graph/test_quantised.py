@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
@@ -106,7 +106,6 @@ def test_whoever_reads_what_was_moved_is_a_reader_and_who_gives_it_out():
     assert {node.name for node, _ in pair.readers} == {"relu", "abs", "given"}
 
 
-@settings(max_examples=8)
 @given(
     st.sets(st.sampled_from(LAYERS)), st.data(), st.booleans(),
     st.sampled_from([np.int8, ml_dtypes.int4]),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from halfwise.inputs.alignment import ALIGNMENT, aligned
+from halfwise.inputs.fitting import ALIGNMENT, aligned
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from halfwise.errors import CaseError
-from halfwise.inputs.alignment import aligned
 from halfwise.inputs.fitting import (
     InputSpec,
+    aligned,
     as_arrays,
     as_one_sample,
     check_dtype,

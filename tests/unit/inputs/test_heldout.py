@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
-from halfwise.inputs.heldout import (
+from halfwise.inputs.samples import (
     could_be_near,
     is_near,
     sketch,

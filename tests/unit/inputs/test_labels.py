@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from halfwise.errors import CaseError
-from halfwise.inputs.labels import load_labels
+from halfwise.inputs.array_files import load_labels
 
 
 @pytest.mark.parametrize(

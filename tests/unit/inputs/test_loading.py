@@ -4,7 +4,7 @@ from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import InputSpec, load_samples
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from tests.polygraphy_files import write_feeds
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 3))
@@ -43,7 +43,7 @@ def test_one_image_is_a_sample(tmp_path):
 def test_notes_say_what_was_understood():
     noise = np.random.default_rng(0).standard_normal((500, 3)).astype(np.float32)
     wide = InputSpec("x", np.dtype(np.float32), ("n", 500))
-    notes = [*map(told, load_samples({"x": noise.T}, [wide]).notes)]
+    notes = [*map(note_text, load_samples({"x": noise.T}, [wide]).notes)]
     assert notes[0] == "3 samples"
     assert "3×500 holds 3 samples of 1×500" in notes[1]
 
@@ -125,7 +125,7 @@ def test_json_beside_arrays_is_ignored(folder):
     (folder / "labels.json").write_text("[1]")
     loaded = load_samples(folder, [WIDE])
     assert loaded.samples.ids == ("a.npz",)
-    assert "ignored in data: labels.json" in map(told, loaded.notes)
+    assert "ignored in data: labels.json" in map(note_text, loaded.notes)
 
 
 def test_npy_files_per_input_and_in_sub_folders(folder):
@@ -152,7 +152,7 @@ def test_what_is_ignored_is_noted_and_hidden_files_are_not(folder):
     np.savez(folder / "a.npz", x=ONE)
     for name in ("readme.md", ".DS_Store"):
         (folder / name).touch()
-    assert told(load_samples(folder, [WIDE]).notes[-1]) == "ignored in data: readme.md"
+    assert note_text(load_samples(folder, [WIDE]).notes[-1]) == "ignored in data: readme.md"
 
 
 def test_the_current_folder_has_a_name(folder, monkeypatch):
@@ -236,7 +236,7 @@ def test_images_of_several_sources(sources, prep):
     for function in ("both", "load"):
         loaded = load_samples(given, [WIDE, Y], preprocess=f"{prep}:{function}")
         assert [s["y"][0, 0] for s in loaded.samples] == [5, 6, 7]
-        told_of = [*map(told, loaded.notes)]
+        told_of = [*map(note_text, loaded.notes)]
         assert "warning: files are paired by order alone" in told_of[-1]
         assert "a.png with b.png" in told_of[-1]
     with pytest.raises(UsageError, match="--preprocess is needed"):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from halfwise.errors import CaseError
-from halfwise.inputs.pairs import by_input, pair_files, split_sources
+from halfwise.inputs.fitting import by_input, pair_files, split_sources
 
 
 def files(folder, *names):

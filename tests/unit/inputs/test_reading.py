@@ -3,11 +3,9 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.alignment import ALIGNMENT
-from halfwise.inputs.fitting import InputSpec
-from halfwise.inputs.pairs import pair_files
-from halfwise.inputs.reading import load_images, load_mapping, load_sequence, load_stream
-from halfwise.reporting.notes import told
+from halfwise.inputs.fitting import ALIGNMENT, InputSpec, pair_files
+from halfwise.inputs.loading import load_images, load_mapping, load_sequence, load_stream
+from halfwise.reporting.steps import note_text
 
 IMAGE = InputSpec("image", np.dtype(np.float32), (1, 3, "h", "w"))
 OTHER = InputSpec("other", np.dtype(np.float32), (1, 3, "h", "w"))
@@ -60,8 +58,8 @@ def test_each_image_goes_through_the_function(tmp_path, prep):
     assert loaded.samples.ids == ("a.png", "b.bmp")
     assert loaded.samples[1]["image"].shape == (1, 3, 5, 4)
     assert loaded.samples[1]["image"][0, 0, 0, 0] == np.float32(0.4)
-    assert "prep.py:load" in told(loaded.notes[0])
-    assert told(loaded.notes[1]) == "2 samples"
+    assert "prep.py:load" in note_text(loaded.notes[0])
+    assert note_text(loaded.notes[1]) == "2 samples"
 
 
 def test_a_function_may_return_all_inputs(tmp_path, prep):

@@ -19,7 +19,7 @@ from halfwise.inputs.recorded import (
     load_recorded,
     read_runners,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from tests.polygraphy_files import encoded, write_feeds, write_runners
 
 Y = [{"y": np.full((1, 3), i, np.float16)} for i in range(2)]
@@ -160,13 +160,16 @@ def test_inputs_that_the_tool_wrote():
     assert loaded.samples.ids == ("inputs.json[0]", "inputs.json[1]", "inputs.json[2]")
     for sample, feed in zip(loaded.samples, FEEDS, strict=True):
         np.testing.assert_array_equal(sample["x"], feed["x"])
-    assert tuple(map(told, loaded.notes)) == ("3 samples", "input 'x': 2×6 in the first sample")
+    assert tuple(map(note_text, loaded.notes)) == (
+        "3 samples",
+        "input 'x': 2×6 in the first sample",
+    )
 
 
 def test_a_single_input_of_another_name_is_taken_with_a_note():
     loaded = load_feeds([REAL / "inputs.json"], [InputSpec("y", np.dtype(np.float32), ("n", 6))])
     np.testing.assert_array_equal(loaded.samples[0]["y"], FEEDS[0]["x"])
-    assert told(loaded.notes[1]) == "input 'y', taken from 'x': 2×6 in the first sample"
+    assert note_text(loaded.notes[1]) == "input 'y', taken from 'x': 2×6 in the first sample"
 
 
 def test_outputs_that_the_tool_wrote():

@@ -15,7 +15,7 @@ from halfwise.inputs.samples import (
     repeatable,
     understand,
 )
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 
 
 def spec(*shape):
@@ -103,10 +103,12 @@ def test_inputs_have_to_agree_on_the_number_of_samples():
 
 def test_notes_say_what_was_understood():
     note = layout_note(Layout("batched", 9), (9, 4), spec("n", 4), {})
-    assert told(note) == ("input 'x': 9×4 holds 9 samples of 1×4 (the first axis counts samples)")
-    assert "1 sample of 4 (it has" in told(layout_note(Layout("single", 1), (4,), spec(4), {}))
+    assert note_text(note) == (
+        "input 'x': 9×4 holds 9 samples of 1×4 (the first axis counts samples)"
+    )
+    assert "1 sample of 4 (it has" in note_text(layout_note(Layout("single", 1), (4,), spec(4), {}))
     scalar = layout_note(Layout("stacked", 2), (2,), spec(), {})
-    assert "2 samples of scalar (the first axis" in told(scalar)
+    assert "2 samples of scalar (the first axis" in note_text(scalar)
 
 
 def test_more_samples_than_any_run_gets_through_are_an_error():
@@ -135,12 +137,12 @@ def test_samples_of_several_blocks_follow_each_other():
     assert loaded.samples.ids == ("a.npz[0]", "a.npz[1]", "b.npz")
     assert [s["x"].shape for s in loaded.samples] == [(1, 2), (1, 2), (1, 3)]
     assert [float(s["scale"]) for s in loaded.samples] == [5, 6, 10]
-    assert told(loaded.notes[0]) == "3 samples from 2 files"
+    assert note_text(loaded.notes[0]) == "3 samples from 2 files"
 
 
 def test_blocks_read_alike_share_their_notes():
     blocks = [block(f"{i}.npz", x=np.ones((2, i)), scale=[1, 2]) for i in range(1, 5)]
-    notes = [*map(told, load_stacks(blocks, SPECS).notes)]
+    notes = [*map(note_text, load_stacks(blocks, SPECS).notes)]
     assert len(notes) == 3
     assert "2×1 holds 2 samples of 1×1" in notes[1]
 
@@ -160,7 +162,7 @@ def test_values_are_checked_when_the_sample_is_loaded():
 
 def test_conversions_are_noted():
     double = Block("a", lambda: {"x": np.ones((2, 2)), "scale": np.ones(2, np.float16)})
-    notes = [*map(told, load_stacks([double], SPECS).notes)]
+    notes = [*map(note_text, load_stacks([double], SPECS).notes)]
     assert notes[1].endswith(
         "counts samples); float64 is converted to float32 (rounded to nearest)"
     )
@@ -182,7 +184,7 @@ def test_singles_are_read_only_when_asked_for():
     assert loaded.samples.ids == ("a", "b", "c")
     assert loaded.samples[2]["x"].shape == (1, 3)
     assert read == ["a", "c"]
-    assert tuple(map(told, loaded.notes)) == (
+    assert tuple(map(note_text, loaded.notes)) == (
         "3 samples",
         "input 'x': 1×3 in the first sample, a batch axis is added",
         "input 'scale': scalar in the first sample",
@@ -192,9 +194,11 @@ def test_singles_are_read_only_when_asked_for():
 def test_a_single_input_tells_from_which_array_it_is_taken():
     loaded = load_singles([block("a", y=[[1]]), block("b", x=[[2]])], SPECS[:1])
     assert loaded.samples[0]["x"] == 1
-    assert told(loaded.notes[1]).startswith("input 'x', taken from 'y': 1×1 in the first sample")
+    assert note_text(loaded.notes[1]).startswith(
+        "input 'x', taken from 'y': 1×1 in the first sample"
+    )
     named = load_singles([block("b", x=[[2]])], SPECS[:1])
-    assert "taken from" not in told(named.notes[1])
+    assert "taken from" not in note_text(named.notes[1])
 
 
 def test_errors_in_singles_name_their_block():

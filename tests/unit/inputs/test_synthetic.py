@@ -7,8 +7,8 @@ from sklearn.preprocessing import StandardScaler
 from halfwise.case import Samples
 from halfwise.errors import CaseError
 from halfwise.inputs.fitting import InputSpec
-from halfwise.inputs.synthetic import judge_inputs, random_samples
-from halfwise.reporting.notes import told
+from halfwise.inputs.recorded import judge_inputs, random_samples
+from halfwise.reporting.steps import note_text
 
 
 def spec(name, dtype, *shape):
@@ -57,7 +57,7 @@ def test_a_seed_gives_the_same_samples_again_and_each_is_another():
 
 
 def test_notes_warn_and_tell_of_dynamic_axes():
-    notes = [*map(told, random_samples(SPECS, count=2).notes)]
+    notes = [*map(note_text, random_samples(SPECS, count=2).notes)]
     assert notes[0].startswith("warning: random inputs (2 samples, seed 0: x 1×3×50×50, ")
     assert "dynamic axes have length 1" in notes
     assert len(random_samples([spec("x", np.float32, 1)]).notes) == 1
@@ -208,6 +208,7 @@ def test_what_makes_the_data_noise(inputs, real):
     assert judged(**inputs)[1] is real
 
 
+@pytest.mark.slow
 def test_large_inputs_are_cropped_and_many_samples_thinned():
     loaded = []
 

@@ -9,7 +9,7 @@ from halfwise.graph.casts import rewrite
 from halfwise.judging.inside import emulate, judge_infinities
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.records import Criterion
 from tests import models
 from tests.models import Ill
@@ -60,7 +60,9 @@ def harmful(s: Sketch, *outputs: str, x=LARGE) -> dict[str, set[str]]:
     )
     model = rewrite(prepared.network, prepared.roles, frozenset(), FP16).model
     inside = emulate(model, prepared.samples).nonfinite
-    observations = observe(prepared.network, prepared.samples, FP16, roles=prepared.roles)[0]
+    observations = observe_network(prepared.network, prepared.samples, FP16, roles=prepared.roles)[
+        0
+    ]
     fates = judge_infinities(
         model,
         prepared.network,

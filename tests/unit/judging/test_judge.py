@@ -30,6 +30,7 @@ from halfwise.metrics import OutputMeasure, totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import Criterion, TensorName
+from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import names, prepare
@@ -67,13 +68,13 @@ def test_numbers_are_those_of_the_measures_on_the_emulated_outputs():
     assert verdict.level == "emulated"
     assert verdict.samples == prepared.samples.ids
     assert verdict.worst_sample == verdict.outputs["relu_out"].worst_sample
-    assert verdict.reasons == ()
+    assert reasons(verdict.failures) == ()
 
 
 def test_out_of_tolerance_fails_with_numbers_and_the_worst_sample():
     result = judged(models.layer_norm())
     assert not result.verdict.passed
-    (reason,) = result.verdict.reasons
+    (reason,) = reasons(result.verdict.failures)
     assert "gamma_out is out of tolerance" in reason
     assert str(result.verdict.worst_sample) in reason
 
@@ -85,7 +86,10 @@ def test_recorded_outputs_are_measured_alike():
     arguments = (prepared.samples, prepared.references, Criterion(), None)
     recorded = judge_outputs(results, *arguments, level="recorded", runner="trt").verdict
     assert (recorded.level, recorded.runner) == ("recorded", "trt")
-    assert (recorded.outputs, recorded.reasons) == (emulated.outputs, emulated.reasons)
+    assert (recorded.outputs, reasons(recorded.failures)) == (
+        emulated.outputs,
+        reasons(emulated.failures),
+    )
     assert recorded.intermediate_nonfinite == ()
 
 
@@ -137,14 +141,14 @@ def test_a_logarithm_of_zero_is_a_new_nonfinite_output():
     (output,) = verdict.outputs.values()
     assert output.nonfinite > 0
     assert output.max_abs == np.inf
-    assert f"{output.nonfinite} non-finite values" in verdict.reasons[0]
+    assert f"{output.nonfinite} non-finite values" in reasons(verdict.failures)[0]
 
 
 def test_what_is_finite_where_the_reference_is_not_is_said_the_right_way_round():
     prepared = prepare(models.layer_norm())
     infinite = [{n: np.full_like(a, np.inf) for n, a in r.items()} for r in prepared.references]
     found = judge(mixed(prepared), prepared.samples, infinite, Criterion(), None).verdict
-    assert "where the reference is not" in found.reasons[0]
+    assert "where the reference is not" in reasons(found.failures)[0]
 
 
 def test_a_metric_decides_but_not_over_new_nonfinite_values():
@@ -168,7 +172,7 @@ def test_a_metric_may_fall_as_far_as_allowed(score, drop):
     criterion = Criterion(metric="m", metric_drop=drop)
     verdict = judged(models.tiny_weights(), criterion=criterion, metric=metric).verdict
     assert verdict.passed == (score >= 0.5 - drop)
-    assert (len(verdict.reasons) == 0) == verdict.passed
+    assert (len(reasons(verdict.failures)) == 0) == verdict.passed
 
 
 def test_a_metric_without_a_number_fails():
@@ -201,7 +205,7 @@ def test_samples_that_the_search_has_seen_are_no_proof():
     verdict = judged(models.small(), unseen=False).verdict
     assert not verdict.passed
     assert not verdict.unseen
-    assert "none is held out" in verdict.reasons[0]
+    assert "none is held out" in reasons(verdict.failures)[0]
 
 
 def test_no_sample_no_verdict():
@@ -282,7 +286,7 @@ def test_a_candidate_that_cannot_be_run_fails_and_names_node_and_sample(metric, 
     assert [run.sample for run in verdict.failed_runs] == list(samples)
     assert {run.node for run in verdict.failed_runs} == {"rows"}
     assert "requested shape" in verdict.failed_runs[0].why
-    (reason,) = verdict.reasons
+    (reason,) = reasons(verdict.failures)
     assert f"sample s0 and {len(samples) - 1} more" in reason
     assert "node rows fails" in reason
     assert verdict.metric is None
@@ -293,7 +297,7 @@ def test_another_shape_than_the_references_is_told():
     prepared = prepare(models.detector())
     results = [{name: array[:-1] for name, array in r.items()} for r in prepared.references]
     judgement = judge_outputs(results, prepared.samples, prepared.references, Criterion(), None)
-    (reason,) = judgement.verdict.reasons
+    (reason,) = reasons(judgement.verdict.failures)
     assert reason.startswith("output head_out differs in shape from the reference on")
 
 

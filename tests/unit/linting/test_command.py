@@ -8,8 +8,8 @@ from halfwise.linting import RULES
 from halfwise.linting.command import checked, linted, precision_remarks
 from halfwise.options.loading import load_model
 from halfwise.records import ConstraintReport, Finding, LintReport, NodeName
-from halfwise.reporting.notes import told
 from halfwise.reporting.parts import Lines
+from halfwise.reporting.steps import note_text
 from tests.faults import numbers, tensorrt
 from tests.faults.fault import registered
 
@@ -73,7 +73,7 @@ def test_constraints_on_models_that_nobody_else_takes(tmp_path):
 def test_a_remark_on_what_matters_for_precision(tmp_path):
     for ill in (True, False):
         onnx.save(numbers.logarithm(ill), tmp_path / "my m.onnx")
-        remarks = [*map(told, precision_remarks(load_model(tmp_path / "my m.onnx")))]
+        remarks = [*map(note_text, precision_remarks(load_model(tmp_path / "my m.onnx")))]
         assert len(remarks) == ill
         if ill:
             assert remarks[0].startswith("warning: the linter finds 1 × eps-vanishes in the file; ")
@@ -87,7 +87,7 @@ def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
     monkeypatch.setattr("halfwise.linting.command.lint_model", fail)
     (remark,) = precision_remarks(load_model(model))
     assert (
-        told(remark)
+        note_text(remark)
         == "warning: the linter failed on this file (ZeroDivisionError); please report it"
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
@@ -209,14 +209,12 @@ def both(scenes: list[tuple[Sample, Sample]]) -> tuple[list[Sample], list[Sample
     return [truth for truth, _ in scenes], [guess for _, guess in scenes]
 
 
-@settings(max_examples=60, deadline=None)
 @given(SCENES)
 def test_they_are_what_their_definitions_say(scenes: list[tuple[Sample, Sample]]) -> None:
     assert f1(*both(scenes), NAMES, HOW) == pytest.approx(brute_f1(scenes))
     assert mean_ap(*both(scenes), NAMES, HOW) == pytest.approx(brute_map(scenes))
 
 
-@settings(max_examples=30, deadline=None)
 @given(SCENES, st.randoms(use_true_random=False))
 def test_order_does_not_matter(scenes: list[tuple[Sample, Sample]], random: Any) -> None:
     def shuffled(given: Sample) -> Sample:
@@ -230,7 +228,6 @@ def test_order_does_not_matter(scenes: list[tuple[Sample, Sample]], random: Any)
         assert metric(*both(again), NAMES, HOW) == pytest.approx(metric(*both(scenes), NAMES, HOW))
 
 
-@settings(max_examples=30, deadline=None)
 @given(SCENES)
 def test_the_same_boxes_give_1_and_nan_lowers(scenes: list[tuple[Sample, Sample]]) -> None:
     truth, guess = both(scenes)

@@ -40,7 +40,7 @@ def test_a_recognised_output_brings_the_hint_of_its_metric(
 def test_an_output_that_is_not_floating_point_brings_the_fraction(array: NDArray[Any]) -> None:
     (hint,) = criterion_hints(Criterion(agreement=0.5), [{"y": array}], {})
     assert "at least 0.5 " in hint
-    assert "--agreement" in hint
+    assert "--require agreement" in hint
 
 
 @pytest.mark.parametrize(

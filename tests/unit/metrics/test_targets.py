@@ -150,7 +150,7 @@ def test_the_worst_vector_is_that_of_the_definition(target, found):
     assert cosine([{"y": target}], [{"y": found}], None) == pytest.approx(
         brute("cosine", target, found), abs=1e-12
     )
-    noisy = target + 0.1 * np.abs(target).max() * np.sign(found + 0.5)
+    noisy = target + 0.1 * np.abs(target).max() * np.where(found < -0.5, -1, 1)
     with np.errstate(divide="ignore"):
         expected = min(brute("si-sdr", target, noisy), 100)
     assert si_sdr([{"y": target}], [{"y": noisy}], None) == pytest.approx(expected, abs=1e-6)
@@ -220,7 +220,7 @@ def test_trailing_axes_of_one_are_no_vectors():
 
 @given(VECTORS, VECTORS)
 def test_snr_is_the_definition_with_faint_signals_60_db_below(target, found):
-    noisy = target + 0.1 * np.abs(target).max() * np.sign(found + 0.5)
+    noisy = target + 0.1 * np.abs(target).max() * np.where(found < -0.5, -1, 1)
     noise, power = ((part**2).sum(axis=1) for part in (target - noisy, target))
     expected = (10 * np.log10(np.maximum(power, 1e-6 * power.max()) / noise)).min()
     assert snr([{"y": target}], [{"y": noisy}], None) == pytest.approx(expected, abs=1e-6)

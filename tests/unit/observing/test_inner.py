@@ -14,7 +14,7 @@ from halfwise.case import Samples
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import NodeRole, Role, Roles, roles_of
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.observing.inner import cancellation, with_sums
 
 rng = np.random.default_rng(7)
@@ -37,7 +37,7 @@ def network_of(body, opset):
 def inner(body, opset, *samples):
     network = network_of(body, opset)
     given_samples = Samples(tuple(map(str, range(len(samples)))), lambda i: samples[i])
-    found, _ = observe(network, given_samples, FP16, roles=roles_of(network))
+    found, _ = observe_network(network, given_samples, FP16, roles=roles_of(network))
     return [(i.op, i.kind, i.value, i.worst_sample) for i in found.inner]
 
 
@@ -153,7 +153,10 @@ def test_nodes_that_must_stay_in_fp32_are_left_out():
     pinned = Roles({name: NodeRole(Role.PINNED, reason="test") for name in roles_of(network)})
     sample = {"x": normal(3), "z": normal(3)}
     assert inner(body, 17, sample) != []
-    assert observe(network, Samples(("0",), lambda _: sample), FP16, roles=pinned)[0].inner == ()
+    assert (
+        observe_network(network, Samples(("0",), lambda _: sample), FP16, roles=pinned)[0].inner
+        == ()
+    )
 
 
 def test_cancellation_of_activations():

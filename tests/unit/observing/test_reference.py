@@ -20,7 +20,7 @@ from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
-from halfwise.observing import Observer, observe, reference
+from halfwise.observing import Observer, observe_network, reference
 from halfwise.observing.reference import choose_samples, rounded, with_roundoff
 from tests import models
 from tests.unit.graph.sketch import Sketch, f32
@@ -63,7 +63,7 @@ def arrays(count: int, scale: float = 1.0) -> list[np.ndarray]:
 @pytest.mark.parametrize("opset", OPSETS)
 def test_outputs_are_those_of_a_plain_run(opset):
     net, samples = layered(opset), samples_of(arrays(5))
-    _, outputs = observe(net, samples, FP16, roles=roles_of(net))
+    _, outputs = observe_network(net, samples, FP16, roles=roles_of(net))
     plain = Session(net.model)
     for sample, result in zip(samples, outputs, strict=True):
         expected = plain.run(sample)
@@ -73,7 +73,7 @@ def test_outputs_are_those_of_a_plain_run(opset):
 
 def test_every_float_tensor_is_observed_over_all_samples():
     net, xs = layered(), arrays(6, 5.0)
-    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=2)
+    found, _ = observe_network(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=2)
     tensors = by_name(found)
     assert list(tensors) == ["x", "s", "e", "f", "d", "q", "y"]
     assert tensors["x"].producer is None
@@ -90,7 +90,7 @@ def test_every_float_tensor_is_observed_over_all_samples():
 def test_nonfinite_elements_are_counted_and_absmax_stays_finite():
     net, xs = layered(), arrays(3)
     xs[1][0, :3] = [np.nan, 200, np.inf]
-    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    found, _ = observe_network(net, samples_of(xs), FP16, roles=roles_of(net))
     tensors = by_name(found)
     assert (tensors["x"].absmax, tensors["x"].nonfinite, tensors["x"].worst_sample) == (200, 2, 1)
     assert tensors["e"].nonfinite == 3
@@ -99,7 +99,7 @@ def test_nonfinite_elements_are_counted_and_absmax_stays_finite():
 
 def test_details_merge_the_chosen_samples():
     net, xs = layered(), arrays(4, 4.0)
-    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    found, _ = observe_network(net, samples_of(xs), FP16, roles=roles_of(net))
     exponentials = np.exp(np.stack(xs))
     for observation in found.tensors:
         assert observation.detail is not None
@@ -120,7 +120,9 @@ def test_looks_add_up_to_a_single_one(few_sums):
     assert all(o.detail is not None for o in first.tensors)
     assert first.summed == 0
     observer.look(8)
-    whole, outputs = observe(net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=8)
+    whole, outputs = observe_network(
+        net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=8
+    )
     assert [o["y"].tobytes() for o in observer.outputs] == [o["y"].tobytes() for o in outputs]
     found = observer.records()
     assert found.tensors == whole.tensors
@@ -159,7 +161,7 @@ def test_a_permutation_has_the_details_of_what_it_permutes():
         { e = Exp (x) t = Transpose (e) y = Sqrt (t) }"""
     )
     samples = Samples(("a", "b"), lambda i: {"x": arrays(2)[i]})
-    found, _ = observe(model, samples, FP16, roles=roles_of(model))
+    found, _ = observe_network(model, samples, FP16, roles=roles_of(model))
     seen = by_name(found)
     assert seen["t"].detail == seen["e"].detail != seen["y"].detail
     assert sum(seen["t"].detail.histogram.counts) == 2 * 16
@@ -168,14 +170,16 @@ def test_a_permutation_has_the_details_of_what_it_permutes():
 def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
     net, xs = layered(), arrays(8)
     monkeypatch.setattr(reference, "DETAIL_ELEMENTS", 300)
-    found, _ = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    found, _ = observe_network(net, samples_of(xs), FP16, roles=roles_of(net))
     per_sample = 6 * 16 + 1
     assert {o.detail.samples for o in by_name(found).values()} == {300 // per_sample}
 
 
 def test_no_details_on_request():
     net = layered()
-    found, _ = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), detail_samples=0)
+    found, _ = observe_network(
+        net, samples_of(arrays(2)), FP16, roles=roles_of(net), detail_samples=0
+    )
     assert all(o.detail is None for o in found.tensors)
     assert {i.kind for i in found.inner} == {"square"}
 
@@ -183,8 +187,8 @@ def test_no_details_on_request():
 def test_without_time_there_are_extrema_and_outputs_alone():
     net, budget = layered(), Budget(0)
     roles, samples = roles_of(net), samples_of(arrays(2))
-    found, outputs = observe(net, samples, FP16, roles=roles, budget=budget)
-    plain, expected = observe(net, samples, FP16, roles=roles, detail_samples=0)
+    found, outputs = observe_network(net, samples, FP16, roles=roles, budget=budget)
+    plain, expected = observe_network(net, samples, FP16, roles=roles, detail_samples=0)
     assert found == plain
     for own, other in zip(outputs, expected, strict=True):
         np.testing.assert_equal(own, other)
@@ -196,7 +200,9 @@ def test_half_of_the_time_is_left_for_the_search(readings):
     """The clock moves with each reading; extrema of two samples are not counted."""
     net, time = layered(), count()
     budget = Budget(2 * readings, lambda: float(next(time)))
-    found, outputs = observe(net, samples_of(arrays(2)), FP16, roles=roles_of(net), budget=budget)
+    found, outputs = observe_network(
+        net, samples_of(arrays(2)), FP16, roles=roles_of(net), budget=budget
+    )
     assert budget.cut == ["observe"]
     assert len(outputs) == 2
     assert all(o.detail is None for o in found.tensors)
@@ -206,7 +212,7 @@ def test_half_of_the_time_is_left_for_the_search(readings):
 def test_no_samples():
     net = layered()
     with pytest.raises(CaseError, match="no samples"):
-        observe(net, samples_of([]), FP16, roles=roles_of(net))
+        observe_network(net, samples_of([]), FP16, roles=roles_of(net))
 
 
 def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
@@ -218,12 +224,12 @@ def test_additions_that_do_not_load_are_a_fault_of_halfwise(monkeypatch):
     monkeypatch.setattr(reference, "with_sums", broken)
     net, samples = layered(), samples_of(arrays(2))
     with pytest.raises(BuildFailed, match="bug in halfwise"):
-        observe(net, samples, FP16, roles=roles_of(net))
+        observe_network(net, samples, FP16, roles=roles_of(net))
 
 
 def test_progress_reaches_its_end():
     net, told = layered(), []
-    observe(
+    observe_network(
         net,
         samples_of(arrays(5)),
         FP16,
@@ -242,7 +248,7 @@ def test_tensor_that_is_empty_on_some_samples():
         { m = Greater (x, zero) c = Reshape (m, flat) s = Compress (x, c) y = Neg (s) }"""
     )
     xs = [-np.ones((2, 8), np.float32), np.full((2, 8), 0.5, np.float32)]
-    found, outputs = observe(net, samples_of(xs), FP16, roles=roles_of(net))
+    found, outputs = observe_network(net, samples_of(xs), FP16, roles=roles_of(net))
     tensors = by_name(found)
     assert outputs[0]["y"].size == 0
     assert (tensors["y"].absmax, tensors["y"].worst_sample) == (0.5, 1)
@@ -258,7 +264,7 @@ def test_samples_are_not_kept():
             lambda i: {"x": np.full((512, 1024), i, np.float32), "k": i64([1])},
         )
         tracemalloc.start()
-        observe(net, samples, FP16, roles=roles_of(net), detail_samples=2)
+        observe_network(net, samples, FP16, roles=roles_of(net), detail_samples=2)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
@@ -282,7 +288,7 @@ NORMAL = st.floats(2.0**-14, 65504, width=32)
 def errors(sketch: Sketch, output: str, *samples, fmt: Format = FP16) -> dict[str, float]:
     network = sketch.network(output)
     given_samples = Samples(tuple(map(str, range(len(samples)))), lambda i: samples[i])
-    seen, _ = observe(network, given_samples, fmt, roles=roles_of(network, low_type(fmt)))
+    seen, _ = observe_network(network, given_samples, fmt, roles=roles_of(network, low_type(fmt)))
     return {i.node: i.value for i in seen.inner if i.kind == "roundoff"}
 
 
@@ -352,7 +358,7 @@ def test_large_weights_are_rounded_as_the_model_runs(opset, monkeypatch) -> None
     def error(small):
         monkeypatch.setattr("halfwise.graph.model.SMALL_BYTES", small)
         network = network_from_proto(proto)
-        seen, _ = observe(network, given_samples, FP16, roles=roles_of(network))
+        seen, _ = observe_network(network, given_samples, FP16, roles=roles_of(network))
         return [i.value for i in seen.inner if i.kind == "roundoff"]
 
     assert error(weight_bytes - 1) == pytest.approx(error(weight_bytes), rel=1e-6)
@@ -377,7 +383,7 @@ def test_a_log_mel_reads_values_below_the_rounding_of_its_signal() -> None:
     ill = models.log_mel()
     network = network_from_proto(ill.proto)
     samples = Samples(("0",), lambda _: ill.sample(0))
-    seen, _ = observe(network, samples, FP16, roles=roles_of(network))
+    seen, _ = observe_network(network, samples, FP16, roles=roles_of(network))
     found = {str(i.node): i.value for i in seen.inner if i.kind == "roundoff"}
     assert found["real"] > 1
     assert found["clip"] > 0.1

@@ -14,7 +14,7 @@ from halfwise.case import Samples
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.observing.statistics import DetailCounter, margin, rank_margin
 from halfwise.records import Detail
 
@@ -105,7 +105,7 @@ def inner(body, opset, *samples):
     text = f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'
     network = network_from_proto(parser.parse_model(text))
     given_samples = Samples(tuple(map(str, range(len(samples)))), lambda i: samples[i])
-    found, _ = observe(network, given_samples, FP16, roles=roles_of(network))
+    found, _ = observe_network(network, given_samples, FP16, roles=roles_of(network))
     return [(i.op, i.kind, i.value, i.worst_sample) for i in found.inner]
 
 

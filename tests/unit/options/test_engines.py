@@ -14,14 +14,14 @@ from halfwise.records import TensorName
 from halfwise.tensorrt.workers import trust_nearest
 from tests.unit.graph.sketch import Sketch
 
-TARGET = {"target": "tensorrt", "trt_python": "python3"}
+TARGET = {"target": "tensorrt", "trt_command": "python3"}
 
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch, tmp_path):
     """No halfwise.toml and no environment of the user's decides here."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND"):
+    for name in ("HALFWISE_TRT_COMMAND",):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -113,7 +113,7 @@ def test_every_option_needs_a_target(name):
     ],
 )
 def test_values_outside_their_domain(name, value):
-    with pytest.raises(UsageError, match="--" + name.replace("_", "-")):
+    with pytest.raises(UsageError, match=spelt(name)):
         understand_target({**TARGET, name: value})
 
 
@@ -136,7 +136,7 @@ def case_of_any_batch():
 
 @pytest.mark.parametrize("place", ["absent/t.cache", "."])
 def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
-    with pytest.raises(UsageError, match="--timing-cache"):
+    with pytest.raises(UsageError, match="--engine timing-cache"):
         engine_target({**TARGET, "timing_cache": place})
 
 

@@ -9,11 +9,10 @@ from onnx import TensorProto, helper
 
 from halfwise.graph.loading import network_from_proto
 from halfwise.inputs import InputSpec, load_inputs
-from halfwise.options.first_axis import load_settled
-from halfwise.options.loading import input_specs, load_case
+from halfwise.options.loading import input_specs, load_case, load_settled
 from halfwise.options.options import Data
 from halfwise.records import Criterion
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 
 FRAMES = 7
 X = np.random.default_rng(0).standard_normal((FRAMES, 4)).astype(np.float32)
@@ -75,7 +74,9 @@ def test_each_file_is_one_sample_if_the_model_needs_its_rows_together(nodes, tmp
     out = (1, 4, None) if nodes is IMAGE else (4,) if nodes is MEAN else (None, 4)
     loaded = load(model(nodes, out=out), stored(tmp_path, 3))
     assert shapes(loaded) == [(FRAMES, 4)] * 3
-    assert "7×4 holds 1 sample of 7×4 (the model needs its rows together)" in told(loaded.notes[1])
+    assert "7×4 holds 1 sample of 7×4 (the model needs its rows together)" in note_text(
+        loaded.notes[1]
+    )
 
 
 @pytest.mark.parametrize("axis", ["time", "batch"])
@@ -91,7 +92,9 @@ def test_an_axis_called_batch_is_one(tmp_path) -> None:
 def test_one_array_whose_rows_mix_is_told_and_read_as_rows() -> None:
     loaded = load(model(SUMS, out=(None, 4)), {"x": X})
     assert shapes(loaded) == [(1, 4)] * FRAMES
-    assert told(loaded.notes[-1]).startswith("warning: the first axis is read as 7 samples, but")
+    assert note_text(loaded.notes[-1]).startswith(
+        "warning: the first axis is read as 7 samples, but"
+    )
     front = load(model(SUMS, out=(None, 4)), {"x": X[None]})
     assert shapes(front) == [(FRAMES, 4)]
     assert front.notes[-1].kind == "layout"

@@ -9,7 +9,7 @@ from halfwise.graph.model import Network
 from halfwise.options.loading import load_case, load_model, load_start
 from halfwise.options.options import Data
 from halfwise.records import Criterion, Run
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from halfwise.store import write_run
 from tests import models
 from tests.unit.graph.sketch import Sketch
@@ -27,7 +27,7 @@ def load(ill, criterion=None, *, split=True, **data):
 
 
 def notes_of(case):
-    return [*map(told, case.notes)]
+    return [*map(note_text, case.notes)]
 
 
 def test_every_fourth_sample_is_held_out(ill):

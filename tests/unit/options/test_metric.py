@@ -15,7 +15,7 @@ from halfwise.options.loading import load_case
 from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
 from halfwise.options.options import Data
 from halfwise.records import Criterion
-from halfwise.reporting.notes import told
+from halfwise.reporting.steps import note_text
 from tests import models
 from tests.unit.graph.sketch import Sketch
 
@@ -53,7 +53,9 @@ def test_what_auto_becomes_is_told_and_kept(two):
     assert case.criterion.metric == "auto"
     (one,) = case.criterion.recognised
     assert one.metric == "top1"
-    assert any("class scores (rows sum to 1) and judged by top1" in told(n) for n in case.notes)
+    assert any(
+        "class scores (rows sum to 1) and judged by top1" in note_text(n) for n in case.notes
+    )
     again = load_case(proto, Data(inputs), case.criterion)
     assert again.criterion == case.criterion
     assert not any(note.kind == "recognised" for note in again.notes)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Rules, Runtime, Settings
-from halfwise.declarations import Options
-from halfwise.emulation.bounded import call
+from halfwise.declarations import Options, spelt
+from halfwise.emulation.budget import call
 from halfwise.errors import RunFailed, UsageError
 from halfwise.formats import BF16, FP16
 from halfwise.options.options import bounded, understand
@@ -49,7 +49,6 @@ def test_options_reach_those_who_need_them():
             "headroom": 3,
             "margin": 0.5,
             "time_budget": 0,
-            "keep_above": 0,
             "device": "cuda",
             "ort_library": ["a.so"],
         },
@@ -61,7 +60,6 @@ def test_options_reach_those_who_need_them():
     assert request.criterion == Criterion(snr_db=40)
     assert request.settings == Settings(
         rules=Rules(("a",), ("Pow",), ("b", "c")),
-        keep_above=0,
         allow_random=True,
         io="fp16",
         accumulate="fp16",
@@ -97,13 +95,13 @@ def test_an_unknown_option_is_refused():
         understand("x.npz", {"tolerance": 1})
 
 
-@pytest.mark.parametrize("name", ["max_abs", "keep_above", "time_budget"])
+@pytest.mark.parametrize("name", ["max_abs", "time_budget"])
 @given(value=st.floats())
 def test_numbers_that_are_none_or_below_zero_are_refused(name, value):
     if 0 <= value < float("inf"):
         assert understand("x.npz", {name: value}).given == {name: str(value)}
     else:
-        option = "--" + name.replace("_", "-")
+        option = spelt(name)
         with pytest.raises(UsageError, match=option):
             understand("x.npz", {name: value})
 
@@ -254,17 +252,15 @@ def test_an_option_of_the_command_bounds_what_it_evaluates() -> None:
 
 
 def test_int8_is_beside_fp16():
-    settings = understand("x.npz", {"to": "int8", "ranges": "entropy"}).settings
-    assert (settings.int8, settings.fmt.name, settings.ranges) == (True, "fp16", "entropy")
+    settings = understand("x.npz", {"to": "int8"}).settings
+    assert (settings.int8, settings.fmt.name) == (True, "fp16")
     plain = understand("x.npz", {"to": "bf16"}).settings
-    assert (plain.int8, plain.fmt.name, plain.ranges) == (False, "bf16", "auto")
+    assert (plain.int8, plain.fmt.name) == (False, "bf16")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"ranges": "minmax"}, "--to int8"),
-        ({"to": "int8", "keep_above": 10.0}, "--keep-above"),
         ({"to": "int8", "io": "bf16"}, "--io bf16"),
         (
             {"to": "int8", "target": "tensorrt", "trt_worker": ["orin", "cloud"]},

@@ -1,7 +1,7 @@
 from math import inf
 from typing import Any
 
-from halfwise.page.builds import build_rows, log_rows
+from halfwise.page.engines import build_rows, log_rows
 from halfwise.records import Band, NodeName
 from tests.unit.reporting.engine_runs import build, engine_round, engines, failed, result
 

@@ -1,4 +1,4 @@
-from halfwise.page.classic import classic_rows
+from halfwise.page.plans import classic_rows
 from halfwise.records import EngineRung, Engines, Errors, LadderRung, Sizes, Worth
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engines, latency, result

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.columns import Interned, front_coded, sparse
+from halfwise.page.data import Interned, front_coded, sparse
 
 NAMES = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=9)
 

@@ -6,10 +6,9 @@ import pytest
 
 from halfwise.page import document as module
 from halfwise.page import write_page
+from halfwise.page.data import Section, Stored
 from halfwise.page.document import coded, document
-from halfwise.page.section import Section
 from halfwise.page.sections import SECTIONS
-from halfwise.page.stored import Stored
 from halfwise.records import Step, said
 from halfwise.store import write_run
 from tests.unit.page.reading import Read

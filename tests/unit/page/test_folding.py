@@ -1,11 +1,10 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.folding import MOST_INSIDE, Folding, fold
-from halfwise.page.structure import Structure
+from halfwise.page.graph import MOST_INSIDE, Folding, Structure, fold
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 
@@ -40,7 +39,6 @@ def inside(folding: Folding) -> Counter[int]:
     return Counter([*(box.parent for box in folding.boxes), *folding.places])
 
 
-@settings(max_examples=25, deadline=None)
 @given(graphs())
 def test_no_node_is_lost_and_none_is_twice(graph) -> None:
     folding = fold(graph)

@@ -1,6 +1,6 @@
 from typing import Any
 
-from halfwise.page.layers import Layers
+from halfwise.page.engines import Layers
 from halfwise.records import EngineLayer, NodeName
 from tests.unit.reporting.engine_runs import proof
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from halfwise.page.data import script_json
 from halfwise.page.plans import Names, groups, packed, values
 from halfwise.records import Criterion, Failure, LadderRung, NodeName, Run, Worth
-from halfwise.records.curve import places, runs
+from halfwise.records.run import places, runs
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engine_round, engines, result
 from tests.unit.reporting.engine_runs import failed as failed_build

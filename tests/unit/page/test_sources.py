@@ -1,6 +1,6 @@
 from typing import Any
 
-from halfwise.page.sources import Places
+from halfwise.page.sections import Places
 from halfwise.records import NodeName
 from tests.unit.page.sections.test_causes import evidence
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from halfwise.errors import RecordMismatch
-from halfwise.page.stored import stored
+from halfwise.page.data import stored
 from halfwise.store import EVIDENCE_FILE, OBSERVATIONS_FILE, write_run
 from tests.unit.reporting.runs import run as made
 

@@ -1,4 +1,4 @@
-from halfwise.page.structure import Structure
+from halfwise.page.graph import Structure
 from halfwise.records import NodeName
 from tests.unit.page.graphs import block, sketched
 

@@ -1,7 +1,7 @@
 """Curves of three nodes, made by hand."""
 
 from halfwise.records import Curve, NodeName, Point, TaskScore
-from halfwise.records.curve import places
+from halfwise.records.run import places
 
 
 def point(kept: str, cost: float | None, error: float, **more) -> Point:

@@ -1,46 +1,16 @@
-import json
+"""Builds, engines and what low precision explains."""
+
+from math import inf, isclose
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halfwise.records import (
+    Band,
     BuildConfig,
-    BuildOutcome,
-    EngineFile,
-    NetworkLayer,
-    NodeName,
-    Profile,
-    Recipe,
-    ShapeRange,
-    TensorName,
     WorkerInfo,
 )
-from tests.unit.records.journey import any_of, assert_unchanged, drawn
-from tests.unit.reporting.engine_runs import build, failed
-from tests.unit.tensorrt.recipes import constraint, recipe
-
-
-@pytest.mark.parametrize("kind", [EngineFile, NetworkLayer, ShapeRange, WorkerInfo])
-@drawn
-def test_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
-
-
-def test_a_build_goes_to_json_and_back():
-    shapes = {TensorName("x"): ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4))}
-    values = {TensorName("n"): ShapeRange(min=(1,), opt=(2,), max=(3,))}
-    profile = Profile(shapes=shapes, values=values)
-    config = BuildConfig(
-        model_sha256="0",
-        typing="weak",
-        low="bf16",
-        tf32=True,
-        keep=(NodeName("a"),),
-        profiles=(profile,),
-        tactic_sources=("CUBLAS",),
-        outputs=(TensorName("y"),),
-    )
-    assert_unchanged(build(1, "mixed", config=config, unconstrained={NodeName("a"): "folded"}))
-    assert_unchanged(failed(2))
 
 
 def test_without_wishes_the_builder_decides_and_tf32_is_off():
@@ -58,19 +28,26 @@ def test_what_an_override_of_tf32_means(value, told):
     assert told in info.model_copy(update={"tf32_override": value}).tf32_remark
 
 
-def test_an_end_that_does_not_exist_is_refused():
-    fields = {"number": 1, "purpose": "", "seconds": 0.0}
-    config = {"model_sha256": "0", "typing": "weak"}
-    with pytest.raises(ValueError, match="status"):
-        BuildOutcome.model_validate({**fields, "config": config, "status": "vanished"})
-    with pytest.raises(ValueError, match="typing"):
-        BuildConfig.model_validate({**config, "typing": "loose"})
+ERRORS = st.floats(0.0, 1e6) | st.just(inf)
 
 
-def test_a_recipe_is_read_back_from_its_json_and_from_one_of_fewer_fields():
-    made = recipe(constraints=(constraint("a"),))
-    assert Recipe.model_validate_json(made.model_dump_json()) == made
-    fields = json.loads(made.model_dump_json())
-    for name in ("notes", "plugins", "timing_cache", "tactic_sources", "schema_version"):
-        del fields[name]
-    assert Recipe.model_validate(fields).constraints == made.constraints
+@given(ERRORS, ERRORS, ERRORS)
+def test_what_is_inside_is_explained_and_what_is_larger_is_not(one, other, measured):
+    band = Band(least=min(one, other), most=max(one, other))
+    assert band.holds(one)
+    assert band.holds(other)
+    assert band.explains(measured) == (measured <= band.most)
+    assert band.holds(measured) == (band.least <= measured <= band.most)
+    assert band.decibels >= 0
+
+
+def test_a_band_that_may_overflow_holds_infinity_alone_beyond_its_end():
+    band = Band(least=0.25, most=0.5, may_overflow=True)
+    assert band.holds(inf)
+    assert not band.holds(0.6)
+    assert isclose(band.decibels, 6.0206, rel_tol=1e-4)
+
+
+def test_the_width_of_what_has_no_ratio():
+    assert Band(least=0.0, most=0.0).decibels == Band(least=inf, most=inf).decibels == 0
+    assert Band(least=0.0, most=1.0).decibels == Band(least=1.0, most=inf).decibels == inf

@@ -1,25 +1,17 @@
+"""What diagnoses and comparisons of pipelines amount to."""
+
 import math
 
-import pytest
-from hypothesis import given
-from pydantic import ValidationError
-
-from halfwise.records import InputComparison, InputDifference, PreprocessingReport, Rung, Sign
+from halfwise.records import (
+    InputComparison,
+    InputDifference,
+    PreprocessingReport,
+)
 from halfwise.records.diagnosis import difference
-from tests.unit.records.journey import any_of, assert_unchanged
-
-
-@given(any_of(Rung))
-def test_rungs_survive_json(record):
-    assert_unchanged(record)
-
-
-def test_other_severities_are_refused():
-    with pytest.raises(ValidationError):
-        Sign.model_validate({"severity": "note", "text": ""})
-
 
 FLIP = InputDifference(kind="flip", severity="error", sentence="B is flipped.", a="", b="")
+
+
 AXIS = InputDifference(kind="batch-axis", severity="info", sentence="An axis.", a="", b="")
 
 
@@ -33,9 +25,7 @@ def report(*differences):
         dtype_a="float32",
         dtype_b="float32",
         differences=differences,
-        largest=None,
         residual_max=math.inf,
-        residual_rms=0.0,
         level=0.1,
         exact=False,
         order=(0, 1),
@@ -49,21 +39,7 @@ def test_what_is_only_stored_differently_is_the_same():
     assert not report(AXIS, FLIP).same
 
 
-def test_json_and_back():
-    assert_unchanged(report(AXIS, FLIP))
-
-
-@given(any_of(InputComparison))
-def test_every_comparison_survives_json(comparison):
-    assert_unchanged(comparison)
-
-
-def test_kinds_are_known_ones():
-    with pytest.raises(ValidationError):
-        InputDifference(kind="colour", severity="error", sentence="", a="", b="")  # type: ignore[arg-type]
-
-
 def test_the_severity_is_that_of_the_kind():
     assert difference("batch-axis", "", "", "").severity == "info"
-    assert difference("rounding", "", "", "").severity == "warning"
+    assert difference("kernel", "", "", "").severity == "warning"
     assert difference("channels", "", "", "").severity == "error"

@@ -1,39 +1,11 @@
+"""What a plan is worth."""
+
 import pytest
 
 from halfwise.records import (
     LEAST_SAVED,
-    AdjustedConstant,
-    KeptNode,
-    Plan,
-    Search,
-    Unsupported,
     Worth,
 )
-from tests.unit.records.journey import any_of, assert_unchanged, drawn
-
-
-@pytest.mark.parametrize("kind", [KeptNode, Plan, AdjustedConstant, Search, Unsupported])
-@drawn
-def test_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
-
-
-def test_a_low_format_is_one_of_two():
-    values: dict[str, object] = dict.fromkeys(
-        ("keep", "data_movement", "constants", "unsupported"), ()
-    )
-    values |= {"minimal": True, "candidates": 0, "casts": 0}
-    assert Plan.model_validate(values | {"low": "bf16"}).low == "bf16"
-    with pytest.raises(ValueError, match="low"):
-        Plan.model_validate(values | {"low": "\x1b[2J"})
-
-
-def test_a_kept_node_is_fp32_and_says_why():
-    kept = KeptNode.model_validate({"node": "n", "op": "Pow", "reason": "It overflows."})
-    assert kept.precision == "fp32"
-    with pytest.raises(ValueError, match="precision"):
-        KeptNode.model_validate({**kept.model_dump(), "precision": "int8"})
-    assert (kept.reason, kept.because) == ("It overflows.", None)
 
 
 @pytest.mark.parametrize(

@@ -1,35 +1,106 @@
+"""Every record goes to JSON and back unchanged, whatever it holds."""
+
 import json
 import math
 import os
-from typing import get_args
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
 
 from halfwise import records
-from halfwise.records import GuardKind, Histogram, LeftAlone, Level, NodeName, Record, Side
+from halfwise.records import (
+    SCHEMA_VERSION,
+    SEVERITIES,
+    Criterion,
+    Curve,
+    GuardKind,
+    LeftAlone,
+    Level,
+    NodeName,
+    Record,
+    RunEvidence,
+    Side,
+)
 from halfwise.reporting.guards import CAUSES
+from tests.unit.page.graphs import block, sketched
+from tests.unit.records.curves import curve, point
+from tests.unit.reporting import runs
 
 KINDS = [k for k in vars(records).values() if isinstance(k, type) and issubclass(k, Record)]
+FLOATS = (0.5, math.inf, -math.inf, math.nan)
+
+
+def example(hint: Any, turn: int) -> Any:
+    """Return a value of an annotated type; another `turn` gives other numbers and words."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        found = example(parts[turn % len(parts)], turn)
+    elif origin is Literal:
+        found = parts[turn % len(parts)]
+    elif origin is tuple and parts[-1] is Ellipsis:
+        found = tuple(example(parts[0], turn + i) for i in range(turn % 3))
+    elif origin is tuple:
+        found = tuple(example(part, turn) for part in parts)
+    elif origin in (dict, Mapping):
+        found = {example(parts[0], turn): example(parts[1], turn)}
+    elif isinstance(hint, type) and issubclass(hint, Record):
+        found = made(hint, turn)
+    else:
+        ordinary: dict[Any, Any] = {
+            bool: turn % 2 == 0,
+            int: turn,
+            float: FLOATS[turn % len(FLOATS)],
+        }
+        ordinary[type(None)] = None
+        found = ordinary.get(hint, f"a {turn} \u202e\x1b[2J")
+    return found
+
+
+def made(kind: type[Record], turn: int) -> Record:
+    """Return a record with every field given, those with a default included."""
+    if kind is Curve:
+        return curve(point("0 2", 2.0, FLOATS[turn % len(FLOATS)]), plan=0)
+    if kind is RunEvidence:
+        return RunEvidence(graph=sketched(block("a", "x")))
+    if kind is records.Graph:
+        return sketched(block("a", "x"))
+    return kind(**{n: example(f.annotation, turn) for n, f in kind.model_fields.items()})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_goes_to_json_and_back(kind):
+    for turn in range(5):
+        record = made(kind, turn)
+        written = record.model_dump_json()
+        json.loads(written, parse_constant=pytest.fail)
+        again = kind.model_validate_json(written)
+        # NaN equals NaN here.
+        assert repr(again) == repr(record)
+        assert again.model_dump_json() == written
+
+
+def test_whole_runs_go_to_json_and_back():
+    broken = runs.output_error(max_abs=math.inf, snr_db=-math.inf, cosine=math.nan)
+    failed = runs.run(verdict=runs.verdict(outputs={"y": broken}))
+    for run in (runs.run(), runs.verification(), failed):
+        assert repr(type(run).model_validate_json(run.model_dump_json())) == repr(run)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_is_frozen_closed_and_documented(kind):
-    assert kind.model_config["frozen"]
-    assert kind.model_config["extra"] == "forbid"
-    assert kind.model_config["ser_json_inf_nan"] == "strings"
     assert kind.__doc__
-
-
-def test_a_record_cannot_be_changed():
-    histogram = Histogram(first=0, counts=(1,), zeros=0)
-    with pytest.raises(ValidationError, match="frozen"):
-        histogram.zeros = 1  # type: ignore[misc]
-
-
-def test_an_unknown_field_is_refused():
+    record = made(kind, 1)
     with pytest.raises(ValidationError, match="surplus"):
-        Histogram.model_validate({"first": 0, "counts": [], "zeros": 0, "surplus": 1})
+        kind(**vars(record), surplus=1)
+    for name, field in kind.model_fields.items():
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(record, name, getattr(record, name))
+        if get_origin(field.annotation) is Literal:
+            with pytest.raises(ValidationError, match=name):
+                kind(**vars(record) | {name: "\x1b[2J"})
 
 
 @pytest.mark.parametrize(
@@ -62,3 +133,30 @@ def test_bytes_of_names_that_are_no_text_are_escaped():
     text = left.model_dump_json(indent=1)
     assert json.loads(text)["op"] == "caf\\udce9 €"
     assert LeftAlone.model_validate_json(text).nodes == ("\\udcff",)
+
+
+def test_without_any_wish_no_threshold_is_set():
+    plain = Criterion()
+    assert (plain.max_abs, plain.rel_max, plain.snr_db, plain.cosine) == (None,) * 4
+    assert plain.metric is None
+    assert plain.agreement == 0.99
+    assert plain.metric_drop == 0
+
+
+def test_the_worst_severity_is_first():
+    assert SEVERITIES == ("error", "warning", "info")
+
+
+def test_the_fields_that_others_read():
+    content = json.loads(runs.run().model_dump_json())
+    assert content["schema_version"] == SCHEMA_VERSION == 1
+    assert content["plan"]["keep"][0].keys() >= {"node", "op", "precision", "reason", "guard"}
+    assert content["plan"].keys() >= {"constants", "unsupported", "minimal"}
+    assert content["verdict"].keys() >= {
+        *("passed", "level", "outputs", "worst_sample", "intermediate_nonfinite", "metric"),
+    }
+    assert content["verdict"]["outputs"]["logits"].keys() >= {
+        *("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite"),
+    }
+    assert content["cost"].keys() >= {"evaluations", "seconds", "peak_rss_bytes"}
+    assert content["provenance"]

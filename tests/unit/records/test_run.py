@@ -1,50 +1,104 @@
-import json
-import math
+"""Plans to choose from, baselines, and what others read of a run."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from halfwise.records import SCHEMA_VERSION, Baseline, Change, Cost, Provenance
-from tests.unit.records.journey import any_of, assert_unchanged, drawn
-from tests.unit.reporting import runs
-
-
-@pytest.mark.parametrize("kind", [Cost, Provenance])
-@drawn
-def test_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
+from halfwise.records import Baseline, Change, Curve, Row
+from halfwise.records.run import places, runs
+from tests.unit.records.curves import curve, point, score
 
 
-def test_a_whole_run_goes_to_json_and_back():
-    assert_unchanged(runs.run())
-    assert_unchanged(runs.verification())
-    broken = runs.output_error(max_abs=math.inf, snr_db=-math.inf, cosine=math.nan)
-    assert_unchanged(runs.run(verdict=runs.verdict(outputs={"y": broken})))
+@given(st.sets(st.integers(0, 400)))
+def test_places_are_read_back_as_written(some):
+    assert list(places(runs(sorted(some)))) == sorted(some)
 
 
-def test_the_fields_that_others_read():
-    content = json.loads(runs.run().model_dump_json())
-    assert content["schema_version"] == SCHEMA_VERSION == 1
-    assert content["plan"]["keep"][0].keys() >= {"node", "op", "precision", "reason", "guard"}
-    assert content["plan"].keys() >= {"constants", "unsupported", "minimal"}
-    assert content["verdict"].keys() >= {
-        *("passed", "level", "outputs", "worst_sample", "intermediate_nonfinite", "metric"),
-    }
-    assert content["verdict"]["outputs"]["logits"].keys() >= {
-        *("max_abs", "rel_max", "mean_abs", "median_abs", "snr_db", "cosine", "nonfinite"),
-    }
-    assert content["cost"].keys() >= {"evaluations", "seconds", "peak_rss_bytes"}
-    assert content["provenance"]
+def test_runs_of_places_are_short():
+    assert runs([]) == ""
+    assert runs([0, 1, 2, 3, 7, 9, 10]) == "0-3 7 9-10"
+    assert len(runs(range(5000))) < 10
 
 
-def test_a_run_is_a_fix_or_a_verification():
-    with pytest.raises(ValueError, match="kind"):
-        runs.run(kind="guess")
+def test_the_nodes_of_a_point_are_those_of_the_curve():
+    made = curve(point("0 2", 1.1, 0.5))
+    assert made.kept(made.points[0]) == {"a", "c"}
 
 
-@pytest.mark.parametrize("kind", [Baseline, Change])
-@drawn
-def test_a_comparison_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
+def test_without_a_known_cost_fewer_nodes_are_cheaper():
+    assert point("0-1", None, 1.0).price == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "nonfinite", "serves"),
+    [
+        ((), False, False),
+        ((score(passed=True),), False, True),
+        ((score(passed=True),), True, False),
+        ((score(passed=True), score(passed=False)), False, False),
+    ],
+)
+def test_a_plan_serves_where_every_task_metric_passes(scores, nonfinite, serves):
+    found = point("", 1.0, 3.0, scores=scores, nonfinite=nonfinite)
+    assert found.serves == serves
+
+
+def test_the_recommended_plan_is_told_where_it_is_cheaper():
+    low, high = point("", 1.0, 3.0), point("0-1", 2.0, 0.5)
+    assert curve(low, high, plan=1, recommended=0).offered(passed=True) == low
+    assert curve(low, high, plan=0, recommended=0).offered(passed=True) is None
+    assert curve(low, high, plan=0, recommended=1).offered(passed=True) is None
+    assert curve(low, high, recommended=1).offered(passed=True) == high
+    assert curve(low, high, plan=1).offered(passed=False) is None
+
+
+@pytest.mark.parametrize(("kept", "rung", "told"), [("0-2", None, False), ("0-2", "int8", True)])
+def test_everything_in_fp32_is_no_offer_beside_a_plan_that_passed(kept, rung, told):
+    dear, other = point("0", 3.0, 0.5), point(kept, 2.0, 0.5)
+    made = curve(dear, other, plan=0, recommended=1).model_copy(update={"rung": rung})
+    assert (made.offered(passed=True) == other) == told
+    assert made.offered(passed=False) == other
+
+
+def test_where_the_plan_failed_the_recommended_plan_is_told_whatever_it_costs():
+    low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
+    assert curve(low, high, plan=0, recommended=1).offered(passed=False) == high
+    assert curve(low, high, plan=0, recommended=0).offered(passed=False) == low
+
+
+def test_the_plan_of_a_run_is_one_of_the_points_or_none():
+    made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0)
+    assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).plan == 1
+    assert made.of_plan(frozenset()).plan == 0
+    assert made.of_plan(frozenset(made.nodes)).plan is None
+    assert made.of_plan(None).plan is None
+
+
+def test_rows_are_of_the_plan_that_was_found():
+    row = Row(kind="operator", name="Mul", kept="0", count=1)
+    made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0, rows=(row,))
+    assert made.of_plan(frozenset()).rows == (row,)
+    assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).rows == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"plan": 1},
+        {"front": (0, -1)},
+        {"recommended": 7},
+        {"kept": "0-999999999999"},
+        {"kept": "1 0"},
+        {"kept": "0-1 0-1"},
+        {"kept": "all"},
+    ],
+)
+def test_places_beyond_what_there_is_are_refused(damage):
+    whole = curve(point("0", 1.0, 0.5))
+    if kept := damage.get("kept"):
+        damage = {"points": (whole.points[0].model_copy(update={"kept": kept}),)}
+    with pytest.raises(ValueError, match=r"place|invalid literal"):
+        Curve(**vars(whole) | damage)
 
 
 def test_one_figure_that_got_worse_is_enough():

@@ -1,45 +1,20 @@
-import pytest
-from hypothesis import given
+"""What counts as a difference, and evidence that does not fit together."""
 
+import json
+
+import pytest
+
+from halfwise.errors import RecordMismatch
 from halfwise.records import (
     Comparison,
-    Detail,
-    Growth,
-    Guard,
-    Histogram,
-    InnerObservation,
-    NodeComparison,
+    Frame,
     NodeName,
-    Observation,
-    Observations,
+    RunEvidence,
+    Source,
     TensorName,
 )
-from tests.unit.records.journey import any_of, assert_unchanged, drawn
-
-
-@pytest.mark.parametrize(
-    "kind", [Detail, Growth, Guard, Histogram, InnerObservation, Observation, Observations]
-)
-@drawn
-def test_goes_to_json_and_back(kind, data):
-    assert_unchanged(data.draw(any_of(kind)))
-
-
-def test_a_guard_of_an_unknown_kind_is_refused():
-    fields = {"node": "n", "tensor": None, "message": "", "fix": "", "nodes": (), "severity": 1}
-    assert Guard.model_validate({**fields, "kind": "overflow"}).kind == "overflow"
-    with pytest.raises(ValueError, match="kind"):
-        Guard.model_validate({**fields, "kind": "hunch"})
-
-
-@given(any_of(NodeComparison))
-def test_nodes_survive_json(record):
-    assert_unchanged(record)
-
-
-@given(any_of(Comparison))
-def test_comparisons_survive_json(record):
-    assert_unchanged(record)
+from halfwise.store import EVIDENCE_FILE, read_evidence
+from tests.unit.page.graphs import block, sketched
 
 
 def test_what_counts_as_a_difference():
@@ -53,3 +28,50 @@ def test_what_counts_as_a_difference():
     born = bare.model_copy(update={"first": (NodeName("n"),)})
     assert born.different
     assert not born.differs
+
+
+def test_sources_are_found_of_nodes_that_are_gone_too() -> None:
+    evidence = RunEvidence(graph=None, sources=(Source(module="a"),), replaced={NodeName("n"): 0})
+    assert evidence.source_of(NodeName("n")) == Source(module="a")
+    assert evidence.source_of(NodeName("other")) is None
+    assert RunEvidence.model_validate_json(evidence.model_dump_json()) == evidence
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"reads": [[99], [0], [0], [0]]},
+        {"gives": [[-1], [0], [0], [0]]},
+        {"scopes": [0]},
+        {"scopes": [7, 0, 0, 0]},
+        {"shapes": [9] * 6},
+        {"added": [4]},
+        {"outputs": [60]},
+        {"sources": [5, None, None, None]},
+        {"bodies": {"0": 1, "1": 0}},
+    ],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_evidence_that_does_not_fit_together_is_refused(damage, tmp_path) -> None:
+    """It may come from anybody, and what shows it takes its indices for right."""
+    graph = sketched(block("a", "x"))
+    sizes = len(graph.nodes), len(graph.tensors)
+    frame = Frame(file="m.py", line=1, function="f")
+    whole = RunEvidence(graph=graph, frames=(frame,), sources=(Source(module="a", frames=(0,)),))
+    told = json.loads(whole.model_dump_json())
+    assert RunEvidence.model_validate(told) == whole
+    for name, column in damage.items():
+        size = sizes[name == "shapes"]
+        told["graph"][name] = column[:size] if isinstance(column, list) else column
+        if isinstance(column, list) and name in ("reads", "gives", "sources"):
+            told["graph"][name] += graph.model_dump()[name][len(column[:size]) :]
+    (tmp_path / EVIDENCE_FILE).write_text(json.dumps(told))
+    with pytest.raises(RecordMismatch, match="does not match"):
+        read_evidence(tmp_path)
+
+
+@pytest.mark.parametrize("source", [Source(module="a", frames=(1,)), Source(module="a", own=0)])
+def test_calls_of_sources_are_among_those_told(source) -> None:
+    frame = Frame(file="m.py", line=1, function="f")
+    with pytest.raises(ValueError, match=r"index|call"):
+        RunEvidence(graph=None, frames=(frame,), sources=(source,))

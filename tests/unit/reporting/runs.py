@@ -6,6 +6,7 @@ from halfwise.records import (
     Cost,
     Criterion,
     Detail,
+    Failure,
     Guard,
     GuardKind,
     Histogram,
@@ -13,6 +14,7 @@ from halfwise.records import (
     IntermediateNonfinite,
     KeptNode,
     NodeName,
+    Note,
     Observation,
     Observations,
     OutputError,
@@ -65,7 +67,9 @@ def verdict(**changed: Any) -> Verdict:
         "outputs": {"logits": output_error()},
         "worst_sample": HELDOUT[3],
     }
-    return Verdict(**values | changed)
+    told = changed.pop("reasons", ())
+    failures = tuple(Failure(kind="cause", text=reason) for reason in told)
+    return Verdict(**values | ({"failures": failures} if failures else {}) | changed)
 
 
 def baseline(**changed: Any) -> Verdict:
@@ -141,7 +145,7 @@ def provenance(**changed: Any) -> Provenance:
         "device": "cpu",
         "model": "examples/digits/model.onnx",
         "model_sha256": "ab" * 32,
-        "inputs": ("48 samples",),
+        "notes": (Note(kind="samples", facts={"samples": 48}),),
         "inputs_sha256": "cd" * 32,
         "options": {},
         "seed": 0,

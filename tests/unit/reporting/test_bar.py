@@ -1,12 +1,11 @@
 import io
 import re
-import subprocess
 import sys
 
 import pytest
 
 from halfwise.progress import Watcher, Weighed
-from halfwise.reporting.bar import MODULES, TerminalWatcher
+from halfwise.reporting.terminal import TerminalWatcher
 
 EVIL = "[red]\x1b[2Jwiped[/red][/nonsense]\n:smile:\x07"
 
@@ -118,7 +117,7 @@ def test_steps_tell_how_long_is_left_by_how_long_they_took(attach, after):
         after(watcher, 10)
         assert drawn(watcher) == ("judge", "4/10", "about 0:00:20 left", 0.4)
         after(watcher, 25)
-        assert drawn(watcher) == ("judge", "4/10", "about 0:00:14 left", 0.4)  # late by 5 s
+        assert drawn(watcher) == ("judge", "4/10", "perhaps 0:00:30 left", 0.4)  # late by 5 s
         watcher.step(10)
         assert drawn(watcher) == ("judge", "", "perhaps 0:00:01 left", None)
         watcher.step(1, 10, "samples")
@@ -140,7 +139,7 @@ def test_where_nothing_is_known_it_takes_as_long_again(attach, after):
         assert drawn(watcher) == ("modernize", "", "perhaps 0:00:08 left", None)
         watcher.step(0, 3, "rewritings")
         after(watcher, 5)
-        assert drawn(watcher)[2] == "perhaps 0:00:15 left"
+        assert drawn(watcher)[2] == "perhaps 0:00:05 left"
         watcher.step(3, 3, "rewritings")
         after(watcher, 4)
         assert drawn(watcher)[2] == "perhaps 0:00:04 left"
@@ -194,7 +193,7 @@ def test_where_steps_tell_nothing_yet_a_budget_does_until_its_end(attach, after)
         watcher.stage("certify")
         watcher.step(0, 3, "samples")
         after(watcher, 2)
-        assert drawn(watcher) == ("certify: samples", "0/3", "perhaps 0:00:06 left", 0)
+        assert drawn(watcher) == ("certify: samples", "0/3", "perhaps 0:00:02 left", 0)
 
 
 def test_steps_of_a_part_are_expected_to_take_as_long_as_before(attach, after):
@@ -222,7 +221,7 @@ def test_what_is_expected_is_told_until_it_is_over(attach, after):
         watcher.step(1, 2)
         assert drawn(watcher)[1] == ""
         after(watcher, 30)
-        assert drawn(watcher) == ("emulate", "1/2", "about 0:00:09 left", 0.5)  # late by 15 s
+        assert drawn(watcher) == ("emulate", "1/2", "perhaps 0:00:30 left", 0.5)  # late by 15 s
         watcher.expect(0.0, "loading")
         watcher.step(2, 2)
         assert drawn(watcher) == ("emulate", "", "perhaps 0:00:01 left", None)
@@ -240,39 +239,12 @@ def test_unequal_steps_are_shown_as_a_share(attach, after):
         work.expect(100)
         work.did(100)
         after(watcher, 1)
-        assert drawn(watcher) == ("load", "50 %", "about 0:00:01 left", 0.5)
+        assert drawn(watcher) == ("load", "50 %", "perhaps 0:00:01 left", 0.5)
         after(watcher, 3)
         work.did(100)
         assert drawn(watcher)[1:] == ("75 %", "about 0:00:02 left", 0.75)
         work.did(100)
         assert drawn(watcher) == ("load", "", "perhaps 0:00:01 left", None)
-
-
-def test_before_the_first_stage_imported_modules_are_counted(attach, after, monkeypatch):
-    attach()
-    there = dict.fromkeys(map(str, range(MODULES // 2)))
-    with TerminalWatcher() as watcher, monkeypatch.context() as patch:
-        watcher._told.imports = MODULES // 4
-        patch.setattr(sys, "modules", there)
-        after(watcher, 4)
-        assert drawn(watcher)[2] == "about 0:00:08 left"
-        patch.setattr(sys, "modules", dict.fromkeys(map(str, range(MODULES + 1))))
-        assert drawn(watcher)[2] == "about 0:00:01 left"
-        patch.undo()
-        watcher.stage("load")
-        after(watcher, 1)
-        assert drawn(watcher)[2] == ""
-
-
-def test_so_many_modules_are_imported():
-    code = (
-        "import sys; from halfwise.cli import main; from halfwise.reporting.bar import *\n"
-        "TerminalWatcher.stage = lambda *_: print(len(sys.modules))\n"
-        "sys.argv = 'halfwise fix none.onnx --inputs none.npz -o none'.split(); main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert int(done.stdout) == pytest.approx(MODULES, rel=0.1)
 
 
 def test_a_guess_at_a_stage_gives_way_to_its_steps(attach, after):

@@ -1,9 +1,8 @@
 import pytest
 
 from halfwise.records import Baseline, Change, Failure
-from halfwise.reporting.baseline import baseline_line, baseline_parts, worse_alone, worsened
 from halfwise.reporting.parts import Lines, Table
-from halfwise.reporting.screen import screen
+from halfwise.reporting.view import baseline_line, baseline_parts, screen, worse_alone, worsened
 from tests.unit.reporting.runs import run, verdict
 
 WORSE = Change(kind="rel-max", of="y", before=0.001, now=0.0012, limit=0.00105, passed=False)

@@ -13,7 +13,7 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.causes import causes
-from halfwise.reporting.trouble import trouble
+from halfwise.reporting.nodes import trouble
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import engines
 

@@ -1,5 +1,5 @@
 from halfwise.records import NodeName, Step
-from halfwise.reporting.comparison import comparison as shown
+from halfwise.reporting.diagnosis import comparison as shown
 from halfwise.reporting.parts import MOST_ROWS, Table
 from tests.unit.reporting.comparisons import comparison, node
 

@@ -1,13 +1,7 @@
 from math import inf
 
 from halfwise.records import Criterion, LadderRung, Row, TaskScore, Worth
-from halfwise.reporting.curve import (
-    chosen_line,
-    curve_table,
-    offer,
-    overflowing,
-    part_table,
-)
+from halfwise.reporting.plan import chosen_line, curve_table, offer, overflowing, part_table
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import guard, run, verdict

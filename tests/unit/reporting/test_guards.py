@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from halfwise.records import Because, Followed, Guard, GuardKind, KeptNode, NodeName
-from halfwise.reporting.guards import _WORDS, explained, message, reason_of, told_of, worded
+from halfwise.reporting.guards import _WORDS, explained, guard_sentence, message, reason_of, worded
 from halfwise.store import read_run, write_run
 from tests.unit.casing import names
 from tests.unit.reporting.runs import guard, run
@@ -51,10 +51,10 @@ def test_facts_survive_the_file(tmp_path) -> None:
 def test_a_node_that_is_needed_by_another_says_by_which() -> None:
     range_of = {"tensor": "t", "nodes": names("n", "m"), "message": "it overflows"}
     (own,) = worded((guard("n", "overflow", **range_of),))
-    assert told_of(own, NodeName("n")) == "it overflows"
-    assert told_of(own, NodeName("m")) == "it reads what may overflow: it overflows"
+    assert guard_sentence(own, NodeName("n")) == "it overflows"
+    assert guard_sentence(own, NodeName("m")) == "it reads what may overflow: it overflows"
     (other,) = worded((guard("n", "eps", nodes=names("n", "m"), message="it vanishes"),))
-    assert told_of(other, NodeName("m")) == "needed by n: it vanishes"
+    assert guard_sentence(other, NodeName("m")) == "needed by n: it vanishes"
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,6 @@ def test_a_node_that_is_needed_by_another_says_by_which() -> None:
     [
         ("engine", Because(), "The engine needs it or is faster with it, although "),
         ("rule", Because(rule="--keep n"), "Kept by the rule --keep n."),
-        (
-            "rule",
-            Because(rule="--keep-above 9", reads_beyond=True),
-            "Kept by the rule --keep-above 9: it reads what may overflow.",
-        ),
     ],
 )
 def test_what_was_not_searched_says_who_decided(kept_by, because, reason) -> None:

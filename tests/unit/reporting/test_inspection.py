@@ -9,15 +9,13 @@ from halfwise.records import (
     LogFinding,
     NodeName,
     Profile,
-    Repeated,
-    Repetition,
     ShapeRange,
     ShapeVerdict,
     TensorName,
     WorkerInfo,
 )
-from halfwise.reporting.inspection import built, given_parts, looked_into, repeated
-from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.inspection import built, given_parts, looked_into
+from halfwise.reporting.parts import Lines
 from tests.unit.reporting.engine_runs import SHAPES, build, latency, proof
 from tests.unit.reporting.runs import verdict
 
@@ -140,29 +138,3 @@ def test_the_users_own_engine():
     assert "not judged, no data" in judged.lines[0]
     assert "passed on 64 samples" in judged.lines[1]
     assert speed.lines[0].startswith("2 ms")
-
-
-def test_several_workers_in_one_table():
-    good = Repeated(
-        name="orin", worker=WORKER, what="rebuilt", verdict=verdict(), latency=latency(2), ratio=1.5
-    )
-    failed = verdict(passed=False, reasons=("output y is off",))
-    rows = (
-        good,
-        good.model_copy(update={"what": "delivered", "verdict": failed}),
-        Repeated(name="away", worker=None, what="rebuilt", failure="It does not answer."),
-    )
-    report = repeated(Repetition(run="run", samples=5, rows=rows))
-    assert (report.title, report.passed) == ("FAILED: 1 of 3 engines passed, on 5 samples", False)
-    table = part(report, "Engines")
-    assert isinstance(table, Table)
-    assert [row[4] for row in table.shown] == ["yes", "no", "no result"]
-    assert table.shown[0][-2:] == ("2", "1.50")
-    why = part(report, "Why")
-    assert isinstance(why, Lines)
-    assert why.lines == (
-        "orin, delivered: output y is off.",
-        "away, rebuilt: It does not answer.",
-    )
-    assert repeated(Repetition(run="r", samples=1, rows=rows[:1])).passed
-    assert repeated(Repetition(run="r", samples=1, rows=rows[2:])).title.startswith("NOT JUDGED")

@@ -5,13 +5,13 @@ import pytest
 from halfwise.graph.model import Flaw
 from halfwise.records import CutStage, FrozenSize, MadeUp, NodeName, Note, TensorName
 from halfwise.records.record import Fact
-from halfwise.reporting.notes import (
+from halfwise.reporting.steps import (
     clause,
     cut_lines,
     frozen_advice,
     frozen_cause,
     not_real,
-    told,
+    note_text,
 )
 from tests.unit.reporting.runs import run, search
 
@@ -26,7 +26,7 @@ def made_up(found):
 def test_what_an_input_looks_like():
     assert clause(made_up(NOISE)).startswith("input 'x' looks like uniform noise (mean 0.50, ")
     looks = "warning: input 'h' looks made up: all its elements are equal; "
-    assert told(made_up(ZEROS)).startswith(looks)
+    assert note_text(made_up(ZEROS)).startswith(looks)
 
 
 def test_why_inputs_say_nothing_and_what_accepts_them():
@@ -35,20 +35,20 @@ def test_why_inputs_say_nothing_and_what_accepts_them():
     assert "'x'" in why
     assert "'h'" in why
     assert "not real data" in why
-    assert "--allow-random" in why
+    assert "--allow random" in why
 
 
 @pytest.mark.parametrize("flaw", Flaw)
 def test_every_repair_has_a_sentence_with_a_few_names(flaw):
     note = Note(kind="repaired", facts={"flaw": flaw.name, "names": tuple("abcdef")})
-    assert told(note).startswith("repaired while reading: ")
+    assert note_text(note).startswith("repaired while reading: ")
     if flaw not in (Flaw.NAMELESS, Flaw.UNSORTED):
-        assert "(a, b, c, d, and 2 more values)" in told(note)
+        assert "(a, b, c, d, and 2 more values)" in note_text(note)
 
 
 def test_notes_say_whose_samples_they_are_about_and_are_read_back():
     note = Note(kind="single", severity="warning", of="held out", facts={"samples": (1, 2)})
-    assert told(note).startswith("warning: held out: there is a single sample")
+    assert note_text(note).startswith("warning: held out: there is a single sample")
     assert Note.model_validate_json(note.model_dump_json()) == note
 
 
@@ -112,7 +112,7 @@ def test_runs_that_took_too_long_are_told():
     (line,) = lines(late=1)
     assert line == (
         "1 run of a sample took longer than allowed and counts as failed, so another run may give "
-        "another plan; --run-timeout SECONDS allows more."
+        "another plan; --budget run-timeout=SECONDS allows more."
     )
     assert lines("growth", late=2)[1].startswith("2 runs of a sample took longer than allowed and ")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from halfwise.records import Band, Criterion, EngineRound, Engines, NearPlan, NodeName, Worth
-from halfwise.reporting.curve import curve_table, offer
-from halfwise.reporting.offers import Against, against, offered
-from halfwise.reporting.worth import nothing_gained
+from halfwise.reporting.plan import curve_table, offer
+from halfwise.reporting.steps import nothing_gained
+from halfwise.reporting.verdict import Against, against, offered
 from tests.unit.reporting.engine_runs import build, engines, failed
 from tests.unit.reporting.runs import run, verdict
 from tests.unit.reporting.test_curve import MADE, ONE

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from halfwise.records import Channel, Decided, NodeName
-from halfwise.reporting.origins import carried, flipped, followed_over
+from halfwise.reporting.guards import carried, flipped, followed_over
 
 
 def decided(**changed):

@@ -19,7 +19,7 @@ from halfwise.reporting.plan import (
     left_out_table,
     nothing_in_int8,
 )
-from halfwise.reporting.remarks import REMARKS, in_words, told_left_out
+from halfwise.reporting.remarks import REMARKS, explain_left_out, in_words
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 
@@ -232,12 +232,12 @@ def test_reasons_tell_what_a_trial_showed():
         left(contribution=0.7),
         left(),
     )
-    whys = [kept.why for kept in told_left_out(every, None)]
+    whys = [kept.why for kept in explain_left_out(every, None)]
     assert "at least 3 × what the search allows" in whys[0]
     assert "NaN or infinite" in whys[1]
     assert "contributes 0.7 ×" in whys[2]
     assert whys[3].startswith("Not tried alone: with INT8 here alone the plan would cost more")
-    (why,) = (kept.why for kept in told_left_out([left(error_without=1.05)], "top1"))
+    (why,) = (kept.why for kept in explain_left_out([left(error_without=1.05)], "top1"))
     assert why == "With INT8 here alone top1 falls by 0.05 more than is allowed."
 
 

@@ -1,6 +1,6 @@
 from halfwise.records import EngineLayer, NodePrecision, PrecisionProof
+from halfwise.reporting.engines import inspected, layer_table, node_table, share_words
 from halfwise.reporting.parts import MOST_ROWS, Lines, Table
-from halfwise.reporting.precision import inspected, layer_table, node_table, share_words
 
 
 def layer(name, precision, milliseconds=None, **more):

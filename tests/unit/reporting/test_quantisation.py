@@ -1,7 +1,7 @@
 import pytest
 
 from halfwise.records import NodeName, PairLoss, QuantisationLoss, TensorName
-from halfwise.reporting.quantisation import quantisation_lines
+from halfwise.reporting.causes import quantisation_lines
 
 CAUSE = PairLoss(
     tensor=TensorName("x"),

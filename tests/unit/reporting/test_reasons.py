@@ -4,7 +4,7 @@ import math
 from typing import get_args
 
 from halfwise.records import Failure, FailureKind
-from halfwise.reporting.reasons import _WORDS, reasons, under, with_failures
+from halfwise.reporting.remarks import _WORDS, reasons, under, with_failures
 from halfwise.store import read_run, write_run
 from tests.unit.reporting.runs import run, verdict
 
@@ -37,8 +37,8 @@ def test_a_failure_of_something_else_says_of_what() -> None:
 def test_what_fails_too_comes_last_unless_it_is_graver() -> None:
     old = verdict(passed=False, reasons=("it fails",))
     wrong = Failure(kind="fp32-wrong")
-    assert with_failures(old, [wrong]).reasons == ("it fails", told(wrong))
-    assert with_failures(old, [wrong], ahead=True).reasons == (told(wrong), "it fails")
+    assert reasons(with_failures(old, [wrong]).failures) == ("it fails", told(wrong))
+    assert reasons(with_failures(old, [wrong], ahead=True).failures) == (told(wrong), "it fails")
     passed = with_failures(verdict(passed=True), [])
     assert not passed.passed
 
@@ -60,7 +60,7 @@ def test_what_it_is_worth_may_be_unknown() -> None:
     known = Failure(kind="worth", numbers={"allowed": 2.0, "cost": 3.0})
     assert told(known) == "it costs 3 × everything low, and at most 2 × is required"
     unknown = Failure(kind="worth", numbers={"allowed": 2.0})
-    assert told(unknown) == "its cost is unknown, and --require-worth needs it"
+    assert told(unknown) == "its cost is unknown, and --require worth needs it"
 
 
 def test_failures_survive_the_file(tmp_path) -> None:

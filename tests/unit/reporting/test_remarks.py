@@ -42,11 +42,15 @@ def test_errors_that_are_no_numbers_are_not_told_as_such():
 @pytest.mark.parametrize(
     ("ended_by", "told", "more"),
     [
-        (("work",), "the budget of 1500 inferences over the data was spent", "--budget N"),
+        (
+            ("work",),
+            "the budget of 1500 inferences over the data was spent",
+            "--budget inferences=N",
+        ),
         (
             ("work", "seconds"),
             "the time budget of 300 s was spent, so another run may give another plan",
-            "--time-budget SECONDS",
+            "--budget time=SECONDS",
         ),
         (("seconds", "interrupt"), "the run was interrupted", "let the interrupted search finish"),
     ],
@@ -64,4 +68,4 @@ def test_no_time_is_no_matter_of_the_clock():
 
 def test_records_of_before_know_seconds_alone():
     assert spent(search(exhausted=True)) == "the time budget of 300 s was spent"
-    assert MORE[lacking(search(exhausted=True))].endswith("more time (--time-budget SECONDS)")
+    assert MORE[lacking(search(exhausted=True))].endswith("more time (--budget time=SECONDS)")

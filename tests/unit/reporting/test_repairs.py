@@ -15,7 +15,7 @@ from halfwise.records import (
     Repair,
     TensorName,
 )
-from halfwise.reporting.repairs import remade_line, repair_lines
+from halfwise.reporting.causes import remade_line, repair_lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import guard, kept, plan, run, verdict
 

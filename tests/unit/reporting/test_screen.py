@@ -4,8 +4,8 @@ import pytest
 
 from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair, said
 from halfwise.reporting.parts import Lines, commands
-from halfwise.reporting.screen import screen
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
+from halfwise.reporting.view import screen
 from tests.unit.reporting.diagnoses import diagnosis
 from tests.unit.reporting.runs import (
     BROKEN,

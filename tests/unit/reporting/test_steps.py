@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from halfwise.records import Step, StepKind
-from halfwise.reporting.steps import steps_told, told
+from halfwise.reporting.steps import step_text, steps_told
 
 NAMES = {
     "since": "9",
@@ -30,7 +30,7 @@ NUMBERS = {
 def test_each_kind_has_words_and_its_command_apart(kind: StepKind) -> None:
     command = ("halfwise", "report", "my run")
     step = Step(kind=kind, names=NAMES, numbers=NUMBERS, items=("kept",), text="x", command=command)
-    words, shown = told(step)
+    words, shown = step_text(step)
     assert words
     assert "{" not in words
     assert shown == "halfwise report 'my run'"
@@ -39,18 +39,20 @@ def test_each_kind_has_words_and_its_command_apart(kind: StepKind) -> None:
 
 def test_what_eight_is_built_from() -> None:
     step = Step(kind="older-constrained", names={"older": "8.x"}, items=("repaired", "int8"))
-    assert told(step)[0].endswith(
+    assert step_text(step)[0].endswith(
         "`halfwise export` writes the repaired FP32 model and its Q/DQ pairs."
     )
 
 
 def test_engines_of_several_devices() -> None:
     step = Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"})
-    assert told(step)[0].startswith("The engines are 'run/a b.engine' (orin), ./-c.engine (cloud);")
+    assert step_text(step)[0].startswith(
+        "The engines are 'run/a b.engine' (orin), ./-c.engine (cloud);"
+    )
 
 
 def test_nodes_that_never_ran_can_be_kept() -> None:
     assert (
         "or keep the node whose body never ran (--keep 'a b')"
-        in told(Step(kind="untested", items=("a b",)))[0]
+        in step_text(Step(kind="untested", items=("a b",)))[0]
     )

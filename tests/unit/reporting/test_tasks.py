@@ -3,7 +3,7 @@
 import pytest
 
 from halfwise.records import Criterion, MetricResult, Recognised, TaskScore
-from halfwise.reporting.tasks import (
+from halfwise.reporting.verdict import (
     allowed_together,
     figures,
     heading_of,

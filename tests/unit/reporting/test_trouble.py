@@ -3,7 +3,7 @@ from math import inf
 import pytest
 
 from halfwise.records import Because, Criterion, Followed, NodeName, Remark, Repair, Unsupported
-from halfwise.reporting import trouble as module
+from halfwise.reporting import nodes
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import (
@@ -22,7 +22,7 @@ from tests.unit.reporting.runs import (
 
 
 def trouble(run, **how):
-    told = module.trouble(run, **how)
+    told = nodes.trouble(run, **how)
     assert told is not None
     return told
 
@@ -169,7 +169,7 @@ def followed(**changed) -> str:
         "samples": 6,
     }
     found = Followed.model_validate(values | changed)
-    (line,) = module.followed_lines(run(followed=found))
+    (line,) = nodes.followed_lines(run(followed=found))
     return line
 
 
@@ -212,7 +212,7 @@ def test_with_a_metric_decisions_are_told_with_the_default_tolerance():
         {"kept": (), "error": 9, "tried": (), "origin": None, "accumulates": False}
         | {"decided": DECIDED}
     )
-    (line,) = module.followed_lines(run(followed=found, criterion=Criterion(metric="top1")))
+    (line,) = nodes.followed_lines(run(followed=found, criterion=Criterion(metric="top1")))
     assert line.count("× the default tolerance") == 2
     assert "what the search allows" not in line
 
@@ -329,5 +329,5 @@ def test_what_is_kept_only_because_less_costs_more_is_no_lack_of_a_guard():
         "Cause: conversions, which would cost more than lowering saves; 1 node kept because of "
         "that (1 Pow)."
     ) in trouble(made).lines
-    told = " ".join(module.followed_lines(made))
+    told = " ".join(nodes.followed_lines(made))
     assert told.startswith("With everything in FP16, the error is 2 ×")

@@ -1,6 +1,6 @@
 from halfwise.records import NearPlan, Worth
+from halfwise.reporting.steps import cost_line, nothing_gained
 from halfwise.reporting.view import report
-from halfwise.reporting.worth import cost_line, nothing_gained
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import run, search, verdict
 
@@ -58,11 +58,11 @@ def test_a_plan_that_costs_more_than_fp32_says_so_first_and_what_to_do():
     ended = search(exhausted=True, budget=1500.0, ended_by=("work", "seconds"))
     assert nothing_gained(run(worth=dear, search=ended)) == (
         ", but it is predicted to cost 9.72 × FP32: use the FP32 model, "
-        "or give the search more time (--time-budget SECONDS)"
+        "or give the search more time (--budget time=SECONDS)"
     )
     ended = search(exhausted=True, budget=1500.0, ended_by=("work",))
     told = nothing_gained(run(worth=dear, search=ended))
-    assert told.endswith("or give the search more work (--budget N)")
+    assert told.endswith("or give the search more work (--budget inferences=N)")
     ended = search(exhausted=True, budget=1500.0, ended_by=("interrupt",))
     told = nothing_gained(run(worth=dear, search=ended))
     assert told.endswith("or let the interrupted search finish")
@@ -74,10 +74,10 @@ def test_a_plan_that_costs_more_than_fp32_says_so_first_and_what_to_do():
 
 def test_a_plan_that_only_lacks_the_margin_names_it():
     near = NOTHING.model_copy(update={"nearest": NEAR.model_copy(update={"error": 0.9})})
-    assert "has 0.9 × the error allowed, which --margin 1 accepts" in nothing_gained(
+    assert "has 0.9 × the error allowed, which --require margin=1 accepts" in nothing_gained(
         run(worth=near)
     )
-    assert "--margin" not in nothing_gained(run(worth=NOTHING))
+    assert "--require margin" not in nothing_gained(run(worth=NOTHING))
 
 
 def test_costs():

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.tensorrt.worker import link
-from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt import link
+from halfwise.tensorrt.client import Worker
 from tests.workers import told_source
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from halfwise.tensorrt.worker import worker
+from halfwise.tensorrt import worker
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.bindings.standin import Module

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError
@@ -28,7 +28,7 @@ from halfwise.tensorrt.rendering import (
     trtexec,
 )
 from halfwise.tensorrt.versions import version_of
-from halfwise.tensorrt.worker.worker import NEVER_CONSTRAINED, layer_nodes
+from halfwise.tensorrt.worker import NEVER_CONSTRAINED, layer_nodes
 from tests.bindings.api import VERSIONS, load
 from tests.bindings.reading import complaints
 from tests.unit.graph.sketch import Sketch
@@ -444,7 +444,6 @@ def test_the_script_without_a_low_format():
 
 
 @needs_compiler
-@settings(max_examples=5)
 @given(st.lists(names(), min_size=40, max_size=80))
 def test_literals_hold_the_bytes_of_names(tmp_path_factory, texts):
     texts = [*texts, *NASTY, "", "x" * 1000, "é" * 200]

@@ -3,9 +3,16 @@ import re
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt import trust
-from halfwise.tensorrt.trust import announce, configuration, demand_trust, remember
-from halfwise.tensorrt.workers import FILE, resolve, trust_nearest
+from halfwise.tensorrt import workers as trust
+from halfwise.tensorrt.workers import (
+    FILE,
+    announce,
+    configuration,
+    demand_trust,
+    remember,
+    resolve,
+    trust_nearest,
+)
 
 NAMED = '[tensorrt.workers.a]\ncommand = "ssh orin python3"\n'
 PLUGIN = '[tensorrt]\nplugins = ["/tmp/evil.so"]\n'
@@ -17,7 +24,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "clone").mkdir()
     monkeypatch.chdir(tmp_path / "clone")
-    for name in ("HALFWISE_TRT_PYTHON", "HALFWISE_TRT_COMMAND"):
+    for name in ("HALFWISE_TRT_COMMAND",):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "config" / "halfwise"
 
@@ -54,7 +61,7 @@ def test_a_command_that_is_shown_in_part_is_told_so(own, tmp_path):  # noqa: ARG
 
 def test_what_it_does_not_run_needs_no_trust(own, tmp_path):  # noqa: ARG001 - it sets the place
     (tmp_path / "clone" / FILE).write_text(NAMED)
-    assert resolve(trt_python="python3")[0].command == ("python3",)
+    assert resolve(trt_command="python3")[0].command == ("python3",)
     (tmp_path / "clone" / FILE).write_text("[tensorrt]\nbuild_timeout = 5\n")
     assert resolve()[0].defaults.build_timeout == 5
 

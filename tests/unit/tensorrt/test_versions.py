@@ -6,7 +6,7 @@ import pytest
 from halfwise.api import lint
 from halfwise.errors import UsageError
 from halfwise.graph.loading import load_network
-from halfwise.tensorrt import versions
+from halfwise.tensorrt import versions, worker
 from halfwise.tensorrt.recipe import _note_on_opset
 from halfwise.tensorrt.versions import (
     AT_THE_LATEST,
@@ -26,7 +26,6 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
-from halfwise.tensorrt.worker import worker
 from tests.bindings.api import VERSIONS, load
 
 

@@ -4,8 +4,7 @@ import sys
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt.trust import remember
-from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, resolve
+from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, remember, resolve
 
 
 @pytest.fixture
@@ -34,37 +33,33 @@ VARIABLES = {"HALFWISE_TRT_COMMAND": "docker run -i 'an image' python3"}
 def test_options_beat_the_environment_which_beats_the_file(asked):
     (spec,) = asked(FILE, VARIABLES, trt_command="podman run -i x python3")
     assert (spec.command[0], spec.source) == ("podman", "--trt-command")
-    (spec,) = asked(FILE, VARIABLES, trt_python="/opt/python3")
-    assert (spec.command, spec.source) == (("/opt/python3",), "--trt-python")
     (spec,) = asked(FILE, VARIABLES)
     assert spec.command == ("docker", "run", "-i", "an image", "python3")
     assert spec.source == "HALFWISE_TRT_COMMAND"
-    (spec,) = asked(FILE, {"HALFWISE_TRT_PYTHON": "python3.10", "HALFWISE_TRT_COMMAND": ""})
-    assert (spec.command, spec.source) == (("python3.10",), "HALFWISE_TRT_PYTHON")
-    (spec,) = asked(FILE)
+    (spec,) = asked(FILE, {"HALFWISE_TRT_COMMAND": ""})
     assert spec.command == ("ssh", "orin", "python3")
     assert spec.source.endswith("halfwise.toml")
 
 
 def test_settings_of_the_file_hold_whoever_names_the_worker(asked):
-    for options in ({}, {"trt_python": "/opt/python3"}):
+    for options in ({}, {"trt_command": "/opt/python3"}):
         assert asked(FILE, **options)[0].defaults == WorkerDefaults(build_timeout=60.0)
     assert asked("[tensorrt]\nbuild_timeout = 60\n")[0].command == (sys.executable,)
 
 
 def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
-    (spec,) = asked('[tensorrt]\npython = "venv/bin/python"\n')
+    (spec,) = asked('[tensorrt]\ncommand = "venv/bin/python"\n')
     assert spec.command == (str(tmp_path / "venv/bin/python"),)
     monkeypatch.chdir(tmp_path)
-    (spec,) = asked(trt_python="other/python")
+    (spec,) = asked(trt_command="other/python")
     assert spec.command == (str(tmp_path / "other/python"),)
     monkeypatch.setenv("HOME", "/home/me")
-    assert asked(trt_python="~/python")[0].command == ("/home/me/python",)
+    assert asked(trt_command="~/python")[0].command == ("/home/me/python",)
 
 
 SEVERAL = """
 [tensorrt]
-python = "/opt/trt/bin/python"
+command = "/opt/trt/bin/python"
 workspace = "4G"
 tactic_sources = ["CUBLAS", "CUDNN"]
 run_timeout = 5
@@ -103,18 +98,16 @@ def test_several_workers(asked):
     [
         ("[tensorrt", "cannot be read"),
         ("[tensorrt]\npyhton = 'x'", r"\[tensorrt\] in .*halfwise.toml has unknown keys: pyhton"),
-        ("[tensorrt.workers.o]\npython='x'\ncolour=1", r"\[tensorrt.workers.o\] .* keys: colour"),
+        ("[tensorrt.workers.o]\ncommand='x'\ncolour=1", r"\[tensorrt.workers.o\] .* keys: colour"),
         ("tensorrt = 3", "tensorrt in .* is 3; expected a table"),
         ("[tensorflow]", "unknown tables or keys: tensorflow"),
         ("[tensorrt]\nworkers = 3", "workers in .* is 3"),
         ("[tensorrt.workers]\no = 3", "workers in .* is"),
-        ("[tensorrt]\npython = 'x'\ncommand = 'y'", "has both python and command"),
-        ("[tensorrt]\npython = 3", "python of .* is 3; expected a path"),
         ("[tensorrt]\ncommand = 3", "expected a string, or a list of words"),
         ("[tensorrt]\ncommand = []", "expected a string, or a list of words"),
         ("[tensorrt]\ncommand = ''", "is empty"),
         ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
-        ("[tensorrt.workers.o]\nworkspace = 3", "needs python or command"),
+        ("[tensorrt.workers.o]\nworkspace = 3", "needs a command"),
         ("[tensorrt]\nworkspace = 'large'", "workspace of .* is 'large'; expected a size"),
         ("[tensorrt]\nworkspace = 0", "expected a size"),
         ("[tensorrt]\noptimization_level = 6", "expected a number from 0 to 5"),
@@ -134,9 +127,7 @@ def test_a_file_that_cannot_be_meant(asked, text, message):
 @pytest.mark.parametrize(
     ("options", "environment", "message"),
     [
-        ({"trt_python": "a", "trt_command": "b"}, {}, "--trt-python and --trt-command each"),
-        ({"trt_python": "a", "trt_worker": "b"}, {}, "--trt-python and --trt-worker each"),
-        ({}, {"HALFWISE_TRT_PYTHON": "a", "HALFWISE_TRT_COMMAND": "b"}, "HALFWISE_TRT_PYTHON and"),
+        ({"trt_command": "a", "trt_worker": "b"}, {}, "--trt-command and --trt-worker each"),
         ({"trt_command": " "}, {}, "--trt-command is empty"),
         ({"trt_command": "'a"}, {}, "--trt-command cannot be parsed"),
         ({"trt_worker": "orin"}, {}, "--trt-worker orin is not in .*; workers there: none"),

@@ -4,7 +4,7 @@ import onnxruntime
 import pytest
 
 from halfwise import api
-from halfwise.tensorrt.worker import link
+from halfwise.tensorrt import link
 from halfwise.tensorrt.workers import WorkerSpec
 from halfwise.tools.doctor import worker_facts
 from tests.workers import told_source

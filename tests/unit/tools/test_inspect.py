@@ -8,7 +8,7 @@ from halfwise import build, inspect
 from halfwise.case import Samples
 from halfwise.errors import CaseError, RecordMismatch
 from halfwise.records import EngineTensor, ShapeRange, TensorName
-from halfwise.tensorrt.worker.answers import Description, profiles_of
+from halfwise.tensorrt.answers import Description, profiles_of
 from halfwise.tools.inspect import typical, zeros
 from tests.engines import SQUARES
 

@@ -1,11 +1,16 @@
-"""`fix` with engines of one device: the emulation proposes plans, engines decide."""
+"""`fix` with engines of one device or of several: the emulation proposes plans, engines decide."""
 
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
-from halfwise.case import Case
+from halfwise.case import Case, EngineSettings
 from halfwise.emulation.folding import settled
+from halfwise.fixing.engines.conclude import proven_folder
 from halfwise.fixing.engines.delivery import (
     delivered,
     folder_of,
@@ -18,17 +23,26 @@ from halfwise.fixing.engines.delivery import (
     unrepaired,
     with_own_network,
 )
-from halfwise.fixing.engines.early import proven_folder
+from halfwise.fixing.engines.device import (
+    DeviceBuilds,
+    DeviceRun,
+)
+from halfwise.fixing.engines.devices import DevicesRun
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.outcome import Result
 from halfwise.graph.model import Network
 from halfwise.options.options import Request
-from halfwise.progress import Watcher
-from halfwise.records import Note, Run
+from halfwise.progress import Silent, Watcher
+from halfwise.records import (
+    EngineFile,
+    Note,
+    Run,
+)
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.failures import Journal
 
 
 def fix_in_engines(
@@ -104,3 +118,175 @@ def _settled(case: Case) -> Case | None:
         return None
     note = Note(kind="settled", severity="warning")
     return replace(case, network=network, notes=(*case.notes, note))
+
+
+class Shared:
+    """A watcher for several threads."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._lock = watcher, threading.Lock()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage."""
+        self._tell(lambda: self._watcher.stage(name, total))
+
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        """Report progress within it."""
+        self._tell(lambda: self._watcher.step(done, total, of, most=most))
+
+    def left(self, seconds: float) -> None:
+        """Report how long a stage may go on."""
+        self._tell(lambda: self._watcher.left(seconds))
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long a part of it will take."""
+        self._tell(lambda: self._watcher.expect(seconds, of))
+
+    def note(self, line: str) -> None:
+        """Report something worth reading."""
+        self._tell(lambda: self._watcher.note(line))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        with self._lock:
+            tell()
+
+
+class Named(Silent):
+    """Messages of one device; steps are not shown, because builds run concurrently."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        """Take the watcher of all devices, and the name that prefixes each line."""
+        self._shared, self._name = shared, name
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage, with the device's name appended."""
+        self._shared.stage(f"{name} on {self._name}", total)
+
+    def note(self, line: str) -> None:
+        """Report something with the name prefixed."""
+        self._shared.note(f"{self._name}: {line}")
+
+
+def fix_on_devices(
+    case: Case,
+    request: Request,
+    watcher: Watcher,
+    *,
+    start: Network | Run | None,
+    out: Path | None,
+    started: float,
+) -> Result:
+    """Run `fix` with several workers; see `fix_in_engines`."""
+    assert request.target is not None
+    shared = Shared(watcher)
+    devices = request.target.each_profiled(case)
+    place = proven_folder(out, resume=request.target.resume)
+    case = one_at_a_time(case)
+    own = with_own_network(case)
+    with searching(case, request, start, shared) as searched, ExitStack() as stack:
+        folder = stack.enter_context(scratch())
+        workers = {
+            spec.name: stack.enter_context(
+                usable(spec, Named(shared, spec.name), how.wait_timeout, exact=True)
+            )
+            for spec, how in devices
+        }
+        kinds = _kinds(workers, {spec.name: how for spec, how in devices})
+        keeping = partial(journal_of, out, resume=request.target.resume)
+        journals = {n: stack.enter_context(keeping(workers[n].info, device=n)) for n in kinds}
+        made = _Making(own, request, folder, place, started, shared, stack)
+        runs = {n: made.run(kind, journals[n]) for n, kind in kinds.items()}
+        together = DevicesRun(runs, shared)
+        if (wrong := together.reference()) is not None:
+            _forget(runs, {})
+            first, *others = wrong.engines.values()
+            one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
+            return refused(own, request, one, out, started, watcher, tuple(others), name)
+        together.tf32()
+        without = partial(unrepaired, case, request, start, shared)
+        fixed, found = proving(searched(), together.prove, without)
+        passed = {name: each.engines.delivered for name, each in found.proven.items()}
+        shared.stage("store")
+        with folder_of(out) as made_folder:
+            if made_folder is not None or len(workers) > len(runs):
+                at = made_folder or folder
+                found = together.brought(found, {n: at / engine_file(n) for n in runs})
+            found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
+            found = (found if made_folder else found.as_built(passed)).in_order(workers)
+            fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
+            each = tuple(found.engines.values())
+            run = recorded(made_folder, case, fixed, request, each, out, started, journals, shared)
+        _forget(runs, passed)
+        if place is not None and all(each.delivered is not None for each in run.devices):
+            rmtree(place, ignore_errors=True)
+        return Result(run, out, fixed.rewritten.model)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Workers with the same GPU, TensorRT and settings; the first measures.
+
+    Attributes:
+        workers: The workers, by name.
+        settings: Build settings.
+    """
+
+    workers: dict[str, Worker]
+    settings: EngineSettings
+
+    def takes(self, worker: Worker, settings: EngineSettings) -> bool:
+        """Return whether another worker is of this kind."""
+        own, other = next(iter(self.workers.values())).info, worker.info
+        same = (own.gpu, own.tensorrt) == (other.gpu, other.tensorrt)
+        return same and self.settings == settings
+
+
+def _kinds(
+    workers: Mapping[str, Worker], settings: Mapping[str, EngineSettings]
+) -> dict[str, _Kind]:
+    """Return the kinds of workers, by the name of the first of each."""
+    kinds: dict[str, _Kind] = {}
+    for name, worker in workers.items():
+        kind = next((k for k in kinds.values() if k.takes(worker, settings[name])), None)
+        if kind is None:
+            kinds[name] = _Kind({name: worker}, settings[name])
+        else:
+            kind.workers[name] = worker
+    return kinds
+
+
+@dataclass(frozen=True)
+class _Making:
+    """Creates the part of a run that belongs to one kind."""
+
+    case: Case
+    request: Request
+    folder: Path
+    place: Path | None
+    started: float
+    watcher: Shared
+    stack: ExitStack
+
+    def run(self, kind: _Kind, journal: Journal | None) -> DeviceRun:
+        name, worker = next(iter(kind.workers.items()))
+        folder, watcher = self.folder / name, Named(self.watcher, name)
+        folder.mkdir()
+        settings = self.request.settings
+        run = DeviceRun(
+            *(self.case, settings, kind.settings, worker, folder, watcher, journal),
+            place=self.place and self.place / name,
+            started=self.started,
+        )
+        run.builds = builds = DeviceBuilds(
+            worker, run.engine_settings, run.builds.typing, journal, watcher
+        )
+        self.stack.callback(builds.end)
+        return run
+
+
+def _forget(runs: Mapping[str, DeviceRun], passed: Mapping[str, EngineFile | None]) -> None:
+    """Remove engines on the workers, except those that `passed`."""
+    for name, run in runs.items():
+        run.builds.forget(passed.get(name))

@@ -15,7 +15,7 @@ from shutil import move
 from typing import ParamSpec, Protocol, TypeVar
 
 from halfwise.case import Case, Samples
-from halfwise.emulation.bounded import Stop, Stopped, limited, stopped_by
+from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
@@ -30,8 +30,7 @@ from halfwise.fixing.scoring import Scoring
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
-from halfwise.options.options import Request
-from halfwise.options.repairs import RULES
+from halfwise.options.options import RULES, Request
 from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -52,9 +51,9 @@ from halfwise.store import (
     new_folder,
     refuse_irregular,
 )
-from halfwise.tensorrt.quantised import readable
+from halfwise.tensorrt.constrain import readable
+from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
-from halfwise.tensorrt.worker.journal import Journal
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")

@@ -8,7 +8,7 @@ on, an engine can show what fusion leaves without ending any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import onnx_ir as ir
@@ -16,18 +16,138 @@ import onnx_ir as ir
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import TENSOR_CORE_OPS, emulate_typed
-from halfwise.fixing.engines.attempts import Assignment, Attempts, Candidate, Plan
-from halfwise.fixing.engines.builds_left import Budget
-from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
-from halfwise.fixing.engines.refusals import Refusals, Shown
+from halfwise.fixing.engines.attempts import WITH_TF32, Assignment, Attempts, Candidate, Plan, Terms
+from halfwise.fixing.engines.moves import Allowed, Moves, Proposal, Refusals, Shown
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.interruption import Interruption, interruption
 from halfwise.metrics import Outputs, finite_relative_rms
-from halfwise.records import EngineFile, NodeName, TensorName
+from halfwise.records import EngineFile, NodeName, ProvenEngine, Spared, TensorName
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.versions import has
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
 from halfwise.wording import number
+
+FUTILE = 1.07
+"""If the low format with nothing kept, and TF32 allowed, takes this many times as long as an FP32
+or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed. Of the 15 mixed
+engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
+by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
+NEAR = 1.05
+"""Engines timed alone, at different times, that differ by less take turns before one of them counts
+as slower. Our choice: builds of one plan with the same kernels differed by up to 2 % on an H200."""
+SLOW = 1.1
+"""A mixed engine that takes more than this many times as long as plain FP16 is worth wider
+islands."""
+
+
+Attempt = Callable[[Assignment, str, Terms], Candidate]
+
+
+def futile(first: Candidate, plain: Candidate, full: ProvenEngine | None) -> Spared | None:
+    """Return why the low format is slower than a proven engine; None if it is not.
+
+    Nothing is predicted in strong typing: kept nodes may have faster kernels there.
+
+    Args:
+        first: The first plan built.
+        plain: The engine with nothing kept.
+        full: The fastest proven FP32 or TF32 engine; None if there is none.
+    """
+    if full is None or full.median_ms is None or plain.latency is None:
+        return None
+    if plain.build.config.typing == "strong":
+        return None
+    if min(first.milliseconds, plain.milliseconds) < FUTILE * full.median_ms:
+        return None
+    return Spared(
+        kind="slower",
+        build=plain.build.number,
+        median_ms=plain.milliseconds,
+        full=full.build,
+        full_ms=full.median_ms,
+    )
+
+
+def without_futile(
+    first: Candidate, plain: Candidate, full: ProvenEngine | None, attempt: Attempt
+) -> tuple[Candidate, Spared | None]:
+    """Return the build to continue from, or why to stop; no reason if a plan may be the fastest.
+
+    If an engine with TF32 is faster than everything low, low kernels may be slow where TF32 is not.
+    Then TF32 is allowed: with nothing kept, all kernels are free. If that engine is slow too, no
+    plan is searched; if it is off, the search continues from the plan with TF32.
+
+    Args:
+        first: The first plan built.
+        plain: The engine with nothing kept.
+        full: The fastest proven FP32 or TF32 engine; None if there is none.
+        attempt: Builds and measures a plan; receives the reason and the terms.
+    """
+    if futile(first, plain, full) is None:
+        return first, None
+    freest = attempt(frozenset(), "plain low precision with TF32", WITH_TF32)
+    spared = futile(freest, freest, full)
+    if spared is not None or freest.passed or not first.keep:
+        return freest, spared
+    return attempt(first.keep, "the same plan with TF32", WITH_TF32), None
+
+
+def slow(candidate: Candidate, plain: Candidate) -> bool:
+    """Return whether a plan's kept nodes make its engine slow."""
+    is_slow = SLOW * plain.milliseconds < candidate.milliseconds < inf
+    return is_slow and len(candidate.keep) > 0
+
+
+def quicker(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine seems faster than another, each timed alone."""
+    return one.milliseconds < other.milliseconds < inf
+
+
+def near(one: Candidate, other: Candidate) -> bool:
+    """Return whether an engine may be faster than another, each timed alone."""
+    return one.milliseconds < NEAR * other.milliseconds < inf
+
+
+def tf32_note(fastest: Candidate, best: Candidate) -> str:
+    """Return a sentence on what TF32 gains for kept nodes."""
+    assert fastest.excess is not None
+    assert best.excess is not None
+    return (
+        "TF32 is allowed for the kept nodes of the engine that the search chose: a run takes "
+        f"{number(fastest.milliseconds)} ms with it and {number(best.milliseconds)} ms "
+        f"without; the error is {number(fastest.excess)} and {number(best.excess)} of what is "
+        "allowed."
+    )
+
+
+@dataclass
+class Budget:
+    """Builds left for new plans; none after Ctrl-C.
+
+    Attributes:
+        builds: How many are left, ignoring Ctrl-C.
+        over: Returns whether Ctrl-C came after an engine was proven: then nothing more is built.
+    """
+
+    builds: int
+    over: Callable[[], bool] = lambda: False
+    interruption: Interruption = field(default_factory=interruption)
+
+    @property
+    def left(self) -> int:
+        """How many may be spent."""
+        return 0 if self.interruption.asked else self.builds
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether some are left that only Ctrl-C forbids to spend."""
+        return self.interruption.asked and self.builds > 0
+
+    def take(self) -> None:
+        """Use one build."""
+        self.builds -= 1
+
 
 MARKED = 6
 """Tensors marked at once: each may end a fusion, so only a few leave the engine as it is."""

@@ -10,10 +10,8 @@ from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
-from halfwise.fixing.engines.race import race, time_ratio
-from halfwise.fixing.engines.regime import FP32, TF32, low_format
-from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.engines.measure import again_if_lost, is_lost, race, time_ratio, with_shapes
+from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, low_format
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut
 from halfwise.records import (
@@ -28,7 +26,7 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
-from halfwise.tensorrt.worker.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 MIXED = "mixed"
 

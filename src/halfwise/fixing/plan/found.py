@@ -211,7 +211,6 @@ def kept_nodes(
     near: Mapping[TensorName, float] | None = None,
     held: Sequence[Guard] = (),
     hopeless: Collection[str] | None = None,
-    reading: Container[NodeName] = (),
 ) -> tuple[KeptNode, ...]:
     """Return a record for each kept node, in graph order.
 
@@ -228,7 +227,6 @@ def kept_nodes(
         held: Guards that keep nodes although the outputs pass, last in the record; they explain
             nodes without excess.
         hopeless: Rules that lower the rest if even all free nodes in FP32 fail, else None.
-        reading: Nodes that a range rule keeps for what they read.
     """
     causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
@@ -239,7 +237,6 @@ def kept_nodes(
         because = Because(
             guard=None if cause is None else places[id(cause)],
             rule=rule or "",
-            reads_beyond=name in reading,
             nonfinite=name in nonfinite_without,
             at_headroom=any(v and v.name in (near or ()) for v in (*node.inputs, *node.outputs)),
             contribution=(contributions or {}).get(name),

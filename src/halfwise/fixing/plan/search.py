@@ -15,8 +15,7 @@ from functools import partial
 from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
 
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.guide import (
     TRUSTED,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from halfwise.case import Settings
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.plan.rules import ISLAND

@@ -294,7 +294,7 @@ class _Undoing:
         without.budget.spend("trial", len(trials.samples))
         emulated = emulate(
             without.rewrite(kept)[0].model,
-            trials.samples.told(self._watcher.step),
+            trials.samples.with_progress(self._watcher.step),
             accumulate=settings.accumulate,
             inspected=0,
             runtime=settings.runtime,

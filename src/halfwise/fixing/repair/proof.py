@@ -23,9 +23,9 @@ from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
 from halfwise.errors import RunFailed
+from halfwise.graph.bodies import shared_tensors
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
 from halfwise.graph.model import Network, tensor_name
-from halfwise.graph.sameness import shared_tensors
 from halfwise.graph.weights import weight_bytes
 from halfwise.metrics import Outputs
 from halfwise.records import Proof, TensorName

@@ -13,7 +13,6 @@ from halfwise.fixing.attribute.evidence import Evidence, subtracting
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
-from halfwise.graph.functions import Rewritable, read_functions
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import (
     Names,
@@ -26,7 +25,7 @@ from halfwise.graph.model import (
     opset_of,
 )
 from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, put_in_place, replace_all
-from halfwise.graph.reading import axes_of, scalar, split_constant
+from halfwise.graph.reading import Rewritable, axes_of, read_functions, scalar, split_constant
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]

@@ -11,12 +11,14 @@ classifies the others. * `engine_maker` builds engines on a worker, each an `eng
 """
 
 from halfwise.tools.compare.divergence import compared
-from halfwise.tools.compare.sides import (
+from halfwise.tools.compare.walk import (
+    Found,
     RecordedSide,
     Side,
+    Walk,
+    comparable,
     tolerance_of,
 )
-from halfwise.tools.compare.walk import Found, Walk, comparable
 
 __all__ = [
     "Found",

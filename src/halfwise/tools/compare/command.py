@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import sized
+from halfwise.emulation.budget import sized
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, UsageError
@@ -34,7 +34,7 @@ from halfwise.records import Comparison, NodeName, Step, TensorName
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.sides import emulated, excess_of, reference
+from halfwise.tools.compare.walk import emulated, excess_of, reference
 from halfwise.wording import count, quoted
 
 _FAMILIES = dict.fromkeys(

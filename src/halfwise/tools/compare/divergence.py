@@ -14,9 +14,8 @@ from halfwise.records import (
     TensorName,
     TensorStatus,
 )
-from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import tolerance_of
-from halfwise.tools.compare.walk import Found, Walk
+from halfwise.tools.compare.engine_maker import EngineSide
+from halfwise.tools.compare.walk import Found, Walk, tolerance_of
 
 
 def compared(walk: Walk) -> Comparison:

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from halfwise.case import Case, Samples
 from halfwise.declarations import Inputs, Options
-from halfwise.emulation.bounded import sized, took
+from halfwise.emulation.budget import sized, took
 from halfwise.errors import CaseError
 from halfwise.fixing.next_steps import fix_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
@@ -21,18 +21,15 @@ from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Failure, Observations, Run, Rung, RungName, Sign, Verdict, said
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
 from halfwise.scratch import scratch
 from halfwise.store import free_folder, new_folder
 from halfwise.tools.compare.engine_maker import engine_maker
-from halfwise.tools.diagnose.expected_outputs import demand_expected, expected_tensors
-from halfwise.tools.diagnose.export import exported
+from halfwise.tools.diagnose.export import exported, healthy
 from halfwise.tools.diagnose.harness import harness
-from halfwise.tools.diagnose.health import healthy
 from halfwise.tools.diagnose.kernels import fp32_engine, low_engine
-from halfwise.tools.diagnose.precision import precision
-from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.diagnose.tf32 import tf32
+from halfwise.tools.diagnose.precision import precision, tf32
+from halfwise.tools.diagnose.subject import Subject, demand_expected, expected_tensors
 from halfwise.wording import count
 
 

@@ -35,8 +35,7 @@ from halfwise.reporting.diagnosis import (
     decided_part,
     decided_signs,
 )
-from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.engine_side import EngineSide
+from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.diagnose.subject import Subject
 
 UNDONE = 1.0
@@ -155,7 +154,7 @@ def _cause(
         candidate,
         given,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
-        subject.samples.told(subject.watcher.step),
+        subject.samples.with_progress(subject.watcher.step),
         settings.runtime,
         **how,
     )

@@ -1,30 +1,215 @@
-"""Rung 2: does the ONNX file compute what the framework computed?
+"""Rungs 2 and 3: does the ONNX file compute what the framework did; is it finite and healthy?
 
 Where a choice (TopK, ArgMax) is between nearly equal values, or nearly equal values are subtracted,
 two right FP32 computations differ by more than other kernels usually explain. FP64 shows that: both
 are then about as far from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.double import DoubleSession
+from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.dataflow import reached
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import read_unchecked
+from halfwise.graph.model import node_name
+from halfwise.graph.quantised import pairs_of
+from halfwise.judging.reference import inspected_reference
+from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete, relative_rms
-from halfwise.records import Comparison, QuantisationLoss, Rung, Sign, Step, Verdict, said
+from halfwise.records import (
+    Comparison,
+    Finding,
+    NodeName,
+    QuantisationLoss,
+    Rung,
+    Severity,
+    Sign,
+    Step,
+    Verdict,
+    said,
+)
+from halfwise.reporting.causes import cause_line, summary_lines
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.sides import reference
-from halfwise.tools.diagnose.expected_outputs import constant_outputs, foreign, reordered
-from halfwise.tools.diagnose.health import lost, signs_of_loss
-from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.tools.preprocessing.report import no_change
-from halfwise.wording import listed, number
+from halfwise.tools.compare.walk import reference
+from halfwise.tools.diagnose.input_changes import no_change
+from halfwise.tools.diagnose.subject import (
+    Subject,
+    constant_outputs,
+    foreign,
+    reordered,
+    signs_of,
+    skipped,
+)
+from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
+from halfwise.wording import argument, count, listed, number
+
+
+def lost(subject: Subject) -> QuantisationLoss | None:
+    """Return the effect of the pairs on the outputs; None if none can be left out.
+
+    Also None without the framework's outputs if stored weights have no scale: then nothing is known
+    to be right. Right are the framework's outputs, or without these the model's own without its
+    pairs. Weights stored as integers stay unchanged.
+    """
+    network, settings = subject.case.network, subject.settings
+    references, pairs = subject.given, pairs_of(network)
+    if not pairs:
+        return None
+    if not references:
+        if any(pair.source is None and not pair.has_scales for pair in pairs):
+            return None
+        every = [node_name(node) for node in network.nodes()]
+        session = Session(excluding(network, every, ends=True).model, runtime=settings.runtime)
+        references = [session.run(sample) for sample in subject.samples]
+    return quantisation_loss(
+        Question(
+            network=network,
+            original=None,
+            samples=subject.samples,
+            references=references,
+            criterion=subject.case.criterion,
+            metric=subject.case.metric,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+            budget=allowance(settings, subject.samples),
+            right="framework" if subject.given else "floats",
+        )
+    )
+
+
+def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
+    """Return a sign for each pair that is a cause, and one for all.
+
+    Faulty pairs are errors; too few bits are a warning, since a diagnosis goes on to what else may
+    be wrong.
+    """
+    if loss.needed == 0:
+        return []
+    found = [Sign(severity="warning", text=" ".join(summary_lines(loss)))]
+    for cause in loss.causes:
+        severity: Severity = "warning" if cause.fault == "rounding" else "error"
+        text = f"The pair at {cause_line(cause)}"
+        found.append(Sign(severity=severity, text=text, nodes=(cause.node, *cause.readers)))
+    return found
+
+
+_REQUANTISE = (
+    "Recalibrate these tensors on data like these, or keep their readers out of INT8; "
+    "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which."
+)
+_MEANT = (
+    "Give inputs on which the model is defined, or fix the model. If such values are intended, "
+    "continue with --allow unjudged."
+)
+
+
+def healthy(subject: Subject) -> Rung:
+    """Return whether FP32's outputs are finite and the linter finds no error in the file.
+
+    The linter checks for the target's TensorRT, if any. In a quantised model without expected
+    outputs, faulty pairs are errors too.
+    """
+    nonfinite = _nonfinite(subject)
+    bad = [*nonfinite]
+    path = subject.case.network.path
+    loss = None if subject.given else lost(subject)
+    bad += [] if loss is None else signs_of_loss(loss)
+    if path is None and not bad:
+        return skipped(3, "model", "The model was not loaded from a file.")
+    version = None if subject.engines is None else subject.engines.tensorrt
+    findings = () if path is None else lint(read_unchecked(path, subject.watcher.step), version)[0]
+    errors = [f for f in findings if f.severity == "error"]
+    signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
+    wrong = [sign for sign in signs if sign.severity == "error"]
+    advice = list(said(_MEANT)) if nonfinite else []
+    if loss is not None and any(cause.fault != "rounding" for cause in loss.causes):
+        advice += said(_REQUANTISE)
+    if path is not None and errors:
+        advice.append(Step(kind="lint", command=("halfwise", "lint", argument(path))))
+    return Rung(
+        rung=3,
+        name="model",
+        passed=not wrong,
+        how="measured",
+        cause=wrong[0].text if wrong else f"No known error; {count(len(findings), 'remark')}.",
+        nodes=tuple(dict.fromkeys(node for sign in wrong for node in sign.nodes)),
+        evidence=tuple(signs),
+        advice=tuple(advice) if wrong else (),
+        quantisation=loss,
+    )
+
+
+def _nonfinite(subject: Subject) -> list[Sign]:
+    """Return a sign for each nonfinite FP32 output; errors unless allowed."""
+    broken: dict[str, list[int]] = {}
+    told = {}
+    for name, first in subject.references[0].items() if subject.references else ():
+        if is_discrete(first.dtype):
+            continue
+        elements = [int(np.count_nonzero(~np.isfinite(r[name]))) for r in subject.references]
+        if any(elements):
+            broken[name] = [index for index, bad in enumerate(elements) if bad]
+            size = sum(r[name].size for r in subject.references)
+            told[name] = (
+                f"FP32 itself gives NaN or infinite values: output {name}, in {sum(elements)} of "
+                f"{count(size, 'element')}, on {len(broken[name])} of "
+                f"{count(len(elements), 'sample')}."
+            )
+    if not broken:
+        return []
+    severity: Severity = "warning" if subject.allow_unjudged else "error"
+    samples = subject.samples.select(sorted({i for indices in broken.values() for i in indices}))
+    network = subject.case.network
+    _, inside = inspected_reference(network, samples, runtime=subject.settings.runtime)
+    return [
+        Sign(severity=severity, text=told[str(v.name)], nodes=_origins(network.nodes(), v, inside))
+        for v in network.graph.outputs
+        if v.name in told
+    ]
+
+
+def _origins(
+    nodes: Iterable[ir.Node], output: ir.Value, nonfinite: frozenset[str]
+) -> tuple[NodeName, ...]:
+    """Return the nodes that turn finite tensors into NaN or inf that reach an output."""
+
+    def bad(node: ir.Node | None) -> list[ir.Value]:
+        inputs = () if node is None else node.inputs
+        return [v for v in inputs if v is not None and v.name in nonfinite]
+
+    seen = reached([output], lambda value: bad(value.producer()))
+    makers = {value.producer() for value in seen}
+    return tuple(node_name(node) for node in nodes if node in makers and not bad(node))
+
+
+def _alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings grouped by shared sentence, worst first."""
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.rule, finding.fix), []).append(finding)
+    return list(groups.values())
+
+
+def _sign(alike: Sequence[Finding]) -> Sign:
+    first = alike[0]
+    often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+    return Sign(
+        severity=first.severity,
+        text=f"{first.rule}{often}: {first.message}. {first.fix}",
+        nodes=tuple(dict.fromkeys(f.node for f in alike if f.node)),
+    )
+
 
 ALIKE = 4.0
 """How many times as far from FP64 as ONNX Runtime's FP32 another FP32 computation may be: both
@@ -145,7 +330,7 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         passed=False,
         how="measured",
         cause="On these inputs the ONNX file computes something else than the framework gave: "
-        f"{verdict.reasons[0]}.{unknown}",
+        f"{reasons(verdict.failures)[0]}.{unknown}",
         nodes=() if anywhere else found.first,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
         advice=_advice(found, subject),
@@ -187,7 +372,7 @@ def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Ru
         how="measured",
         cause=told.text
         if told
-        else f"The outputs differ from the framework's: {verdict.reasons[0]}.",
+        else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
         nodes=() if worst is None else worst.nodes,
         evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
         advice=said(

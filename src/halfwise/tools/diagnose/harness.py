@@ -15,11 +15,16 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics.difference import RelativeError
 from halfwise.records import FrozenSize, InputComparison, InputTrials, Rung, Sign, said
-from halfwise.reporting.notes import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
+from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
+from halfwise.tools.diagnose.input_changes import (
+    CODE_FILE,
+    change_cause,
+    change_signs,
+    changed_inputs,
+)
 from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing import FRACTIONS, UNDONE, code_of, compare_arrays, transformation
-from halfwise.tools.preprocessing.report import change_cause, change_signs
+from halfwise.tools.preprocessing.changes import code_of, transformation
+from halfwise.tools.preprocessing.comparing import LOSSY, compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped
 
 PIPELINES_CODE = "a_to_b.py"
@@ -123,10 +128,12 @@ def _left(
         after, kinds = inputs[each.name].value, {d.kind for d in each.differences}
         if not each.code or each.exact or not isfinite(after):
             continue
-        guessed = after > _NOTHING * before[each.name] and kinds.isdisjoint(FRACTIONS)
+        guessed = after > _NOTHING * before[each.name] and kinds.isdisjoint(
+            ("kernel", "resampling")
+        )
         why = (
             "something else differs as well"
-            if kinds.isdisjoint(UNDONE)
+            if kinds.isdisjoint(LOSSY)
             else "no code makes one resampling from another, so whether something else differs as "
             "well is unknown"
         )
@@ -171,7 +178,7 @@ def _advice(named: Sequence[InputComparison]) -> Iterator[str]:
 
 _ADVICE = said(
     "Give inputs from real use, preprocessed as in production.",
-    "--allow-random continues without them.",
+    "--allow random continues without them.",
 )
 
 

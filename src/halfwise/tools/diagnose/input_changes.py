@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample
-from halfwise.emulation.bounded import OutOfTime
-from halfwise.emulation.budget import Budget
+from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import RunFailed
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import energies, is_discrete
-from halfwise.records import InputTrials, TriedInputs
-from halfwise.tools.diagnose.expected_outputs import ROUNDING
-from halfwise.tools.diagnose.subject import Subject
-from halfwise.tools.preprocessing import Hypothesis, code_of, hypotheses
+from halfwise.records import InputTrials, Sign, TriedInputs
+from halfwise.tools.diagnose.subject import ROUNDING, Subject
+from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses
+from halfwise.wording import count, number, verb
 
 CODE_FILE = "framework_inputs.py"
 _CLEARLY = 10.0
@@ -249,3 +248,80 @@ def _error(subject: Subject, told: _Expected, index: int, sample: Sample) -> flo
         return told.error(index, subject.session.run(sample))
     except RunFailed:
         return inf
+
+
+def change_cause(trials: InputTrials, samples: int) -> str:
+    """Describe the framework's inputs, with the evidence.
+
+    Args:
+        trials: Trials with a change that matches.
+        samples: How many samples there are.
+    """
+    assert trials.best is not None
+    what = " ".join(each.sentence for each in trials.best.differences)
+    return (
+        f"The framework had other inputs. With A from --inputs and B from the framework: {what} "
+        f"With A changed like this, ONNX Runtime reproduces the framework's outputs on "
+        f"{count(samples, 'sample')}: the error is {number(trials.best.error)}, and "
+        f"{number(trials.before)} without the change."
+    )
+
+
+def change_signs(trials: InputTrials, samples: int) -> list[Sign]:
+    """Return the evidence for a matching change, and what weakens it."""
+    assert trials.best is not None
+    signs = [
+        Sign(
+            severity=d.severity,
+            text=f"{d.kind}: A {d.a}, B {d.b}{f'; {d.evidence}' * bool(d.evidence)}.",
+        )
+        for d in trials.best.differences
+    ]
+    over = "over the outputs' variation or a hundredth of their size"
+    errors = f"Errors are RMS, {over}." if trials.beside_spread else "Errors are relative RMS."
+    signs.append(
+        Sign(
+            severity="info",
+            text=f"{count(trials.tried, 'change')} "
+            f"{verb(trials.tried, 'was', 'were')} tried; wrong outputs became right on "
+            f"{trials.shown_by} of {count(samples, 'sample')}, at least "
+            f"{count(trials.numbers, 'independent number')}. {errors}",
+        )
+    )
+    if trials.also:
+        signs.append(
+            Sign(
+                severity="warning",
+                text=f"{count(trials.also, 'other input change')} would work as well: these "
+                "outputs do not tell them apart.",
+            )
+        )
+    return signs
+
+
+def no_change(trials: InputTrials) -> str:
+    """Say that no input change explains the outputs, and how close the best came."""
+    left = trials.planned - trials.tried
+    if not trials.tried:
+        return (
+            f"Time ran out before any of the {count(left, 'input change')} that the framework "
+            "may have made could be tried."
+        )
+    text = f"{count(trials.tried, 'input change')} ({', '.join(trials.kinds)}) "
+    text += f"{verb(trials.tried, 'was', 'were')} tried"
+    text += f"; time ran out before {left} more" if left else ""
+    text += "; with none of these does ONNX Runtime reproduce the framework's outputs"
+    if trials.best is None:
+        return f"{text}."
+    what = " ".join(each.sentence for each in trials.best.differences)
+    if trials.best.error <= trials.limit:
+        return (
+            f"{count(trials.tried, 'input change')} {verb(trials.tried, 'was', 'were')} tried. "
+            "With one of them ONNX Runtime reproduces the framework's outputs, but perhaps by "
+            f"chance: only {count(trials.numbers, 'independent number')} became right. Give "
+            f"more samples to be sure. {what}"
+        )
+    return (
+        f"{text}. The closest leaves an error of {number(trials.best.error)} on one sample "
+        f"({number(trials.before)} without the change, {number(trials.limit)} allowed): {what}"
+    )

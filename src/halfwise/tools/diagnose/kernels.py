@@ -20,17 +20,15 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.engine_faults import advice, cause, evidence
+from halfwise.reporting.diagnosis import advice, cause, evidence
+from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.worker.failures import EngineFailed
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.engine_maker import EngineMaker
-from halfwise.tools.compare.engine_side import EngineSide
-from halfwise.tools.compare.sides import emulated, reference
+from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
+from halfwise.tools.compare.walk import emulated, reference
 from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
-from halfwise.tools.diagnose.faults import decibels, faults
+from halfwise.tools.diagnose.region import OFF, Symptom, Transplants, localise, symptom_of
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.tools.diagnose.transplant import OFF, Symptom, Transplants, seconds_for, symptom_of
 from halfwise.wording import capital
 
 NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
@@ -203,23 +201,16 @@ def _faulty(
     ids = subject.samples.ids
     worst = None if verdict is None else verdict.worst_sample
     index = ids.index(worst) if worst in ids else 0
-    seconds = seconds_for(build.seconds, engine.engines.engine_settings.build_timeout)
-    transplants = Transplants(
-        engine.engines, side.arithmetic, engine.right, index, symptom, seconds
+    found = localise(
+        Transplants(engine.engines, side.arithmetic, engine.right, index, symptom, build.seconds)
     )
-    if verdict is not None:
-        least = decibels(transplants.tolerance)
-        ends = (TensorName(n) for n, error in verdict.outputs.items() if error.snr_db >= least)
-        transplants.right_outputs = frozenset(ends)
-    found = faults(transplants)
-    named = [name for fault in found.faults for place in fault.named for name in place]
     return Rung(
         rung=engine.rung,
         name=engine.name,
         passed=False,
         how="measured",
         cause=cause(found, side.label, message, emulated=engine.name == "kernels"),
-        nodes=tuple(dict.fromkeys(named)),
+        nodes=tuple(name for region in found.regions for name in region),
         evidence=(*signs, *evidence(found)),
         advice=said(*advice(found)),
         engine=found,

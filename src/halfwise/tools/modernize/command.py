@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
-from halfwise.declarations.engines import Worker as WorkerNames
+from halfwise.declarations.options import Worker as WorkerNames
 from halfwise.errors import BackendMissing, CaseError
 from halfwise.fixing.rewrite import rewrite, save_checked
 from halfwise.fixing.stages import Stages
@@ -25,9 +25,11 @@ from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
-from halfwise.reporting.notes import not_real, told
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.remarks import reasons
+from halfwise.reporting.steps import not_real, note_text
 from halfwise.store import file_named, new_file, refuse_existing_file
+from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import (
     DEFAULT_PARSER,
     OLDEST_PARSER,
@@ -38,7 +40,6 @@ from halfwise.tensorrt.versions import (
     text_of,
     version_of,
 )
-from halfwise.tensorrt.worker.client import Worker
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven
@@ -182,7 +183,7 @@ def modernize_case(
         error=proven.error,
         fp16_before=before,
         fp16_after=after,
-        notes=(*(told(n) for n in case.notes if n.severity == "warning"), *proven.notes),
+        notes=(*(note_text(n) for n in case.notes if n.severity == "warning"), *proven.notes),
     )
 
 
@@ -202,7 +203,7 @@ def _low_verdicts(
     if not (case.real or settings.allow_random):
         return None, None
     stages = Stages(watcher, nodes_of(case.network))
-    case = replace(case, calibration=case.calibration.told(watcher.step))
+    case = replace(case, calibration=case.calibration.with_progress(watcher.step))
     with stages("reference"):
         references, nonfinite = inspected_reference(
             case.network, case.calibration, runtime=settings.runtime
@@ -326,5 +327,5 @@ def _fp16(record: Modernized) -> Lines | None:
 
 def _verdict(when: str, verdict: Verdict) -> Iterator[str]:
     yield f"{when}: {'passed' if verdict.passed else 'failed'}" + "".join(
-        f"; {sentence(reason)}" for reason in verdict.reasons
+        f"; {sentence(reason)}" for reason in reasons(verdict.failures)
     )

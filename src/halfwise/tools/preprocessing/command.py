@@ -1,6 +1,6 @@
 """Compare two preprocessing pipelines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,30 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Column, Sample, Samples
-from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, UsageError
-from halfwise.graph.conversion import upcast
-from halfwise.inputs import InputSpec, LoadedSamples, RawSamples, fit_to, load_made, load_raw
-from halfwise.metrics import OutputMeasure, totals
-from halfwise.options.loading import input_specs, load_model
-from halfwise.options.options import Model, bounded
+from halfwise.inputs import LoadedSamples
+from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
-from halfwise.records import (
-    Criterion,
-    Fact,
-    InputComparison,
-    Note,
-    OutputError,
-    PreprocessingReport,
-)
-from halfwise.reporting.notes import told
+from halfwise.records import InputComparison, Note, PreprocessingReport
+from halfwise.reporting.parts import Lines, Report
+from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
-from halfwise.tools.preprocessing import code_of, compare_arrays, transformation
+from halfwise.tools.preprocessing.changes import code_of
+from halfwise.tools.preprocessing.comparing import compare_arrays
+from halfwise.tools.preprocessing.pipelines import RawSamples, load_made, load_raw
+from halfwise.wording import count, dimensions, number, sentence, shorten
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
-
-_MOST_RUN = 16
-"""Samples to run the model on."""
 
 
 @bounded
@@ -41,7 +31,6 @@ def compare_inputs(
     b: Source,
     *,
     samples: str | Path | None = None,
-    model: Model | None = None,
     code: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> PreprocessingReport:
@@ -53,9 +42,8 @@ def compare_inputs(
         b: B, likewise, on the same samples.
         samples: Raw samples: an image or a folder of images, passed to functions as paths, or
             arrays; `name=path,name=path` for inputs with separate sources, passed as {input name:
-            path} or as single paths. With them, resize kernels are fitted and named even if A and B
-            are arrays.
-        model: FP32 model to run on both, to show the effect on its outputs.
+            path} or as single paths. With them, and Pillow, resize kernels are named, even
+            if A and B are arrays.
         code: File to write the Python from A to B to; must not exist.
         watcher: Receives progress.
 
@@ -81,19 +69,13 @@ def compare_inputs(
         )
         for name, other in _paired(made_a[0], made_b[0])
     ]
-    outputs, mapped = None, None
-    if model is not None:
-        watcher.stage("model")
-        outputs, mapped = _effect(model, made_a, made_b, compared, notes)
     if code is not None:
-        _write_code(Path(code), compared)
+        _write_code(Path(code), code_of({each.name: each.code for each in compared}))
     return PreprocessingReport(
         a=_named(a, "A"),
         b=_named(b, "B"),
         inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(map(told, notes))),
-        outputs=outputs,
-        outputs_mapped=mapped,
+        notes=tuple(dict.fromkeys(map(note_text, notes))),
     )
 
 
@@ -138,10 +120,10 @@ def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
     return [(name, name) for name in a]
 
 
-def _write_code(path: Path, compared: Sequence[InputComparison]) -> None:
+def _write_code(path: Path, code: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(code_of({each.name: each.code for each in compared}))
+            file.write(code)
     except OSError as error:
         raise UsageError(
             f"{path}, where the code should go, cannot be written: {error.strerror}.",
@@ -153,58 +135,55 @@ def _named(source: Source, name: str) -> str:
     return str(source) if isinstance(source, str | Path) else getattr(source, "__name__", name)
 
 
-def _effect(
-    model: Model, a: Samples, b: Samples, compared: Sequence[InputComparison], notes: list[Note]
-) -> tuple[dict[str, OutputError] | None, dict[str, OutputError] | None]:
-    """Run the model on A, on B, and on A transformed by the code; add to the notes."""
-    network, _ = upcast(load_model(model))
-    specs = input_specs(network)
-    session = Session(network.model)
-    kept = [int(i) for i in np.linspace(0, len(a) - 1, min(len(a), _MOST_RUN))]
-    made_a = _fitted([a[i] for i in kept], specs, "A", notes)
-    made_b = _fitted([b[i] for i in kept], specs, "B", notes)
-    ids = [b.ids[i] for i in kept]
-    if made_b is None:
-        return None, None
-    on_b = [session.run(sample) for sample in made_b]
-    outputs = None
-    if made_a is not None:
-        outputs = _errors([session.run(sample) for sample in made_a], on_b, ids)
-    if not any(each.code for each in compared):
-        return outputs, None
-    mapped = [_mapped(a, i, compared) for i in kept]
-    fitted = _fitted(mapped, specs, "A, transformed by the code", notes)
-    if fitted is None:
-        return outputs, None
-    return outputs, _errors([session.run(sample) for sample in fitted], on_b, ids)
+def compared(report: PreprocessingReport) -> Report:
+    """Return the report: differences by input, residual, code, the model's outputs."""
+    parts: list[Lines] = []
+    for each in report.inputs:
+        parts.append(Lines(_heading(each), tuple(_lines(each))))
+        if each.code:
+            title = f"Python that turns A's {shorten(each.name, 24)} into B's"
+            parts.append(Lines(title, tuple(each.code.rstrip().splitlines()), whole=True))
+    if report.notes:
+        parts.append(Lines("Notes", tuple(sentence(note) for note in report.notes)))
+    about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
+    return Report(_title(report), report.same, about, tuple(parts))
 
 
-def _mapped(a: Samples, index: int, compared: Sequence[InputComparison]) -> Sample:
-    found = {}
-    for each in compared:
-        array = a[each.order[index]][each.name]
-        found[each.name_b] = transformation(each.code)(array) if each.code else array
-    return found
+def _title(report: PreprocessingReport) -> str:
+    found = [d for each in report.inputs for d in each.differences]
+    if not found:
+        return "Both pipelines give the same inputs"
+    kinds = ", ".join(dict.fromkeys(d.kind for d in found))
+    if report.same:
+        return f"Both pipelines give the same inputs, stored differently: {kinds}"
+    return f"{count(len(found), 'difference')}: {kinds}"
 
 
-def _fitted(
-    samples: Sequence[Sample], specs: Sequence[InputSpec], who: str, notes: list[Note]
-) -> list[Sample] | None:
-    try:
-        return [fit_to(sample, specs, who) for sample in samples]
-    except CaseError as error:
-        refused: dict[str, Fact] = {"whose": who, "error": error.message}
-        notes.append(Note(kind="refused", facts=refused))
-        return None
+def _heading(each: InputComparison) -> str:
+    names = shorten(each.name, 24)
+    if each.name_b != each.name:
+        names += f" (in B {shorten(each.name_b, 24)})"
+    shapes = f"{dimensions(each.shape_a)} {each.dtype_a}"
+    other = f"{dimensions(each.shape_b)} {each.dtype_b}"
+    return f"Input {names}: {count(each.samples, 'sample')} of {shapes}" + (
+        f" and {other}" if other != shapes else ""
+    )
 
 
-def _errors(
-    references: Sequence[Mapping[str, NDArray[Any]]],
-    candidates: Sequence[Mapping[str, NDArray[Any]]],
-    ids: Sequence[str],
-) -> dict[str, OutputError]:
-    measures = {name: OutputMeasure(total) for name, total in totals(references).items()}
-    for reference, candidate, identifier in zip(references, candidates, ids, strict=True):
-        for name, measure in measures.items():
-            measure.update(reference[name], candidate[name], identifier)
-    return {name: measure.result(Criterion()) for name, measure in measures.items()}
+def _lines(each: InputComparison) -> Iterator[str]:
+    for difference in each.differences:
+        yield f"{difference.severity}: {sentence(difference.sentence)}"
+        if difference.a or difference.b:
+            yield f"  → A: {sentence(difference.a)}; B: {sentence(difference.b)}"
+        if difference.evidence:
+            yield f"  → {sentence(difference.evidence)}"
+    if each.pipeline_a is not None and each.pipeline_b is not None:
+        yield f"A: {each.pipeline_a}"
+        yield f"B: {each.pipeline_b}"
+    most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
+    if not each.differences:
+        yield f"No difference: {most} between the values."
+        return
+    left = f" (one of 255 levels is {number(each.level)})" if each.residual_max else ""
+    explained = ": this explains all of it" if each.exact else ""
+    yield f"After the code below, {most} is left{left}{explained}."

@@ -1,79 +1,71 @@
-"""Compare one input of two pipelines: cheap, exact checks first, resampling last."""
+"""Compare one input of two pipelines: how it is stored, where images lie, and their values.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+Each step names what differs and makes A like B; the next step sees the rest.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from halfwise.errors import CaseError
-from halfwise.records import InputComparison, InputDifference
+from halfwise.records import InputComparison
 from halfwise.records.diagnosis import difference
-from halfwise.tools.preprocessing.geometry import (
-    Fitted,
-    Frames,
-    frame_differences,
-    frames,
-    resampling_differences,
-    sides,
-)
-from halfwise.tools.preprocessing.images import (
-    Layout,
-    Turn,
-    boxes,
-    layout_difference,
-    layout_of,
+from halfwise.tools.preprocessing.alignment import (
+    Arrays,
+    Findings,
+    Images,
+    aligned,
+    blurred,
+    displacement,
+    frames_of,
+    grey,
     match,
-    thumbnail,
-    turn_difference,
+    overlap,
+    raw_image,
+    say_frames,
+    say_padding,
+    within,
 )
-from halfwise.tools.preprocessing.plain import compare_plain, concluded, type_difference
-from halfwise.tools.preprocessing.program import Program, Residual, measure, transformation
-from halfwise.tools.preprocessing.registration import Alignment, align, pairs
-from halfwise.tools.preprocessing.tone import EXPLAINED, Tone, tone_of, traces
-from halfwise.wording import dimensions, number
+from halfwise.tools.preprocessing.changes import (
+    KNOWN,
+    OWN,
+    Array,
+    Change,
+    Layout,
+    Pair,
+    affine,
+    layout_of,
+    relaid,
+    reordered,
+    run,
+    scaled,
+    transformation,
+    written,
+)
+from halfwise.wording import number
 
-Array = NDArray[np.float64]
-Arrays = Sequence[NDArray[Any]]
-
-MOST_FITTED = 6
+LOSSY = ("kernel", "resampling", "fit", "size", "padding")
+"""Differences that no code undoes, or only about."""
+_MOST_FITTED = 6
 """Samples for fitting geometry and values; order and residual use all."""
-_TURNED = 0.2
-"""Gain in correlation that justifies turning one raw image differently from the others."""
-_SAME_VALUE = 0.6
-"""Difference in padding values, in levels of 255, that rounding explains."""
-FRACTIONS = ("kernel", "antialias", "resampling", "half-pixel")
-UNDONE = (*FRACTIONS, "fit", "size")
-_LOSSY = (*UNDONE, "clipping", "normalisation", "values")
-"""Differences that leave a residual no code removes."""
-_UNEXPLAINED = 2.0
-"""Levels of 255 beyond rounding: two roundings in another order differ by one."""
-
-
-@dataclass
-class Pair:
-    """What is known about one input so far.
-
-    Attributes:
-        a: Samples of A.
-        b: Samples of B, equally many.
-        layouts: Image layout in A's and B's samples.
-        turn: Turn that makes A look like B.
-        order: The sample of A for each of B.
-        chosen: The samples of B used for fitting.
-        found: What differs.
-        program: What turns A into B.
-    """
-
-    a: Arrays
-    b: Arrays
-    layouts: tuple[Layout, Layout]
-    turn: Turn = field(default_factory=Turn)
-    order: tuple[int, ...] = ()
-    chosen: tuple[int, ...] = ()
-    found: list[InputDifference] = field(default_factory=list)
-    program: Program = field(default_factory=Program)
+_SAME = 1e-5
+"""Largest difference that rounding explains, over the range of the values."""
+_ROUNDED = 2.0
+"""Levels of 255 that rounding explains: two roundings in another order differ by one."""
+_FINE, _SLACK, _ROUGH, _ROUGHEST = 2e-4, 0.004, 0.012, 0.05
+"""Slack in gain, and in offset over 255 levels: only float rounding, bytes (a level is 0.0039),
+other kernels, another fit."""
+_FLOAT = 0.06
+"""Levels that FP16 after ImageNet's normalisation is off by at most; FP32 by a thousandth of it."""
+_LEAST = 24.0
+"""Levels between the darkest and the lightest pixel of a normalisation that may be."""
+_MOST_PIXELS = 100_000
+_MOST_RESIZED = 3
+_TRUSTED = 4.0
+_BETTER = 0.6
+"""Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
 
 
 def compare_arrays(
@@ -87,250 +79,415 @@ def compare_arrays(
     """Return how two pipelines differ on one input.
 
     Args:
-        a: Samples of A: finite numbers of any shape, which may vary between samples.
+        a: Samples of A: finite numbers of any shape, which may vary between samples; or text,
+            compared for equality.
         b: Samples of B, equally many.
         name: Name of the input in A.
         name_b: Name in B, if it differs.
         raws: The raw image behind each sample of A, [h, w], [h, w, c] or [c, h, w] with values from
-            0 to 255. With them, kernels are fitted; without, only roughly guessed.
+            0 to 255. With them, and Pillow, resize kernels are named.
+
+    Raises:
+        CaseError: Samples of one pipeline are images of several layouts.
     """
-    layouts = layout_of(a[0]), layout_of(b[0])
+    first, other = a[0], b[0]
+    layouts = layout_of(first), layout_of(other)
+    found = Findings(tuple(range(len(b))), 1 / 255)
+    if first.dtype != other.dtype:
+        found.say("dtype", f"B is {other.dtype}, A is {first.dtype}.", first.dtype, other.dtype)
     if layouts[0] is None or layouts[1] is None:
-        return compare_plain(a, b, (name, name_b or name))
-    pair = Pair(a, b, (layouts[0], layouts[1]))
-    _store(pair)
-    _match(pair)
-    left = [pair.turn(layouts[0].image(a[pair.order[i]])) for i in pair.chosen]
-    right = [layouts[1].image(b[i]) for i in pair.chosen]
-    framed = frames(left, right)
-    contents = (
-        [box.cut(x) for box, x in zip(framed.a, left, strict=True)],
-        [box.cut(y) for box, y in zip(framed.b, right, strict=True)],
-    )
-    alignment = align(*contents)
-    tone = tone_of(*pairs(alignment, *contents), exact=alignment.exact)
-    geometry, fitted = resampling_differences(
-        alignment,
-        contents,
-        tone,
-        _raw_images(pair, raws),
-        padded=bool(framed.value_a or framed.value_b),
-    )
-    framing = frame_differences(framed, left[0].shape[1:], right[0].shape[1:])
-    pair.found += [*_sizes(left[0], right[0]), *framing, *geometry]
-    if alignment.kind == "unlike":
-        # For different images, nothing else holds.
-        pair.found = [d for d in pair.found if d.kind not in ("order", "flip")]
+        _compare_plain(found, a, b)
     else:
-        pair.found += [*tone.differences, *_frame_value(framed, tone)]
-        if not alignment.exact:
-            pair.found += traces(tone, *contents, _overshoots(fitted))
-    _write(pair, framed, alignment, tone, right[0].shape[1:])
-    ordered = [pair.a[i] for i in pair.order]
-    residual = measure(ordered, b, transformation(pair.program.text), _inside(pair, alignment))
-    if residual.largest <= EXPLAINED * max(tone.level) and _without_guesses(pair):
-        _write(pair, framed, alignment, tone, right[0].shape[1:])
-    framed_well = bool(framed.value_a) and alignment.exact and tone.explained
-    if not framed_well:
-        pair.found += _unexplained(pair, residual, tone)
-    return _conclude(pair, (name, name_b or name), tone, fitted, residual)
-
-
-def _without_guesses(pair: Pair) -> bool:
-    """Drop guessed kernel differences and the program; return whether there were any."""
-    sure = [d for d in pair.found if d.kind != "resampling"]
-    guessed = len(sure) < len(pair.found)
-    if guessed:
-        pair.found, pair.program = sure, Program()
-    return guessed
-
-
-def _sizes(a: Array, b: Array) -> list[InputDifference]:
-    one, other = dimensions(a.shape[1:]), dimensions(b.shape[1:])
-    if one == other:
-        return []
-    return [difference("size", f"B is {other}, A is {one}.", one, other)]
-
-
-def _store(pair: Pair) -> None:
-    a, b = pair.layouts
-    first_a, first_b = pair.a[0], pair.b[0]
-    if a.lead != b.lead:
-        pair.found.append(
-            difference(
-                "batch-axis",
-                f"B has {b.lead or 'no'} leading {'axis' if b.lead == 1 else 'axes'} of length 1, "
-                f"A has {a.lead or 'none'}.",
-                str(first_a.shape),
-                str(first_b.shape),
-            )
-        )
-    if (a.order, a.reshaped) != (b.order, b.reshaped) and "HW" not in (a.order, b.order):
-        pair.found.append(layout_difference(a, b))
-    pair.found += type_difference(first_a, first_b)
-
-
-def _match(pair: Pair) -> None:
-    """Find the order of samples and any flips."""
-    thumbs_a, thumbs_b = (
-        [_thumbnail(layout, sample, who, i) for i, sample in enumerate(side)]
-        for layout, side, who in zip(pair.layouts, (pair.a, pair.b), "AB", strict=True)
+        _compare_images(found, a, b, (layouts[0], layouts[1]), raws)
+    code = ""
+    if found.change.differences:
+        order = None if found.order == tuple(range(len(b))) else found.order
+        code = written(found.change.lines, other.dtype, order)
+    largest = _residual(a, b, found, code)
+    kinds = {each.kind for each in found.change.differences}
+    differences = found.change.differences
+    if largest > _ROUNDED * found.level and kinds.isdisjoint((*LOSSY, "shape", "values")):
+        left = f"{number(largest / found.level)} of 255 levels at most"
+        what = "Values differ, and no known step explains how."
+        differences += (difference("values", what, "", "", left),)
+    return InputComparison(
+        name=name,
+        name_b=name_b or name,
+        samples=len(b),
+        shape_a=first.shape,
+        shape_b=other.shape,
+        dtype_a=first.dtype.name,
+        dtype_b=other.dtype.name,
+        differences=differences,
+        residual_max=largest,
+        level=found.level,
+        exact=largest <= 1.01 * found.level,
+        order=found.order,
+        code=code,
+        pipeline_a=found.resized[0],
+        pipeline_b=found.resized[1],
     )
-    pair.turn, pair.order = match(thumbs_a, thumbs_b)
-    if pair.order != tuple(range(len(pair.b))):
-        moved = sum(i != j for i, j in enumerate(pair.order))
-        pair.found.append(
-            difference(
-                "order",
-                f"B has the samples in another order: {moved} of {len(pair.b)} are out of place.",
-                "0, 1, 2, …",
-                ", ".join(map(str, pair.order[:12])) + (", …" if len(pair.order) > 12 else ""),
-                "the correlation of thumbnails",
+
+
+def _residual(a: Arrays, b: Arrays, found: Findings, code: str) -> float:
+    """Return the largest |A transformed − B| where both show the same; inf if a shape differs."""
+    change = transformation(code) if code else np.asarray
+    largest = 0.0
+    for i, y in zip(found.order, b, strict=True):
+        if y.dtype.kind not in "biuf":
+            largest = largest if np.array_equal(a[i], y) else np.inf
+        elif (made := change(a[i])).shape != y.shape:
+            return np.inf
+        else:
+            left = np.abs(made.astype(np.float64) - y)
+            if any(found.shift) and (layout := layout_of(y)):
+                here = run(layout.read, left)
+                _, left = overlap(here, here, found.shift)
+            largest = max(largest, float(left.max(initial=0)))
+    return largest
+
+
+def _compare_plain(found: Findings, a: Arrays, b: Arrays) -> None:
+    """Compare numbers that are no image: axes, order of samples, one gain and offset."""
+    if a[0].dtype.kind not in "biuf" or b[0].dtype.kind not in "biuf":
+        unequal = sum(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+        if unequal:
+            found.say(
+                "values", "The text differs.", "", "", f"{unequal} of {len(b)} samples differ"
             )
-        )
-    if pair.turn != Turn():
-        pair.found.append(turn_difference(pair.turn))
-    spread = np.linspace(0, len(pair.b) - 1, min(len(pair.b), MOST_FITTED))
-    pair.chosen = tuple(dict.fromkeys(int(i) for i in spread))
-
-
-def _thumbnail(layout: Layout, sample: NDArray[Any], who: str, index: int) -> Array:
-    found = layout_of(sample)
-    if found is None or (found.order, found.lead) != (layout.order, layout.lead):
-        raise CaseError(
-            f"Sample {index} of {who} has the shape {sample.shape}; expected {layout}, like the "
-            "first sample.",
-            "Give all samples in one layout.",
-        )
-    image = layout.image(sample)
-    return thumbnail(boxes([image])[0].cut(image))
-
-
-def _raw_images(pair: Pair, raws: Arrays | None) -> list[Array] | None:
-    """Return the raw images of the fitted samples, turned like B."""
-    if raws is None:
-        return None
-    found = []
-    for i in pair.chosen:
-        raw = raws[pair.order[i]]
-        layout = layout_of(raw)
-        if layout is None:
-            return None
-        image, made = layout.image(raw), pair.layouts[1].image(pair.b[i])
-        found.append((image, thumbnail(image), thumbnail(boxes([made])[0].cut(made))))
-    common, _ = match([small for _, small, _ in found], [target for _, _, target in found])
-    turned = []
-    for image, small, target in found:
-        # EXIF may turn both A and B against the raw image, image by image; but a round retina looks
-        # the same in every direction.
-        own, _ = match([small], [target])
-        gain = float(((own(small) - common(small)) * target).sum())
-        turned.append((own if gain > _TURNED else common)(image))
-    return turned
-
-
-def _overshoots(fitted: Fitted) -> tuple[bool, bool] | None:
-    a, b = fitted
-    if a is None or b is None:
-        return None
-    wide = [each.method.kernel in ("bicubic", "lanczos") for each in (a, b)]
-    return wide[0], wide[1]
-
-
-def _frame_value(framed: Frames, tone: Tone) -> list[InputDifference]:
-    value = framed.value_b
-    if not (framed.value_a and value and _gap(tone, framed.value_a, value)):
-        return []
-    mapped = tone.fit(_plane(framed.value_a)).ravel()
-    pixels = [", ".join(number(v, 4) for v in row) for row in (mapped, value)]
-    return [
-        difference(
-            "padding-value",
-            f"The padding value is {pixels[1]} in B, {pixels[0]} in A.",
-            pixels[0],
-            pixels[1],
-            "in B's unit, by channel",
-        )
+        return
+    rank = a[0].ndim
+    axes = next(
+        (p for p in permutations(range(rank)) if b[0].shape == tuple(a[0].shape[i] for i in p)),
+        tuple(range(rank)),
+    )
+    apart = [
+        (x.shape, y.shape)
+        for x, y in zip(a, b, strict=True)
+        if x.ndim != rank or x.transpose(axes).shape != y.shape
     ]
+    if apart:
+        found.say("shape", f"B is {apart[0][1]}, A is {apart[0][0]}.", *apart[0])
+        return
+    if axes != tuple(range(rank)):
+        found.say("layout", f"B's axes are A's axes {axes}.", a[0].shape, b[0].shape)
+        found.change += Change(lines=(f"x = x.transpose({axes})",))
+    left, right = [run(found.change.lines, x) for x in a], [np.asarray(y, np.float64) for y in b]
+    pooled = [np.concatenate([x.ravel() for x in side]) for side in (left, right)]
+    spread = float(np.ptp(pooled[1])) if pooled[1].size else 0.0
+    found.level = (spread or 1.0) / 255
+    if np.abs(pooled[0] - pooled[1]).max(initial=0) > _SAME * (spread or 1.0):
+        gain, offset, misfit = _line(*pooled)
+        if misfit < 1e-3 * (pooled[1].std() or 1.0):
+            told = affine(np.array([gain]), np.array([offset]))
+            found.change += Change(told, (f"x = x * {gain:.9g} + {offset:.9g}",))
+        else:
+            share = number(misfit / (float(pooled[1].std()) or 1.0), 2)
+            evidence = f"the best gain and offset leave {share} of B's standard deviation"
+            what = "The values differ by more than a gain and an offset."
+            found.say("values", what, "", "", evidence)
 
 
-def _write(
-    pair: Pair, framed: Frames, alignment: Alignment, tone: Tone, shape: Sequence[int]
+def _compare_images(
+    found: Findings,
+    a: Arrays,
+    b: Arrays,
+    layouts: tuple[Layout, Layout],
+    raws: Arrays | None,
 ) -> None:
-    program = pair.program
-    if pair.order != tuple(range(len(pair.b))):
-        program.order(pair.order)
-    program.read(pair.layouts[0])
-    if pair.turn != Turn():
-        program.turn(pair.turn)
-    values = framed.value_a, framed.value_b
-    moved = [box.place for box in framed.a] != [box.place for box in framed.b]
-    reframed = moved or bool(all(values) and _gap(tone, *values))
-    if reframed and framed.value_a:
-        program.unframe(framed.value_a, 1e-5 * float(np.ptp(pair.a[0])))
-    common = alignment.common
-    if alignment.kind == "crop" and not framed.value_b:
-        program.shift(*alignment.shift, shape)
-    elif alignment.kind == "size" and not framed.value_b:
-        program.stretch(shape)
-    elif alignment.kind not in ("same", "unlike") and common is not None and not framed.value_b:
-        program.place(common, shape)
-    if kinds := [d.kind for d in pair.found if d.kind in UNDONE]:
-        program.add(f"{', '.join(kinds)}: detail lost in resizing cannot be recovered")
-    tone.write(program)
-    if reframed and framed.value_b:
-        program.frame(shape, framed.value_b, sides(framed.b, shape))
-    program.write(pair.layouts[1], pair.b[0])
-
-
-def _gap(tone: Tone, a: Sequence[float], b: Sequence[float]) -> bool:
-    """Return whether two padding values differ by more than rounding."""
-    gap = np.abs(tone.fit(_plane(a)) - _plane(b)).max()
-    return bool(gap > _SAME_VALUE * max(tone.level))
-
-
-def _plane(value: Sequence[float]) -> Array:
-    return np.array(value)[:, None, None]
-
-
-def _inside(pair: Pair, alignment: Alignment) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return a function that crops B to what A shows too, if their crops differ."""
-    down, along = alignment.shift if alignment.kind == "crop" else (0, 0)
-    if not (down or along):
-        return lambda sample: sample
-
-    def cut(sample: NDArray[Any]) -> NDArray[Any]:
-        image = pair.layouts[1].image(sample)
-        rows, columns = image.shape[1:]
-        return image[
-            :, max(0, -down) : rows - max(0, down), max(0, -along) : columns - max(0, along)
-        ]
-
-    return cut
-
-
-def _unexplained(pair: Pair, residual: Residual, tone: Tone) -> list[InputDifference]:
-    level = float(max(tone.level))
-    lossy = any(d.kind in _LOSSY for d in pair.found)
-    if lossy or residual.largest <= _UNEXPLAINED * level:
-        return []
-    sentence = "Values differ, and no known step explains how."
-    left = f"{number(residual.largest / level)} of 255 levels at most"
-    return [difference("values", sentence, "", "", left)]
-
-
-def _conclude(
-    pair: Pair, names: tuple[str, str], tone: Tone, fitted: Fitted, residual: Residual
-) -> InputComparison:
-    return concluded(
-        pair.a,
-        pair.b,
-        names,
-        pair.found,
-        residual,
-        pair.program.text if pair.found else "",
-        level=float(max(tone.level)),
-        slack=1.01,
-        order=pair.order,
-        pipelines=fitted,
+    """Compare images: axes, order and turn, frame, place, values, kernel."""
+    if layouts[0].lead != layouts[1].lead:
+        axes = ["with" if each.lead else "without" for each in layouts]
+        what = f"B is {axes[1]} a batch axis, A {axes[0]}."
+        found.say("batch-axis", what, a[0].shape, b[0].shape)
+    if (layouts[0].order, layouts[0].reshaped) != (layouts[1].order, layouts[1].reshaped):
+        found.change += Change((relaid(*layouts),))
+    found.change += Change(lines=layouts[0].read)
+    turn = match(found, a, b, layouts)
+    chosen = dict.fromkeys(np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int))
+    left = [run((*layouts[0].read, *turn), a[found.order[i]]) for i in chosen]
+    right = [run(layouts[1].read, b[i]) for i in chosen]
+    frames = frames_of(left), frames_of(right)
+    whole = left[0].shape[1:], right[0].shape[1:]
+    say_frames(found, frames, whole)
+    contents = (
+        [within(x, box) for x, box in zip(left, frames[0], strict=True)],
+        [within(y, box) for y, box in zip(right, frames[1], strict=True)],
     )
+    pairs = aligned(found, *contents, framed=bool(frames[0][0].value or frames[1][0].value))
+    if pairs is None:
+        stored = ("batch-axis", "layout", "dtype", "size")
+        found.change = Change(tuple(d for d in found.change.differences if d.kind in stored))
+        found.say("values", "A and B do not show the same images.", "", "")
+        return
+    tone, rest = _tone(found, *pairs)
+    say_padding(found, frames, tone)
+    if _misfit(rest) > _ROUNDED:
+        sources = (
+            None
+            if raws is None
+            else [
+                raw_image(raws[found.order[i]], y) for i, y in zip(chosen, contents[1], strict=True)
+            ]
+        )
+        _say_kernel(found, sources, contents, rest)
+    found.change += Change(lines=layouts[1].write)
+
+
+def _tone(found: Findings, a: Images, b: Images) -> tuple[Callable[[Array], Array], Images]:
+    """Say how values differ; return the map from A's to B's, and what it leaves, in levels."""
+    if _is_own(b) and not _is_own(a):
+        found.change += OWN
+        a = [run(OWN.lines, x) for x in a]
+    channels, gain, offset = _photometry(a, b)
+    spread = np.ptp(_pooled(b), axis=1).max() / 255 or 1.0
+
+    def tone(x: Array) -> Array:
+        made: Array = x[list(channels)] * gain[:, None, None] + offset[:, None, None]
+        return made
+
+    rough = _misfit([(y - tone(x)) / spread for x, y in zip(a, b, strict=True)])
+    slack = _FINE if rough < _FLOAT else _SLACK
+    if rough > _ROUNDED:
+        channels, gain, offset = _photometry([blurred(x) for x in a], [blurred(y) for y in b])
+        kinds = {each.kind for each in found.change.differences}
+        slack = _ROUGH if kinds.isdisjoint(("fit", "size")) else _ROUGHEST
+    change, gain, offset, found.level = _named(
+        channels, gain, offset, _pooled(a), _pooled(b), slack
+    )
+    found.change += reordered(channels, len(a[0])) + change
+    return tone, [(y - tone(x)) / found.level for x, y in zip(a, b, strict=True)]
+
+
+def _misfit(left: Images) -> float:
+    """Return the level of error that 999 of 1,000 values do not exceed."""
+    return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in left])), 99.9))
+
+
+def _is_own(images: Images) -> bool:
+    """Return whether each of several images has a mean of 0 and a deviation of 1."""
+    return len(images) > 1 and all(abs(x.mean()) < 2e-3 > abs(x.std() - 1) for x in images)
+
+
+def _pooled(images: Images) -> Array:
+    """Return about 100,000 pixels of all images, f64[channels, pixels]."""
+    pixels = np.concatenate([x.reshape(len(x), -1) for x in images], axis=1)
+    return pixels[:, :: -(-pixels.shape[1] // _MOST_PIXELS)]
+
+
+def _photometry(a: Images, b: Images) -> tuple[tuple[int, ...], Array, Array]:
+    """Return the channel of A for each of B, and its gain and offset."""
+    left, right = _pooled(a), _pooled(b)
+    fits = np.array([[_line(x, y) for x in left] for y in right])
+    apart = fits[..., 2] / [[y.std() or 1.0] for y in right]
+    places = range(len(right))
+
+    def cost(order: tuple[int, ...]) -> float:
+        return float(np.sqrt(np.mean([apart[i, order[i]] ** 2 for i in places])))
+
+    channels = tuple(places)
+    if len(left) != len(right):
+        channels = tuple(int(i) for i in apart.argmin(axis=1))
+    elif cost(best := min(permutations(places), key=cost)) < _BETTER * cost(channels):
+        channels = best
+    gain, offset = np.array([fits[i, c, :2] for i, c in enumerate(channels)]).T
+    return channels, gain, offset
+
+
+def _line(x: Array, y: Array) -> tuple[float, float, float]:
+    """Return gain, offset and RMS residual from `x` to `y`, f64[n], without outliers.
+
+    The gain is the ratio of deviations, which images that do not lie quite alike keep. Piles at the
+    ends are clipped values and show no gain; outliers lie beyond four deviations. What is left
+    must keep a tenth of the variance: a page's background alone fits any line.
+    """
+    counted = np.ones(x.shape, np.bool_)
+    for values in (x, y):
+        for here in (values == values.min(), values == values.max()):
+            counted &= ~here if here.mean() > 1e-3 else True
+    if counted.mean() < 0.1:
+        counted[:] = True
+    for _ in range(4):
+        one, other = x[counted], y[counted]
+        gain = float(other.std() / (one.std() or np.inf)) or 1.0
+        gain *= 1 if np.vdot(one - one.mean(), other) >= 0 else -1
+        offset = float(other.mean() - gain * one.mean())
+        left = np.abs(y - gain * x - offset)
+        limit = 4 * 1.4826 * float(np.median(left[counted]))
+        kept = counted & (left <= max(limit, 1e-6 * float(np.ptp(y))))
+        few = kept.sum() < 0.5 * counted.sum() or x[kept].var() < 0.1 * one.var()
+        if few or (kept == counted).all():
+            break
+        counted = kept
+    return gain, offset, float(np.sqrt(np.mean(left[counted] ** 2)))
+
+
+def _named(
+    channels: tuple[int, ...], gain: Array, offset: Array, a: Array, b: Array, slack: float
+) -> tuple[Change, Array, Array, float]:
+    """Return the change of values, its exact gain and offset, and one level of B.
+
+    Args:
+        channels: The channel of A for each of B.
+        gain: Measured, f64[channels].
+        offset: Likewise.
+        a: A's pixels, f64[channels, pixels].
+        b: B's.
+        slack: How far a gain may be off, and an offset as a part of 255 levels.
+    """
+    made_b = [n for n in KNOWN if n.admits(b.min(), b.max(), len(b), _LEAST)]
+    level = float(made_b[0].line(len(b))[0].max() if made_b else np.ptp(b) / 255) or 1.0
+    if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
+        return Change(), np.ones_like(gain), np.zeros_like(offset), level
+    best: tuple[float, Pair | None] = (np.inf, None)
+    made_a = [n for n in KNOWN if n.admits(a.min(), a.max(), len(a), _LEAST)]
+    for one, other in product(made_a, KNOWN if len(a) == len(b) else ()):
+        pair = Pair(one, other, channels, len(a))
+        units = other.line(len(b))[0] * 255
+        off = np.abs(gain / pair.line[0] - 1), np.abs(offset - pair.line[1]) / units
+        worst = float(np.max(off)) / slack
+        # Among about equal fits, the usual ones with the fewest differences.
+        if worst <= 1 and worst + pair.cost < best[0]:
+            best = worst + pair.cost, pair
+    if best[1] is None:
+        return scaled(gain, offset), gain, offset, level
+    gain, offset = best[1].line
+    level = float(best[1].b.line(len(b))[0].max())
+    return scaled(gain, offset, best[1]), gain, offset, level
+
+
+def _say_kernel(
+    found: Findings, sources: Images | None, contents: tuple[Images, Images], left: Images
+) -> None:
+    """Say which kernels were used, if raw images tell; else whether only fine detail differs."""
+    fits = [_resizing(sources, side) for side in contents] if sources else [None, None]
+    a, b = fits
+    kinds = {each.kind for each in found.change.differences}
+    if a is not None and b is not None:
+        found.resized = str(a), str(b)
+        errors = [number(each) for each in (a.errors[a.kernel], a.errors[b.kernel])]
+        if a.differs(b) or b.differs(a):
+            what = f"Images are resized with different kernels: {b.kernel} in B, {a.kernel} in A."
+            evidence = (
+                f"A is off by {errors[0]} of 255 levels with its own, by {errors[1]} with B's"
+            )
+            found.say("kernel", what, a.kernel, b.kernel, evidence)
+    elif kinds.isdisjoint(("fit", "size")) and _is_fine(left):
+        what = "The resize kernel or the antialiasing differs."
+        found.say("resampling", what, "", "", "give raw samples to name the kernels")
+
+
+def _is_fine(left: Images) -> bool:
+    """Return whether what is left is fine detail: a blur takes most of it away."""
+    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (blurred, np.asarray)]
+    return bool(power[0] < 0.25 * power[1])
+
+
+@dataclass(frozen=True)
+class _Resizing:
+    """How a pipeline resizes: what of the raw image it shows, and each kernel's RMS error."""
+
+    view: str
+    errors: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return view and kernel."""
+        return f"{self.view}: {self.kernel}"
+
+    @property
+    def kernel(self) -> str:
+        """The kernel with the least error."""
+        return min(self.errors, key=lambda name: self.errors[name])
+
+    def differs(self, other: "_Resizing") -> bool:
+        """Return whether the other's kernel fits clearly worse; ties are below a factor 1.05."""
+        least = self.errors[self.kernel]
+        return self.errors[other.kernel] > max(1.25 * least, least + 0.1)
+
+
+def _kernels() -> dict[str, Callable[[Array, tuple[int, int]], Array]]:
+    """Return resize kernels by name, from f64[h, w] to a shape; none without Pillow."""
+    try:
+        from PIL import Image  # noqa: PLC0415 - optional
+    except ImportError:
+        return {}
+
+    def resize(how: Image.Resampling, plane: Array, shape: tuple[int, int]) -> Array:
+        image = Image.fromarray(plane.astype(np.float32))
+        return np.asarray(image.resize(shape[::-1], how), np.float64)
+
+    def sample(how: Image.Resampling, plane: Array, shape: tuple[int, int]) -> Array:
+        image, extent = Image.fromarray(plane.astype(np.float32)), (0, 0, *plane.shape[::-1])
+        return np.asarray(
+            image.transform(shape[::-1], Image.Transform.EXTENT, extent, how), np.float64
+        )
+
+    kinds = Image.Resampling
+    smooth = {
+        "bilinear with antialiasing": kinds.BILINEAR,
+        "bicubic with antialiasing": kinds.BICUBIC,
+        "Lanczos": kinds.LANCZOS,
+        "area": kinds.BOX,
+        "Hamming": kinds.HAMMING,
+    }
+    single = {"nearest": kinds.NEAREST, "bilinear": kinds.BILINEAR, "bicubic": kinds.BICUBIC}
+    return {
+        **{name: partial(resize, how) for name, how in smooth.items()},
+        **{name: partial(sample, how) for name, how in single.items()},
+        "nearest from the corner, as OpenCV's": _from_corner,
+    }
+
+
+def _from_corner(plane: Array, shape: tuple[int, int]) -> Array:
+    rows, columns = (np.arange(m) * n // m for m, n in zip(shape, plane.shape, strict=True))
+    return plane[np.ix_(rows, columns)]
+
+
+def _resizing(sources: Images, images: Images) -> _Resizing | None:
+    """Return how raw images became `images`: stretched, or by the shorter side and a crop.
+
+    None without Pillow, or if nothing comes nearer than 4 levels; a wrong kernel leaves 1 to 20.
+    """
+    kernels = _kernels()
+    if not kernels:
+        return None
+    short = min(images[0].shape[1:])
+    views = {"stretched": None, "shorter side": short, "shorter side, then a crop": short * 8 / 7}
+    pairs = list(zip(sources, images, strict=True))[:_MOST_RESIZED]
+
+    def error(name: str, side: float | None) -> float:
+        return float(np.mean([_error(x, y, side, kernels[name]) for x, y in pairs]))
+
+    first = next(iter(kernels))
+    view = min(views, key=lambda each: error(first, views[each]))
+    errors = {name: error(name, views[view]) for name in kernels}
+    return _Resizing(view, errors) if min(errors.values()) < _TRUSTED else None
+
+
+def _error(
+    source: Array,
+    image: Array,
+    side: float | None,
+    kernel: Callable[[Array, tuple[int, int]], Array],
+) -> float:
+    """Return the RMS error in raw levels of the best mix of the resized channels."""
+    shape = rows, columns = image.shape[1:]
+    full = source.shape[1:]
+    if side is not None:
+        full = tuple(round(n * side / min(full)) for n in full)
+        shape = full
+    if full[0] < rows or (full[1] < columns and side is not None):
+        return np.inf
+    made = np.stack([kernel(plane, (shape[0], shape[1])) for plane in source])
+    top, left = (made.shape[1] - rows) // 2, (made.shape[2] - columns) // 2
+    if side is not None:
+        cut = made[:, top : top + rows, left : left + columns]
+        down, along = displacement([grey(image)], [grey(cut)])
+        top = min(max(top - down, 0), made.shape[1] - rows)
+        left = min(max(left - along, 0), made.shape[2] - columns)
+    cut = np.clip(made[:, top : top + rows, left : left + columns], 0, 255)
+    basis = np.stack([*cut.reshape(len(cut), -1), np.ones(rows * columns)], axis=1)
+    wanted = image[len(image) // 2].ravel()
+    weights = np.linalg.lstsq(basis, wanted, rcond=None)[0]
+    gap = np.sqrt(np.mean((basis @ weights - wanted) ** 2))
+    return float(gap / (np.abs(weights[:-1]).sum() or 1.0))

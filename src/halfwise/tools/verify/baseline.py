@@ -8,8 +8,8 @@ from pathlib import Path
 from halfwise.case import Case
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind, Step
-from halfwise.reporting.baseline import worsened
-from halfwise.reporting.reasons import with_failures
+from halfwise.reporting.remarks import with_failures
+from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import command, count
 

@@ -1,32 +1,59 @@
 """`verify`: judge a candidate against the FP32 model."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case, Settings
+import onnx_ir as ir
+
+from halfwise.case import CPU, Case, Runtime, Settings
 from halfwise.declarations import BuildingOptions, Inputs, Options, WorkerOptions
-from halfwise.errors import UsageError
+from halfwise.emulation.budget import sized
+from halfwise.emulation.ort import Session
+from halfwise.errors import (
+    CaseError,
+    GraphRefused,
+    HalfwiseError,
+    RunFailed,
+    UsageError,
+)
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.holding import told_as_file
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
+from halfwise.fixing.repair.making import further, repaired_at, with_readable
+from halfwise.fixing.repair.proof import allowed, is_same, prove
 from halfwise.fixing.stages import Stages
-from halfwise.graph.model import Network
-from halfwise.graph.quantised import quantised_nodes, quantising
+from halfwise.formats import LOW_FORMATS
+from halfwise.graph.anchors import folded
+from halfwise.graph.bodies import first_difference
+from halfwise.graph.casts import is_low_custom, low_type
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.excluding import excluding
+from halfwise.graph.loading import REFUSALS
+from halfwise.graph.model import Network, graphs_of, node_name, values_of
+from halfwise.graph.quantised import census, quantised_nodes, quantising
+from halfwise.graph.roles import roles_of
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
 from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
 from halfwise.metrics import Outputs, criterion_hints
+from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of
+from halfwise.options.loading import load_asked, load_model, nodes_of, tell
+from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
+    Fact,
+    Failure,
+    Note,
     Observations,
+    Proof,
     QuantisationLoss,
     Remade,
     Run,
@@ -34,20 +61,209 @@ from halfwise.records import (
     Verdict,
     Worth,
 )
+from halfwise.reporting.remarks import with_failures
 from halfwise.store import free_folder, new_folder, refuse_run
-from halfwise.tensorrt.inspector import demand_engine, is_engine
+from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
-from halfwise.tools.verify.candidate import (
-    demand_same_inputs,
-    demand_valid,
-    keep_outputs,
-    observed_worst,
-    shared_outputs,
-    told_types,
-)
 from halfwise.tools.verify.engine import verify_built, verify_engine
 from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
-from halfwise.tools.verify.repairs import remade, with_remade
+from halfwise.wording import quoted
+
+
+def remade(
+    case: Case, candidate: Network, *, runtime: Runtime, watcher: Watcher | None = None
+) -> Remade | None:
+    """Redo a candidate's repairs; None if it needs none.
+
+    One that names none but differs in more than types gives no verdict: it may be any conversion.
+
+    Leading repairs that the original lists in the same order are already in it.
+
+    Args:
+        case: The original and the samples for the proof.
+        candidate: As in its file, in low types.
+        runtime: Where both run in FP32.
+        watcher: Receives the stage `proof` if there is one.
+
+    Raises:
+        CaseError: the candidate's metadata cannot be read.
+    """
+    network, _ = with_readable(case.network)  # fix leaves the same out of its files
+    repairs = further(candidate.model, network.model)
+    if not repairs:
+        differs = _unnamed(network, candidate)
+        return Remade(repairs=(), differs=differs) if differs else None
+    (watcher or Silent()).stage("proof")
+    try:
+        with sized("proof", nodes_of(network)):
+            network, made = repaired_at(network, repairs, candidate.opset)
+            unseen = case.calibration.select(())
+            proof = prove(network, made, case.calibration, unseen, runtime=runtime)
+    except (CaseError, *REFUSALS) as error:
+        why = error.message if isinstance(error, CaseError) else f"{type(error).__name__}: {error}"
+        return Remade(repairs=repairs, failures=(Failure(kind="unmade", names={"why": why}),))
+    floats = excluding(candidate, quantised_nodes(candidate), made)
+    failures = tuple(_failures(first_difference(made, floats), proof))
+    return Remade(repairs=repairs, proof=proof, failures=failures)
+
+
+def _unnamed(network: Network, candidate: Network) -> str | None:
+    """Return where a candidate without repairs differs, at its opset; None if nowhere."""
+    candidate = excluding(candidate, quantised_nodes(candidate), network)
+    differs = first_difference(network, candidate)
+    if differs is None or network.opset >= candidate.opset:
+        return differs
+    try:
+        return first_difference(raise_opset(network, candidate.opset), candidate)
+    except (CaseError, *REFUSALS):
+        return differs
+
+
+def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
+    if differs is not None:
+        yield Failure(kind="other-graph", names={"node": differs})
+    if not is_same(proof):
+        numbers = {"error": proof.repaired, "limit": allowed(proof)}
+        elements = {"elements": proof.broken, "mended": proof.mended}
+        told = {name: number for name, number in elements.items() if number}
+        yield Failure(kind="unproven", numbers={**numbers, **told})
+
+
+def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
+    """Return the verdict; it fails if the candidate's repairs are not what they claim."""
+    return with_failures(verdict, found.failures) if found and found.failures else verdict
+
+
+def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
+    """Return the case on the outputs a candidate shares; warn about the others.
+
+    A candidate may have more, such as all its inner tensors. It may lack outputs of the model that
+    other nodes read: these are marked inner tensors.
+
+    Args:
+        case: Model and samples.
+        given: Names of the candidate's outputs.
+        watcher: Receives what is left out, as do the case's notes.
+
+    Raises:
+        CaseError: the candidate lacks another output of the model, or all outputs.
+    """
+    outputs = case.network.graph.outputs
+    own = [str(v.name) for v in outputs]
+    inner = {str(v.name) for v in outputs if v.uses()}
+    lacking = [name for name in dict.fromkeys(own) if name not in given]
+    if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
+        raise CaseError(
+            f"The candidate's outputs are {quoted(sorted(given))}, the model's "
+            f"{quoted(sorted(set(own)))}.",
+            "Give a candidate made from this model, with the same output names; it may have more.",
+        )
+    left_out = {
+        "candidate": sorted(set(given) - set(own)),
+        "model": lacking,
+    }
+    for whose, names in left_out.items():
+        if names:
+            facts: dict[str, Fact] = {"whose": whose, "names": tuple(names)}
+            note = Note(kind="left-out", severity="warning", facts=facts)
+            tell(watcher, [note])
+            case = replace(case, notes=(*case.notes, note))
+    if not lacking:
+        return case
+    network = replace(case.network, model=case.network.copy())
+    keep_outputs(network.graph, given)
+    return without_outputs(replace(case, network=network), lacking)
+
+
+def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
+    """Keep only the outputs with these names in a graph, in place."""
+    kept = [value for value in graph.outputs if value.name in names]
+    graph.outputs.clear()
+    graph.outputs.extend(kept)
+
+
+def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
+    """Check that a candidate has the model's inputs.
+
+    Raises:
+        CaseError: its inputs differ.
+    """
+    expected = {v.name for v in network.graph.inputs}
+    found = {v.name for v in candidate.graph.inputs}
+    if expected != found:
+        raise CaseError(
+            f"The candidate's inputs are {sorted(map(str, found))}, the model's "
+            f"{sorted(map(str, expected))}.",
+            "Give a candidate made from this model, with the same input names.",
+        )
+
+
+def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
+    """Check that ONNX Runtime accepts a candidate's graph and types, unchanged.
+
+    The emulation has its own types, so it may run what no runtime accepts. Missing kernels are
+    allowed, and custom operators' low types are unknown here.
+
+    Raises:
+        CaseError: it does not accept them.
+    """
+    try:
+        Session(candidate.model, runtime=runtime)
+    except GraphRefused as refusal:
+        if not any(map(is_low_custom, candidate.model.graph.all_nodes())):
+            raise CaseError(
+                f"{candidate.path or 'The candidate'} is not a valid model: {refusal.message}",
+                "Convert the model again.",
+            ) from refusal
+    except (CaseError, RunFailed):
+        return
+
+
+def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
+    """Return the case with notes on the candidate's types.
+
+    They tell of its quantised parts, of FP32 products that TensorRT makes low, or that nothing is
+    low.
+    """
+    graphs = graphs_of(candidate.model)
+    if names := tuple(node_name(f.node) for graph in graphs for f in folded(graph)):
+        note = Note(kind="folded", severity="warning", facts={"nodes": names})
+        tell(watcher, [note])
+        case = replace(case, notes=(*case.notes, note))
+    values = (v for graph in graphs for v in values_of(graph))
+    found = census(candidate)
+    if found.quantised:
+        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(found)})
+    elif any(v.dtype in LOW_TYPES for v in values):
+        return case
+    else:
+        note = Note(kind="none-low", severity="warning")
+    tell(watcher, [note])
+    return replace(case, notes=(*case.notes, note))
+
+
+_LOOKED_AT = 4
+"""Most failing samples on which the reference's values are observed for the page."""
+
+
+def observed_worst(
+    case: Case, run: Run, settings: Settings, watcher: Watcher
+) -> Observations | None:
+    """Return observations of FP32 on the worst samples; None if the candidate passed."""
+    excesses = run.verdict.excesses
+    if run.verdict.passed or len(excesses) != len(case.calibration):
+        return None
+    watcher.stage("observe")
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
+    low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
+    roles = roles_of(case.network, low_type(low))
+    with frozen_named(case, settings):
+        try:
+            few = case.calibration.select(sorted(worst))
+            return observe_network(case.network, few, low, roles=roles, runtime=settings.runtime)[0]
+        except HalfwiseError as error:
+            watcher.note(f"the tensors' values are unknown ({error.message})")
+            return None
 
 
 @bounded
@@ -142,7 +358,7 @@ def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | N
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
-    return replace(case, calibration=case.calibration.told(watcher.step))
+    return replace(case, calibration=case.calibration.with_progress(watcher.step))
 
 
 def _in_engine(

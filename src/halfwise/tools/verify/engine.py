@@ -8,8 +8,7 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds, build_failed
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.regime import regime
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
@@ -21,14 +20,12 @@ from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target
 from halfwise.options.options import Request
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, GivenEngine, Run, Typing, Verdict
+from halfwise.records import EngineFile, GivenEngine, Run, Typing
 from halfwise.scratch import scratch
-from halfwise.tensorrt.fitting import check_names
-from halfwise.tensorrt.profiles import check_covered, profiles_from_data
-from halfwise.tensorrt.quantised import quantised_types, readable
-from halfwise.tensorrt.worker.answers import profiles_of
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.working import usable
+from halfwise.tensorrt.answers import profiles_of
+from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
 
 
 def verify_engine(
@@ -139,7 +136,15 @@ def _verified(
     session = check(case.network, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
-    verdict, given = judged(measure, file, references)
+    verdict = measure.judge(file, samples, references).verdict
+    given = GivenEngine(
+        worker=measure.worker.info,
+        engine=file,
+        profiles=measure.engine_settings.profiles,
+        shapes=measure.at_shapes(file, samples),
+        latency=measure.latency(file),
+    )
+    verdict = with_shapes(verdict, given.shapes)
     verdict = with_unjudged(verdict, case, request, None, samples, references)
     return verify_run(
         case,
@@ -171,19 +176,3 @@ def measured(
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
     return Measure(worker, case, settings, replace(how, profiles=profiles))
-
-
-def judged(
-    measure: Measure, engine: EngineFile, references: list[Outputs]
-) -> tuple[Verdict, GivenEngine]:
-    """Return the verdict on all samples, including the profiles' shapes, and its basis."""
-    samples = measure.case.calibration
-    verdict = measure.judge(engine, samples, references).verdict
-    given = GivenEngine(
-        worker=measure.worker.info,
-        engine=engine,
-        profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(engine, samples),
-        latency=measure.latency(engine),
-    )
-    return with_shapes(verdict, given.shapes), given

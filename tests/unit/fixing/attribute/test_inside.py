@@ -1,7 +1,7 @@
 from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.formats import FP16
 from halfwise.graph.roles import roles_of
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.records import Guard, NodeName, TensorName
 from halfwise.reporting.guards import message
 from tests import models
@@ -24,7 +24,9 @@ def normed() -> Ill:
 
 def found(inside: dict[TensorName, Infinity], guards=(), held=()) -> list[Guard]:
     prepared = prepare(normed())
-    observations = observe(prepared.network, prepared.samples, FP16, roles=prepared.roles)[0]
+    observations = observe_network(prepared.network, prepared.samples, FP16, roles=prepared.roles)[
+        0
+    ]
     return list(
         attribute_inside(
             prepared.network,

@@ -8,7 +8,7 @@ from halfwise.case import Samples
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import BF16, FP16
 from halfwise.graph.roles import roles_of
-from halfwise.observing import observe
+from halfwise.observing import observe_network
 from halfwise.records import Guard, InnerObservation
 from halfwise.reporting.guards import message
 from tests import control
@@ -434,7 +434,7 @@ def found(sketch: Sketch, output: str, x: np.ndarray) -> list[Guard]:
     network = sketch.network(output)
     roles = roles_of(network)
     samples = Samples(("0",), lambda _: {"x": x})
-    seen, _ = observe(network, samples, FP16, roles=roles)
+    seen, _ = observe_network(network, samples, FP16, roles=roles)
     return [g for g in attribute(network, roles, seen, FP16) if g.kind == "cancellation"]
 
 
@@ -502,10 +502,9 @@ def test_few_lost_branches_do_not_break_the_tolerance(layers, named) -> None:
 @pytest.mark.parametrize(
     ("size", "fmt", "named"),
     [
-        (0.0025, FP16, False),
-        (0.0003, FP16, True),
-        (0.02, BF16, False),
-        (0.0025, BF16, True),
+        # The spacing between 1 and 2 is 0.00098 in FP16, 0.0078 in BF16.
+        *((0.0025, FP16, False), (0.0014, FP16, False), (0.0007, FP16, True), (0.0003, FP16, True)),
+        *((0.02, BF16, False), (0.0055, BF16, True), (0.0025, BF16, True)),
     ],
 )
 def test_the_spacing_of_the_format_decides(size, fmt, named) -> None:
@@ -572,6 +571,6 @@ def test_an_exponent_need_not_cancel_to_lose_digits() -> None:
     output = s.op("Exp", s.op("Add", s.input("x", [64]), f32(1.0), name="more"), name="power")
     network, x = s.network(output), {"x": np.linspace(3, 6, 64, dtype=np.float32)}
     roles = roles_of(network)
-    seen, _ = observe(network, Samples(("0",), lambda _: x), BF16, roles=roles)
+    seen, _ = observe_network(network, Samples(("0",), lambda _: x), BF16, roles=roles)
     (guard,) = (g for g in attribute(network, roles, seen, BF16) if g.kind == "cancellation")
     assert message(guard).startswith("operands rounded to BF16 reach 4.5 in more (Add), and e is ")

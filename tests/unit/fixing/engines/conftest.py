@@ -16,8 +16,8 @@ from halfwise.fixing.loop import fix
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.tensorrt.worker.client import Worker
-from halfwise.tensorrt.worker.journal import Journal
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import Journal
 from tests.models import Ill
 
 

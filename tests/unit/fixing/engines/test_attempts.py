@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import USUAL, Candidate
 from halfwise.fixing.engines.table import Table
-from halfwise.fixing.engines.terms import USUAL
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models import Ill
@@ -163,7 +162,7 @@ def test_tf32_where_it_is_asked_for(stage):
     ids=["tf32-weak", "tf32-strong", "bf16"],
 )
 def test_engines_are_asked_for_the_types_of_the_plan(stage, ill, type_, version):
-    ready = stage(ill, version=version, options={"allow": type_})
+    ready = stage(ill, version=version, options={f"allow_{type_}": True})
     fixed, attempts = ready.fixed, ready.attempts
     kept = {k.node: k.precision for k in fixed.plan.keep}
     assert type_ in kept.values()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.band import EQUAL, Bands, Emulated
+from halfwise.fixing.engines.prediction import EQUAL, Bands, Emulated
 from halfwise.records import NodeName
 from tests import models
 from tests.models import accumulation

@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 
-from halfwise.fixing.engines.attempts import Candidate, Chosen
-from halfwise.fixing.engines.beside import build_beside, known_unrepaired
-from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.attempts import UNREPAIRED, Candidate, Chosen
+from halfwise.fixing.engines.proposals import Budget
+from halfwise.fixing.engines.run import build_beside, known_unrepaired
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import UNREPAIRED
 from halfwise.records import Curve, NodeName, Point, ProvenEngine, Spared
 from tests.unit.reporting.engine_runs import build, latency
 

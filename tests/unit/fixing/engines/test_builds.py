@@ -2,7 +2,7 @@ import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
 from halfwise.fixing.engines.builds import build_failed
-from halfwise.tensorrt.worker.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build
@@ -107,11 +107,11 @@ def test_a_crash_is_told_with_its_signal():
     assert error.message == "TensorRT builds no engine of this model (crashed by SIGSEGV): " + (
         "The build ended."
     )
-    assert "--tactic-sources" in error.hint
+    assert "tactic-sources" in error.hint
     slow = build(1, "x", status="timeout", engine=None, message="It took longer.")
-    assert "--build-timeout" in build_failed(slow, WHAT).hint
+    assert "build-timeout" in build_failed(slow, WHAT).hint
     skipped = build(1, "x", status="skipped", engine=None, message="No result in 2 runs.")
-    assert "--workspace" in build_failed(skipped, WHAT).hint
+    assert "workspace" in build_failed(skipped, WHAT).hint
     assert "journal" in build_failed(skipped, WHAT).hint
 
 
@@ -123,13 +123,18 @@ def test_no_option_of_the_builder_is_advised_where_the_parser_refuses():
         return build_failed(refused, WHAT).hint
 
     for log in ((), ("error: nobody knows",), ("error: Failed to parse the ONNX file",)):
-        assert "--tactic-sources" not in hint(*log)
-        for help_ in ("halfwise lint", "halfwise modernize", "halfwise explain-log", "--plugin"):
+        assert "tactic-sources" not in hint(*log)
+        for help_ in (
+            "halfwise lint",
+            "halfwise modernize",
+            "halfwise explain-log",
+            "--engine plugin",
+        ):
             assert help_ in hint(*log)
     known = hint("error: No importer registered for op: Odd. Attempting to import as plugin.",
                  "error: getPluginCreator could not find plugin: Odd version: 1")  # fmt: skip
     assert "Odd" in known
-    assert "--optimization-level" not in known
+    assert "optimization-level" not in known
 
 
 def test_everything_of_the_log_is_explained_once():

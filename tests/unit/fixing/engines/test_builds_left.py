@@ -1,4 +1,4 @@
-from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.proposals import Budget
 
 
 def test_a_budget_is_spent():

@@ -2,8 +2,7 @@
 
 from math import inf
 
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.causes import causes
+from halfwise.fixing.engines.attempts import Candidate, causes
 from halfwise.records import Band, EngineRound, NodeName, NodePrecision, Precision, Refusal
 from halfwise.reporting.rungs import cause_line
 from tests.unit.fixing.engines.test_table import NOTHING

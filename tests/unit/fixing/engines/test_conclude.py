@@ -4,12 +4,13 @@ import pytest
 
 from halfwise.fixing.engines.attempts import Candidate, Chosen
 from halfwise.fixing.engines.conclude import Ended, rungs
-from halfwise.fixing.engines.race import ROUNDS
+from halfwise.fixing.engines.measure import ROUNDS
 from halfwise.fixing.engines.table import Offer
 from halfwise.records import (
     Cause,
     NodeName,
 )
+from halfwise.reporting.remarks import reasons
 from tests.unit.fixing.engines.test_search import World, always, names
 from tests.unit.fixing.engines.test_table import NOTHING, offer
 from tests.unit.reporting.engine_runs import build, latency, result
@@ -43,10 +44,12 @@ def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
     found = ended(None, fp32, low).verdict(verdict(), (cause,), 3)
     assert not found.passed
     assert found.level == "engine"
-    assert "no engine of 3 builds" in found.reasons[0]
-    assert "is unknown" in found.reasons[1]
+    assert "no engine of 3 builds" in reasons(found.failures)[0]
+    assert "is unknown" in reasons(found.failures)[1]
     known = replace(fp32, limit=2.0)
-    assert "is unknown" in ended(None, known, low).verdict(verdict(), (cause,), 3).reasons[0]
+    assert (
+        "is unknown" in reasons(ended(None, known, low).verdict(verdict(), (cause,), 3).failures)[0]
+    )
     silent = offer("fp16", 2, excess=None)
     emulated = verdict()
     found = ended(None, silent).verdict(emulated, (), 1)
@@ -57,8 +60,8 @@ def test_an_fp32_engine_that_is_lost_is_told():
     fp32 = offer("fp32", 1)
     row = fp32.row.model_copy(update={"verdict": None, "failure": "The connection is lost."})
     found = ended(None, replace(fp32, row=row), offer("fp16", 2, excess=None))
-    reasons = found.verdict(verdict(), (), 1).reasons
-    assert reasons[0].endswith("does not run to the end: The connection is lost.")
+    why = reasons(found.verdict(verdict(), (), 1).failures)
+    assert why[0].endswith("does not run to the end: The connection is lost.")
     ends = rungs(found.offers, None, [[found.offers[-1].candidate]])
     assert [told.end for told in ends] == ["not-run", "not-run"]
 
@@ -67,8 +70,8 @@ def test_what_does_not_run_on_held_out_samples_is_told():
     low = offer("fp16", 2)
     row = result("FP16", 1, 1.0).model_copy(update={"verdict": None, "failure": "it crashed"})
     gone = Offer("fp16", low.candidate, 1.0, row)
-    reasons = ended(None, gone).verdict(verdict(), (), 1).reasons
-    assert any("does not run on the held-out samples: it crashed" in r for r in reasons)
+    why = reasons(ended(None, gone).verdict(verdict(), (), 1).failures)
+    assert any("does not run on the held-out samples: it crashed" in r for r in why)
 
 
 KEPT = frozenset((NodeName("a"),))

@@ -5,8 +5,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.band import Bands
-from halfwise.fixing.engines.constants import StoredConstants, as_stored
+from halfwise.fixing.engines.prediction import Bands, StoredConstants, as_stored
 from halfwise.formats import FP16
 from tests import models
 from tests.unit.casing import names

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.ddmin import ddmin, split
+from halfwise.fixing.engines.search import ddmin, split
 from halfwise.records import NodeName
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(12))

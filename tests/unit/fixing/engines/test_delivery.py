@@ -10,7 +10,7 @@ import pytest
 
 from halfwise import api
 from halfwise.case import Case, Samples
-from halfwise.emulation import bounded
+from halfwise.emulation import budget as bounded
 from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
 from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.delivery import (
@@ -22,7 +22,7 @@ from halfwise.fixing.engines.delivery import (
 )
 from halfwise.records import Criterion, WorkerInfo
 from halfwise.store import MODEL_FILE, engine_file, read_run
-from halfwise.tensorrt.worker.transfer import model_files
+from halfwise.tensorrt.link import model_files
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.emulation.test_folding import exported

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.early import CLEARLY, Early, Judging, proven_folder
+from halfwise.fixing.engines.conclude import CLEARLY, Early, Judging, proven_folder
 from halfwise.interruption import offered
 from tests import models
 from tests.models import Ill

@@ -3,7 +3,7 @@ import re
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -142,7 +142,6 @@ def both(network, sample):
     return Session(network.model).run(sample), Session(written.model).run(sample)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     op=st.sampled_from(sorted(GATES)),
     steps=st.integers(1, 5),

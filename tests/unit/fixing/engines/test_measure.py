@@ -6,7 +6,7 @@ from halfwise.errors import RunFailed
 from halfwise.fixing.engines import measure as timing
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.models import Ill
 from tests.unit.casing import names

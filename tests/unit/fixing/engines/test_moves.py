@@ -4,21 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import Candidate, Terms
 from halfwise.fixing.engines.moves import Allowed, Moves, Proposal
-from halfwise.fixing.engines.terms import Terms
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import Move
-from halfwise.tensorrt.regions import Region
+from halfwise.tensorrt.layers import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import build
-from tests.unit.tensorrt.test_regions import chain
+from tests.unit.tensorrt.test_layers import chain_regions as chain
 
 NOTHING = names()
 

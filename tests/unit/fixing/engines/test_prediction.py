@@ -9,12 +9,11 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.attempts import USUAL, WITH_TF32, Candidate, Terms
 from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL, WITH_TF32, Terms
 from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.records import EngineLayer
 from tests import models
@@ -153,7 +152,7 @@ def test_rounds_tell_both_predictions_in_the_order_of_builds(made):
 
 
 def test_a_band_counts_the_tf32_of_the_plan_as_that_of_the_terms():
-    own = planner(models.busy_product(), no_repair=True, allow="tf32")
+    own = planner(models.busy_product(), no_repair=True, allow_tf32=True)
     kept = names("matmul")
 
     def most(types: Types, terms: Terms = USUAL, **how: bool) -> float:

@@ -5,8 +5,7 @@ import pytest
 
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
-from halfwise.fixing.engines.builds_left import Budget
-from halfwise.fixing.engines.proposals import MARKED, Proposals, localise
+from halfwise.fixing.engines.proposals import MARKED, Budget, Proposals, localise
 from halfwise.graph.model import Network
 from halfwise.graph.roles import roles_of
 from tests import models

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.refusals import Refusals
-from halfwise.fixing.engines.terms import USUAL, Terms
+from halfwise.fixing.engines.attempts import USUAL, Candidate, Terms
+from halfwise.fixing.engines.moves import Refusals
 from halfwise.graph.roles import roles_of
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_moves import REGION, moving

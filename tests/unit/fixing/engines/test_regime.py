@@ -3,7 +3,7 @@
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.regime import low_format, regime
+from halfwise.fixing.engines.workbench import low_format, regime
 from halfwise.formats import BF16, FP16
 from halfwise.records import WorkerInfo
 

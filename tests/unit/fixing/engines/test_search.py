@@ -8,14 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import Assignment, Candidate, Chosen, Plan, Step
-from halfwise.fixing.engines.builds_left import Budget
+from halfwise.fixing.engines.attempts import USUAL, Assignment, Candidate, Chosen, Plan, Step, Terms
 from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import Proposals
-from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.terms import USUAL, Terms
-from halfwise.fixing.engines.units import Units
+from halfwise.fixing.engines.proposals import Budget, Proposals
+from halfwise.fixing.engines.search import EngineSearch, Units
 from halfwise.records import BuildOutcome, NodeName, ProvenEngine
 from tests.unit.reporting.engine_runs import build, latency
 

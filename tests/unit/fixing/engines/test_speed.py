@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.speed import (
+from halfwise.fixing.engines.proposals import (
     FUTILE,
     NEAR,
     SLOW,

@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import Candidate
+from halfwise.fixing.engines.attempts import USUAL, WITH_TF32, Candidate
 from halfwise.fixing.engines.conclude import rungs
-from halfwise.fixing.engines.measure import Measure
-from halfwise.fixing.engines.race import ROUNDS
-from halfwise.fixing.engines.regime import FP32, TF32
-from halfwise.fixing.engines.speed import quicker
+from halfwise.fixing.engines.measure import ROUNDS, Measure
+from halfwise.fixing.engines.proposals import quicker
 from halfwise.fixing.engines.table import (
     MIXED,
     Offer,
@@ -20,9 +18,9 @@ from halfwise.fixing.engines.table import (
     faster,
     rows_of,
 )
-from halfwise.fixing.engines.terms import USUAL, WITH_TF32
+from halfwise.fixing.engines.workbench import FP32, TF32
 from halfwise.records import EngineResult, EngineRung, Prefer, TimeRatio
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.models.overflow import feed_forward

@@ -1,4 +1,4 @@
-from halfwise.fixing.engines.terms import USUAL, WITH_TF32, Terms
+from halfwise.fixing.engines.attempts import USUAL, WITH_TF32, Terms
 from halfwise.graph.roles import roles_of
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_moves import REGION, moving

@@ -1,6 +1,5 @@
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.terms import Terms
-from halfwise.fixing.engines.tried import restart
+from halfwise.fixing.engines.attempts import Candidate, Terms
+from halfwise.fixing.engines.search import restart
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.units import Units, cores, units_of
+from halfwise.fixing.engines.search import Units, cores, units_of
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName

@@ -8,7 +8,7 @@ import pytest
 from halfwise.errors import RunFailed
 from halfwise.fixing.engines.workbench import Fetched, ModelFiles, save
 from halfwise.store import FP32_FILE
-from halfwise.tensorrt.worker.failures import EngineFailed
+from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.running import planner

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 from onnxruntime import quantization as theirs
@@ -110,7 +110,6 @@ def operators(network: Network) -> list[str]:
     return [node.op_type for node in network.nodes()]
 
 
-@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), width=st.sampled_from((0.0, 1e-42, 1e-3, 7.0, 1e38)))
 def test_where_theirs_does_what_tensorrt_wants_both_make_the_same_numbers(seed, width):
     network = chain(seed)
@@ -405,7 +404,6 @@ def divergence(counts: np.ndarray, size: int) -> float:
     return sum(a * math.log(a / b) for a, b in parts)
 
 
-@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), sparse=st.booleans(), tail=st.integers(1, 10**6))
 def test_entropy_cuts_where_the_levels_lose_the_least(seed, sparse, tail):
     rng = np.random.default_rng(seed)
@@ -457,7 +455,7 @@ def test_products_and_what_they_read():
 def test_a_run_leaves_them_out_and_says_so():
     s, end = two_products()
     inputs = {"x": f32(DATA), "z": f32(np.zeros_like(DATA))}
-    run = fix(s.proto(end), inputs, to="int8", ranges="minmax", rel_max=0.05, allow_random=True).run
+    run = fix(s.proto(end), inputs, to="int8", rel_max=0.05, allow_random=True).run
     assert run.plan is not None
     assert run.plan.int8 == ("of_x",)
     (note,) = [note for note in run.plan.notes if "INT8" in note]

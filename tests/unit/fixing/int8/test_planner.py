@@ -1,12 +1,13 @@
 """What the search tries is what is written, and it leaves out what INT8 is not enough for."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -26,8 +27,7 @@ from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.metrics import Outputs
 from halfwise.progress import Silent
 from halfwise.records import Failure, Guard, NodeName
-from halfwise.reporting.reasons import with_failures
-from halfwise.reporting.remarks import remark, told_left_out
+from halfwise.reporting.remarks import explain_left_out, remark, with_failures
 from tests import models
 from tests.unit.casing import names, prepare
 from tests.unit.fixing.int8.products import outlier, residual
@@ -36,7 +36,7 @@ from tests.unit.graph import qdq
 from tests.unit.graph.sketch import Sketch, f32
 
 Array = NDArray[np.float32]
-MADE = planner(outlier(), snr_db=25, to="int8", ranges="minmax")
+MADE = planner(outlier(), snr_db=25, to="int8")
 FOUND = MADE.find(frozenset())
 
 
@@ -63,7 +63,6 @@ def tried_and_written(made: Int8Planner, left_out: frozenset[NodeName]) -> tuple
     return model, first
 
 
-@settings(max_examples=12)
 @given(st.sets(st.sampled_from(sorted(INT8.choices))).map(frozenset))
 def test_any_nodes_left_out_are_tried_as_onnx_runtime_runs_the_file(left_out):
     model, tried = tried_and_written(INT8, left_out)
@@ -130,7 +129,7 @@ def test_a_held_node_that_is_no_product_is_on_no_curve():
 
 
 def test_beside_int8_what_the_plan_below_has_in_bf16_is_fp32_as_it_is_tried():
-    options = {"snr_db": 25, "to": "int8", "ranges": "minmax", "allow": ("bf16",)}
+    options = {"snr_db": 25, "to": "int8", "allow_bf16": True}
     made = planner(outlier(factor=300), no_repair=True, **options)
     below = made.find(frozenset())
     made.narrowing.known[below.kept] = Types(below.kept)
@@ -175,7 +174,8 @@ def test_scales_along_an_axis_that_is_moved_are_left_out():
 
 
 def residual_planner(at: str) -> Int8Planner:
-    below = planner(residual(at), snr_db=25, to="int8", ranges="minmax")
+    below = planner(residual(at), snr_db=25, to="int8")
+    below.settings = replace(below.settings, ranges="minmax")
     made = int8_planner(below, below.find(frozenset()), Silent())
     assert made is not None
     made.begin(below.evidence)
@@ -226,7 +226,7 @@ def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
     low = plan_of(MADE, FOUND, frozenset(), 2, [])
     plan = int8_plan_of(low, made, found, frozenset(), 0)
     assert set(plan.int8) == made.choices - found.kept
-    told = {kept.node: kept for kept in told_left_out(plan.left_out, None)}[NodeName("sum")]
+    told = {kept.node: kept for kept in explain_left_out(plan.left_out, None)}[NodeName("sum")]
     assert told.because is not None
     assert told.because.beside == beside
     assert ("convolution second is left out" in told.why) is (at == "second")
@@ -267,7 +267,7 @@ def test_a_run_goes_on_to_int8_and_tells_both_rungs():
 
 
 def test_where_int8_is_enough_for_nothing_the_plan_below_is_delivered():
-    fixed = found(outlier(), to="int8", snr_db=58, ranges="minmax", allow_random=True)
+    fixed = found(outlier(), to="int8", snr_db=58, allow_random=True)
     assert fixed.plan == fixed.rungs[0].plan
     assert fixed.plan.int8 == ()
     assert fixed.verdict.passed

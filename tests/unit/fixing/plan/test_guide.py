@@ -5,7 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.plan.guide import (
@@ -39,7 +39,6 @@ def guide(costs):
     return Guide(SITES, lambda: Terms(dict(zip(NODES, map(float, costs), strict=True))))
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(1, 50), min_size=6, max_size=6),
     st.lists(st.floats(0.01, 5), min_size=6, max_size=6),
@@ -120,7 +119,6 @@ def worlds(draw):
     return terms, sites, np.array(added, float), always
 
 
-@settings(max_examples=150, deadline=None)
 @given(worlds(), st.sampled_from([0.01, 0.1, 0.3, 1.0, 3.0, 100.0]))
 def test_no_plan_costs_less_with_its_error(world, weight):
     terms, sites, added, always = world
@@ -251,3 +249,9 @@ def test_a_group_is_taken_apart_where_it_may_be(needed):
         )
         == needed
     )
+
+
+def test_a_group_of_two_is_taken_apart_too():
+    first, second = HALVING_NODES[:2]
+    pair = frozenset({first, second})
+    assert lowered(pair, [pair], lambda kept: first in kept, split=HALVING_NODES) == {first}

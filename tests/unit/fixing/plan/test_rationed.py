@@ -1,13 +1,11 @@
 """The search with a ration of evaluations, against oracles whose answer is known."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.plan.rationed import MENDING, RESERVED, Odds, Rationed
 from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
-
-FEW = settings(max_examples=25, deadline=None)
 
 
 def rationed(costs, excess, ration, **more):
@@ -22,7 +20,6 @@ def quadrature(errors):
     return lambda kept: sum(e * e for n, e in each.items() if n not in kept) ** 0.5
 
 
-@FEW
 @given(st.data())
 def test_no_more_is_evaluated_than_allowed_and_the_plan_passes(data):
     count = data.draw(st.integers(2, 60))
@@ -109,7 +106,6 @@ def test_mending_leaves_something_for_samples_that_join_later():
     assert len(oracle.asked) <= 13
 
 
-@FEW
 @given(st.data())
 def test_nodes_that_fail_whatever_else_is_low_are_found_by_halving(data):
     """A few of 60 nodes fail alone: each takes as many evaluations as halving, and no more."""

@@ -5,7 +5,7 @@ from math import isfinite
 
 import pytest
 
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix

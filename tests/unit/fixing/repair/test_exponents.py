@@ -3,7 +3,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.repair.exponents import ADDED, BIT, Allowance, Loss, losses, solve
@@ -111,7 +111,6 @@ def test_without_work_nothing_changes(work):
     assert not solution.complete
 
 
-@settings(max_examples=8, deadline=None)
 @given(st.lists(st.floats(2.0**-8, 2.0**8), min_size=2, max_size=4))
 def test_solutions_satisfy_relations_and_limits(weights):
     found = chain(*weights)

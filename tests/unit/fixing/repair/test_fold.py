@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -83,7 +83,6 @@ class Chains:
         return self.s.op(self.linear, value, normal(*shape), *bias, group=groups, pads=[pad] * 4)
 
 
-@settings(max_examples=40)
 @given(st.composite(Chains)(), st.integers(-4, 10), st.sampled_from([1e-6, 1.0, 3e4]))
 def test_it_is_the_same_function(drawn: Chains, shift: int, scale: float) -> None:
     network = drawn.network()
@@ -216,6 +215,7 @@ def test_what_is_read_twice_or_grows_ends_a_chain() -> None:
     assert read_chain(list(network.nodes())) is None
 
 
+@pytest.mark.slow
 def test_long_chains_take_as_many_steps_as_they_have_nodes() -> None:
     calls = {}
     for length in (1000, 2000):

@@ -13,7 +13,7 @@ LUCK = 2.0
 """Other roundings may err more than the original's, by chance."""
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(repair_graphs())
 def test_the_function_stays(drawn: Drawn) -> None:
     network = network_from_proto(drawn.proto)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
@@ -58,7 +58,6 @@ def model() -> ir.Model:
     return s.network(s.op("Relu", s.input("x", [1, 4]), name="relu")).copy()
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.builds(

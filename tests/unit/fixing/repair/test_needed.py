@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from halfwise import api
-from halfwise.emulation.bounded import OutOfTime
+from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.repair import choice, making, needed
@@ -84,12 +84,12 @@ def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, bes
     assert fixed.planner.budget.cut == []
 
 
-@pytest.mark.parametrize("allow", [(), ("bf16",)])
+@pytest.mark.parametrize("allow", [False, True])
 def test_a_repair_is_weighed_against_keeping_in_bf16(found, monkeypatch, allow):
     """It costs more than keeping in BF16, and less than keeping in FP32."""
     monkeypatch.setattr(choice, "cost_within", lambda *_: None)
     options = {"ill": sluiced(1.0, 1.0, 1.0, WIDE, 1.0, 1.0, 1.0), "rel_max": 0.05}
-    fixed = found(Sluice(spoil=partial(dear, times=4)), allow=allow, **options)
+    fixed = found(Sluice(spoil=partial(dear, times=4)), allow_bf16=allow, **options)
     assert fixed.verdict.passed
     assert len(fixed.plan.repairs) == (0 if allow else 1)
     assert [k.precision for k in fixed.plan.keep] == ["bf16"] * (3 if allow else 0)

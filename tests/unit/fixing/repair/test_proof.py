@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto
@@ -67,7 +67,6 @@ def stream(
     return sketch.network(sketch.op("MatMul", h, outer, name="last"))
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 1000),
     st.sampled_from((-9, -4, -1, 1, 3, 8)),
@@ -161,7 +160,6 @@ def folded(seed: int, *, fold: bool, shift: float = 1.0) -> Network:
     return sketch.network(sketch.op("Add", product, f32(shift), name="last"))
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from((0.0, 1.0)))
 def test_what_is_rounded_differently_holds(seed: int, shift: float) -> None:
     before, after = (folded(seed, fold=fold, shift=shift) for fold in (False, True))

@@ -1,26 +1,22 @@
 import math
-import time
-from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair import exponents as exponent_program
-from halfwise.fixing.repair import scale as exponent_regions
-from halfwise.fixing.repair.exponents import BIT, ROOM, Loss
-from halfwise.fixing.repair.scale import SIZES, Scale, assigned, pieces
+from halfwise.fixing.repair.exponents import ROOM
+from halfwise.fixing.repair.scale import Scale
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
 from halfwise.graph.scaling import completed, relations
 from halfwise.records import Detail, Histogram, Observation, Observations, Repair, TensorName
-from tests.unit.fixing.repair.test_exponents import chain
 from tests.unit.graph.sketch import Sketch, f32
 
 
@@ -139,7 +135,6 @@ PEAKS = st.dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None)
 @given(PEAKS, st.integers(-20, 20), st.integers(-20, 20))
 def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, second):
     s = Sketch()
@@ -173,90 +168,3 @@ def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
     (remark,) = evidence.remarks
     assert remark.kind == "scale-limited"
     assert remark.numbers["elements"] > 0
-
-
-LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
-
-
-def test_problems_far_from_each_other_are_solved_apart_and_add_up():
-    found = chain(*[1.0] * 60)
-    exponents, left = assigned(found, LIMITS, LIMITS)
-    assert left == 0
-    tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
-    assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3 - ROOM)
-    one, other = pieces(found, exponents.keys())
-    assert one | other == exponents.keys()
-    absorbed = {relation.absorber for relation in found.equations}
-    told = {n: e for n, e in exponents.items() if n not in absorbed}
-    full = completed(found, told | {n: exponents.get(n, 0) for n in found.edges})
-    assert {n: e for n, e in full.items() if e} == exponents
-
-
-def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
-    s = Sketch()
-    start = s.op("MatMul", s.input("x", [1, 2]), f32(np.eye(2)), name="first")
-    value = start
-    for i in range(SIZES[0][0] // 4):
-        value = s.op("Max", value, start, name=f"max{i}")
-    found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
-    middle = TensorName("max9_out")
-    exponents, _ = assigned(found, [middle], {middle: Loss(-2)})
-    assert exponents["first_out"] == exponents["max24_out"] == -2 - ROOM  # type: ignore[index]
-    assert all(
-        exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
-    )
-
-
-def test_muls_stand_where_no_weights_are():
-    s = Sketch()
-    x = s.input("x", [1, 2])
-    found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
-    total = TensorName("sum_out")
-    exponents, _ = assigned(found, [total], {total: Loss(-1)})
-    assert exponents["sum_out"] == exponents["x@sum:1"] == -1 - ROOM  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("loss", "least", "most"),
-    [
-        # The smallest element, which no exponent brings into range, does not use up the room.
-        (Loss(9, least=(40.0, 1.0)), 1, 6),
-        # Nor do one in a hundred elements; half of them take all of it.
-        (Loss(6, ((0.01 * BIT * 40, 0.01 * BIT),), least=(40.0, 1.0)), 0, 5),
-        (Loss(6, ((0.5 * BIT * 40, 0.5 * BIT),)), 6, 6),
-        # Nothing is lost anywhere from -20 to 6: room on both sides.
-        (Loss(-4, ((-BIT * 20, BIT),)), -14, -10),
-    ],
-)
-def test_what_is_scaled_keeps_room_on_both_sides(loss, least, most):
-    name = TensorName("mm0_out")
-    exponents, _ = assigned(chain(1.0, 1.0), [name], {name: loss})
-    assert least <= exponents[name] <= most
-
-
-def test_without_work_nothing_is_assigned_and_what_was_left_is_counted():
-    found = chain(*[1.0] * 60)
-    assert assigned(found, LIMITS, LIMITS, 0) == ({}, 2)
-
-
-def test_problems_share_one_search_of_what_lies_around_them():
-    found = chain(*[1.0] * 60)
-    near = exponent_regions._near(found)
-    visits = Counter[TensorName]()
-
-    class Seen(dict[TensorName, list[TensorName]]):
-        def get(self, name, default=()):
-            visits[name] += 1
-            return super().get(name, default)
-
-    names = exponent_regions.around(found, Seen(near), list(found.tensors), 100)
-    assert names > {*found.tensors} - found.fixed
-    assert max(visits.values()) == 1
-
-
-def test_the_time_changes_nothing(monkeypatch):
-    found = chain(*[1.0] * 60)
-    expected = assigned(found, LIMITS, LIMITS)
-    clock = iter(range(0, 10**9, 10**5))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    assert assigned(found, LIMITS, LIMITS) == expected

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
@@ -35,7 +35,6 @@ def log_sum(axes: list[int], *, keep: bool, opset: int = 17) -> Ill:
     return Ill(s.proto(y), {"x": f32(np.full((1, 2, 3, 5), 12))})
 
 
-@settings(max_examples=15)
 @given(
     st.sampled_from([[-1], [0], [1, 2]]),
     st.booleans(),
@@ -150,7 +149,6 @@ SPELLINGS = {
 }
 
 
-@settings(max_examples=15)
 @given(
     st.sampled_from(list(SPELLINGS)),
     st.integers(0, 2**20),
@@ -198,7 +196,6 @@ def test_rms_norms_need_an_opset_that_not_all_targets_read() -> None:
     assert not list(OneNode().propose(evidence(rms_norm())))
 
 
-@settings(max_examples=15)
 @given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]), st.booleans())
 def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) -> None:
     s = Sketch()

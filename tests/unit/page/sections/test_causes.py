@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 from halfwise.page.document import document
-from halfwise.page.sections.causes import MOST, causes
+from halfwise.page.sections import MOST, causes
 from halfwise.records import Frame, Graph, NodeName, RunEvidence, Source
 from tests.unit.page.reading import Read
 from tests.unit.page.test_document import NASTY, stored

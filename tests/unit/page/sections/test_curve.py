@@ -1,6 +1,6 @@
 from typing import Any
 
-from halfwise.page.sections.curve import curve
+from halfwise.page.plans import curve
 from halfwise.records import Sizes
 from tests.unit.page.test_document import stored
 from tests.unit.records.curves import curve as plans

@@ -1,7 +1,7 @@
 from math import inf
 from typing import Any
 
-from halfwise.page.sections.depth import depth
+from halfwise.page.sections import depth
 from halfwise.records import Followed, Growth, NodeName, Origin
 from tests.unit.page.test_document import stored
 

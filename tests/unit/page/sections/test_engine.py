@@ -1,7 +1,7 @@
 from typing import Any
 
 from halfwise.page.data import script_json
-from halfwise.page.sections.engine import engine
+from halfwise.page.engines import engine
 from halfwise.records import GivenEngine
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.engine_runs import build, engines, latency, proof

@@ -1,7 +1,7 @@
 from typing import Any
 
-from halfwise.page.sections.kept import kept
-from halfwise.page.stored import Stored
+from halfwise.page.data import Stored
+from halfwise.page.sections import kept
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.runs import run, verification
 

@@ -1,4 +1,4 @@
-from halfwise.page.sections.provenance import facts
+from halfwise.page.sections import facts
 from tests.unit.reporting.runs import run as made
 
 

@@ -3,7 +3,7 @@ from math import inf
 from typing import Any
 
 from halfwise.page.document import document
-from halfwise.page.sections.samples import samples
+from halfwise.page.sections import samples
 from halfwise.records import Preview, RunEvidence
 from tests.unit.page.reading import Read
 from tests.unit.page.test_document import NASTY, stored

@@ -5,7 +5,7 @@ import pytest
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.progress import Silent
 from halfwise.records import Criterion
-from halfwise.tensorrt.worker.client import Worker
+from halfwise.tensorrt.client import Worker
 from halfwise.tools.compare.engine_maker import EngineMaker
 from tests.unit.tools.compare.copies import SAMPLES, network
 

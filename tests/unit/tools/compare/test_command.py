@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 from halfwise import api
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.reporting.comparison import comparison as shown
+from halfwise.reporting.diagnosis import comparison as shown
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners

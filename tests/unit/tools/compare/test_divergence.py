@@ -12,7 +12,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.tools.compare import Walk, compared
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.sides import emulated
+from halfwise.tools.compare.walk import emulated
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32

@@ -5,7 +5,7 @@ from halfwise.case import Settings
 from halfwise.formats import FP16
 from halfwise.records import TensorName
 from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.sides import (
+from halfwise.tools.compare.walk import (
     RecordedSide,
     Regions,
     all_low,

@@ -10,6 +10,7 @@ from halfwise.errors import CaseError, UsageError
 from halfwise.records import Rung, RungName
 from halfwise.reporting.diagnosis import diagnosed
 from halfwise.reporting.parts import Lines
+from halfwise.reporting.remarks import reasons
 from halfwise.tools.diagnose.command import LADDER, climb
 from halfwise.tools.diagnose.subject import skipped
 from halfwise.wording import capital, stopped
@@ -18,7 +19,7 @@ from tests.end_to_end.test_unjudged import choice
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.compare.copies import DATA, network, proto, side
-from tests.unit.tools.diagnose.test_expected_outputs import file, needs_torch
+from tests.unit.tools.diagnose.test_framework_outputs import file, needs_torch
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_an_export_that_is_wrong_ends_it(files):
     result = diagnose(files, expected=files / "wrong.npz")
     assert answers(result) == [True, False]
     assert result.run.diagnosis[-1].cause.endswith("Where they diverge is unknown.")
-    assert result.run.verdict.reasons == (result.run.diagnosis[-1].cause,)
+    assert reasons(result.run.verdict.failures) == (result.run.diagnosis[-1].cause,)
     assert result.run.next_step == result.run.diagnosis[-1].advice
 
 
@@ -115,9 +116,9 @@ def test_what_no_sample_tests_is_not_judged(outputs, kind):
     assert [found.kind for found in verdict.unjudged] == [kind]
     assert report.title.startswith("NOT JUDGED: nothing wrong on ")
     shown = {part.title: part.lines for part in report.parts if isinstance(part, Lines)}
-    reasons = tuple(stopped(capital(each)) for each in verdict.reasons)
-    assert shown["Why it is not judged"] == reasons
-    assert "--allow-unjudged" in shown["What to do"][0]
+    why = tuple(stopped(capital(each)) for each in reasons(verdict.failures))
+    assert shown["Why it is not judged"] == why
+    assert "--allow unjudged" in shown["What to do"][0]
     allowed, report = ended(outputs, allow_unjudged=True)
     assert allowed.run.verdict.passed
     assert report.title.startswith("Nothing wrong on ")

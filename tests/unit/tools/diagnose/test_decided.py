@@ -8,8 +8,7 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine
-from halfwise.tools.diagnose.precision import precision
-from halfwise.tools.diagnose.tf32 import tf32
+from halfwise.tools.diagnose.precision import precision, tf32
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, WEIGHTS
@@ -93,7 +92,7 @@ def test_decisions_of_other_operators_in_an_engine(subject, op):
 
 
 def test_without_the_engines_that_show_it_products_are_ranked(subject):
-    rung = tf32(subject(model=chosen(), fake={"faults": [Fault("build", "segv", on=(5,))]}))
+    rung = tf32(subject(model=chosen(), fake={"faults": [Fault("build", "segv", on=(4,))]}))
     assert rung.passed is False
     assert rung.nodes == ("scores",)
 

@@ -10,7 +10,7 @@ from halfwise.records import MadeUp, Note
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.harness import PIPELINES_CODE, harness, pipelines
 from halfwise.tools.diagnose.input_changes import CODE_FILE
-from halfwise.tools.preprocessing import transformation
+from halfwise.tools.preprocessing.changes import transformation
 from tests import frozen, pictures
 from tests.unit.tools.compare.copies import DATA, SAMPLES
 

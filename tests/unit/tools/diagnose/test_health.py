@@ -10,8 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
-from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.health import healthy, lost
+from halfwise.tools.diagnose.export import exported, healthy, lost
 from tests.faults.tensorrt import never_parsed
 from tests.unit.graph.sketch import Sketch
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, model
@@ -40,7 +39,7 @@ def test_outputs_of_fp32_that_are_not_finite(subject):
         "FP32 itself gives NaN or infinite values: output low_out, in 7 of 24 elements, on 2 of 3 "
         "samples."
     )
-    assert "--allow-unjudged" in steps_told(rung.advice)[0]
+    assert "--allow unjudged" in steps_told(rung.advice)[0]
     assert [sign.severity for sign in rung.evidence] == ["error"]
 
 

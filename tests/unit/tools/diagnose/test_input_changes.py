@@ -8,7 +8,7 @@ from halfwise.tools.diagnose.input_changes import (
     CODE_FILE,
     changed_inputs,
 )
-from halfwise.tools.preprocessing import transformation
+from halfwise.tools.preprocessing.changes import transformation
 from tests import pictures
 from tests.pictures import OUTPUT
 from tests.unit.graph.sketch import Sketch, f32
@@ -79,7 +79,7 @@ def test_the_change_is_named_measured_and_written(tried, tmp_path, given, theirs
 def test_other_faults_are_none_of_these(tried, tmp_path, altered):
     found = tried(PIXELS / 255, altered / 255)
     assert not found.matches
-    assert found.tried == found.planned > 100
+    assert found.tried == found.planned > 50
     assert found.best.error > OTHER_KERNELS
     assert not (tmp_path / "run" / CODE_FILE).exists()
 

@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import MetricResult, Worth
-from halfwise.reporting.baseline import baseline_line
+from halfwise.reporting.view import baseline_line
 from halfwise.store import write_run
 from halfwise.tools.verify.baseline import Earlier, beside, earlier
 from tests.unit.reporting.runs import output_error, run, verdict, verification

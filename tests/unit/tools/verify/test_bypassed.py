@@ -1,7 +1,7 @@
 """Each site of a quantised model can be left out or rescaled in one session."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.ort import Session
@@ -19,7 +19,6 @@ QUANTISED_NETWORK = QUANTISED.network(last(QUANTISED))
 RUNNER = BypassRunner(QUANTISED_NETWORK, ORIGINAL_NETWORK)
 
 
-@settings(max_examples=8)
 @given(st.sets(st.sampled_from(LAYERS)))
 def test_sites_left_out_are_as_in_the_file_without_them(layers):
     left_out = [NodeName(f"{layer}/{kind}") for layer in layers for kind in ("dq", "wdq")]

@@ -7,8 +7,8 @@ from onnx import TensorProto, helper
 from halfwise import api
 from halfwise.errors import CaseError
 from halfwise.graph.loading import network_from_proto
-from halfwise.reporting.notes import clause
-from halfwise.tools.verify.candidate import demand_valid
+from halfwise.reporting.steps import clause
+from halfwise.tools.verify.command import demand_valid
 from tests.models import signals
 from tests.unit.graph.qdq import LAYERS, SIZE, chain, last
 from tests.unit.graph.sketch import Sketch

@@ -10,10 +10,10 @@ from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import TensorName
-from halfwise.reporting.notes import told
+from halfwise.reporting.remarks import reasons
+from halfwise.reporting.steps import note_text
 from halfwise.store import read_observations
-from halfwise.tools.verify.candidate import demand_same_inputs, shared_outputs
-from halfwise.tools.verify.command import understand_verify
+from halfwise.tools.verify.command import demand_same_inputs, shared_outputs, understand_verify
 from tests import models
 from tests.engines import SQUARES
 from tests.models import signals
@@ -98,7 +98,7 @@ def test_what_the_candidate_has_more_is_warned_of(case):
     more = shared_outputs(case, {"a_out", "b_out", "c"}, Silent())
     assert more.network is case.network
     assert (
-        told(more.notes[-1])
+        note_text(more.notes[-1])
         == "warning: not judged, since only the candidate has them as outputs: c"
     )
 
@@ -153,7 +153,7 @@ def test_an_engine_is_judged_by_its_own_outputs(engine, command):
 def test_random_inputs_do_not_pass(engine, command):
     run = verify(SQUARES, engine, "random", trt_command=command).run
     assert not run.verdict.passed
-    assert "random" in run.verdict.reasons[-1]
+    assert "random" in reasons(run.verdict.failures)[-1]
 
 
 def test_engines_of_other_models(engine, command):
@@ -165,11 +165,11 @@ def test_engines_of_other_models(engine, command):
 
 
 def test_options_of_workers_stand_apart():
-    request, target = understand_verify("x.npz", {"trt_python": "/p", "max_abs": 1.0})
+    request, target = understand_verify("x.npz", {"trt_command": "/p", "max_abs": 1.0})
     assert target.workers[0].command == ("/p",)
     assert request.given == {"max_abs": "1.0"}
     with pytest.raises(UsageError, match="each name a worker"):
-        understand_verify("x.npz", {"trt_python": "/p", "trt_command": "q"})
+        understand_verify("x.npz", {"trt_worker": "/p", "trt_command": "q"})
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_options_of_workers_stand_apart():
         (models.conv_chain(), {}),
         (models.conv_chain(), {"to": "int8"}),
         (models.conv_chain(), {"to": "bf16", "io": "bf16"}),
-        (models.huge_weights(), {"allow": "bf16", "no_repair": True}),
-        (models.busy_product(), {"allow": "tf32"}),
+        (models.huge_weights(), {"allow_bf16": True, "no_repair": True}),
+        (models.busy_product(), {"allow_tf32": True}),
     ],
     ids=["repaired", "int8", "bf16", "beside", "tf32"],
 )

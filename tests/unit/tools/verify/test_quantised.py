@@ -12,7 +12,7 @@ from halfwise.emulation.budget import Budget
 from halfwise.errors import RunFailed
 from halfwise.progress import Silent
 from halfwise.records import QuantisationLoss
-from halfwise.reporting.quantisation import quantisation_lines
+from halfwise.reporting.causes import quantisation_lines
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, WEIGHTS, model
 

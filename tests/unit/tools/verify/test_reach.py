@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Samples
@@ -31,7 +31,6 @@ def squares(values, scale: float) -> float:
     return float(np.sum((values - codes * scale) ** 2))
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.floats(-2, 2), st.floats(-8, 4), st.integers(0, 99))
 def test_the_scale_with_the_least_error_is_found(size, octaves, seed):
     values = f32(np.random.default_rng(seed).normal(size=4000)) * np.float32(10**size)

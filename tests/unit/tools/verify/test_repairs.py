@@ -1,8 +1,6 @@
 """A repaired model is believed what it says of itself only as far as that holds."""
 
-import shlex
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import KEY, marked
 from halfwise.records import Run
-from halfwise.reporting.inspection import repeated
+from halfwise.reporting.remarks import reasons
 from halfwise.reporting.view import report
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 
@@ -119,26 +117,13 @@ def test_repairs_that_change_the_function_fail(written, monkeypatch):
     monkeypatch.setattr(making, "RULES", (Sluice(off=1.001),))
     run = verified(written)
     assert failures(run) == ["other-graph", "unproven"]
-    assert "of an output's largest value, 1e−5 is allowed" in run.verdict.reasons[-1]
+    assert "of an output's largest value, 1e−5 is allowed" in reasons(run.verdict.failures)[-1]
 
 
 def test_metadata_that_cannot_be_read_is_one_clear_sentence(written):
     entry(written).value = "{"
     with pytest.raises(CaseError, match="is not a list of repairs"):
         verified(written)
-
-
-def test_the_repairs_of_a_run_are_proven_again(written, tmp_path, fake_worker):
-    run, command = tmp_path / "run", shlex.join(fake_worker())
-    asked: dict[str, Any] = {"target": "tensorrt", "trt_command": command, "builds": 1}
-    api.fix(ILL.proto, dict(ILL.inputs), out=run, no_repair=["scale"], max_builds=1, **asked)
-    # Which plan is delivered is for times to decide.
-    other_weights(written)
-    onnx.save(written, run / "model.onnx")
-    found = api.verify_run(run, dict(ILL.inputs), trt_command=[command])
-    assert all(row.verdict is not None and row.verdict.passed for row in found.rows)
-    assert not found.passed
-    assert "is not the original with the repairs" in str(repeated(found))
 
 
 def test_a_repaired_model_whose_metadata_is_gone_is_told(written):

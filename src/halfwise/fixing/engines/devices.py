@@ -1,0 +1,492 @@
+"""A run on several kinds of device: one search, one plan, and its engines on each.
+
+What passes on each may be delivered, under one verdict.
+"""
+
+import time
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+
+from halfwise.errors import HalfwiseError
+from halfwise.fixing.engines.attempts import USUAL, Candidate, Chosen, is_steady
+from halfwise.fixing.engines.builds import nothing_judged
+from halfwise.fixing.engines.conclude import Ended, Proven
+from halfwise.fixing.engines.device import (
+    DeviceRun,
+    JointAttempts,
+    JointPrediction,
+    JointProposals,
+    chosen_on,
+    joint,
+    mean,
+    only_on,
+    parts_of,
+    search_on,
+)
+from halfwise.fixing.engines.search import EngineSearch
+from halfwise.fixing.engines.table import Offer, Table, choose
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.scoring import HeldOut
+from halfwise.progress import Watcher
+from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Spared, Verdict
+from halfwise.reporting.remarks import under, with_failures
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.failures import ENGINE_FAULTS
+
+
+@dataclass(frozen=True)
+class JointOffer(Offer):
+    """Engines of one plan that may be delivered; its row is that of its worst device.
+
+    Attributes:
+        parts: The offer on each device, by name.
+    """
+
+    parts: Mapping[str, Offer] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is on all devices."""
+        return all(part.known for part in self.parts.values())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be delivered on all devices."""
+        return all(part.passed for part in self.parts.values())
+
+    @property
+    def milliseconds(self) -> float:
+        """Geometric mean over the devices; inf if not timed on one."""
+        return mean([part.milliseconds for part in self.parts.values()])
+
+
+def joint_offer(parts: Mapping[str, Offer], candidate: Candidate) -> JointOffer:
+    """Return the offer of a plan that is in every device's table, at least one."""
+
+    def badness(name: str) -> tuple[bool, float]:
+        part = parts[name]
+        excess = part.candidate.excess
+        return not part.passed, inf if excess is None else excess
+
+    whose = parts[max(parts, key=badness)]
+    shows = {part.row.shows for part in parts.values()}
+    row = whose.row if len(shows) == 1 else whose.row.model_copy(update={"shows": None})
+    return JointOffer(
+        rung=whose.rung,
+        candidate=candidate,
+        limit=whose.limit,
+        row=_joint_row(row, [part.row.latency for part in parts.values()]),
+        allowed=all(part.allowed for part in parts.values()),
+        checked=any(part.checked for part in parts.values()),
+        parts=dict(parts),
+    )
+
+
+def _joint_row(row: EngineResult, times: Sequence[Latency | None]) -> EngineResult:
+    """Return a row with the geometric mean of times, by round."""
+    known = [latency for latency in times if latency is not None]
+    if len(known) < len(times):
+        return row.model_copy(update={"latency": None})
+    rounds = zip(*(latency.medians for latency in known), strict=False)
+    found = {
+        "median_ms": mean([latency.median_ms for latency in known]),
+        "medians": tuple(mean(each) for each in rounds),
+        "device_bytes": max(latency.device_bytes for latency in known),
+    }
+    return row.model_copy(update={"latency": known[0].model_copy(update=found)})
+
+
+class JointTable(Table):
+    """Makes rows on every device."""
+
+    def __init__(self, devices: Mapping[str, Table]) -> None:
+        """Take the table of each device, by name."""
+        self.devices = devices
+
+    def with_tf32(self, tf32: Candidate) -> Offer:
+        """Return the FP32 engines with TF32."""
+        parts = parts_of(tf32)
+        found = {name: table.with_tf32(parts[name]) for name, table in self.devices.items()}
+        return joint_offer(found, tf32)
+
+    def further(
+        self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
+    ) -> tuple[Offer, ...]:
+        """Return the offers with those of the low format: see `Table.further`."""
+        found = {
+            name: table.further(
+                [parts_of_offer(o)[name] for o in offers],
+                [parts_of(c)[name] for c in low],
+                [parts_of(c)[name] for c in allowed],
+            )
+            for name, table in self.devices.items()
+        }
+        return _zipped([*(o.candidate for o in offers), *low], found)
+
+    def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
+        """Return the offers with the times of rounds, which share the time: see `Table.raced`."""
+        share = seconds / len(self.devices)
+        found = {
+            name: table.raced([parts_of_offer(o)[name] for o in offers], share)
+            for name, table in self.devices.items()
+        }
+        return _zipped([o.candidate for o in offers], found)
+
+
+def only_on_offers(names: Container[str], offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Return the offers restricted to the named devices; they include at least one."""
+    found = []
+    for offer in offers:
+        parts = {n: part for n, part in parts_of_offer(offer).items() if n in names}
+        candidate = joint({n: part.candidate for n, part in parts.items()})
+        found.append(joint_offer(parts, candidate))
+    return tuple(found)
+
+
+def own_offer(offer: Offer, name: str, search: EngineSearch) -> Offer:
+    """Return one device's offer, marked if it passed there but not on all devices.
+
+    `search` is that device's view.
+    """
+    part = parts_of_offer(offer)[name]
+    builds = search.tried.get(part.candidate.plan, ())
+    steady = bool(builds) and is_steady(builds) and part.candidate.keep >= search.ruled
+    here = replace(part, allowed=part.allowed or steady)
+    return replace(here, elsewhere=here.passed and not offer.passed)
+
+
+def parts_of_offer(offer: Offer) -> Mapping[str, Offer]:
+    """Return the offers by device."""
+    assert isinstance(offer, JointOffer)
+    return offer.parts
+
+
+def _zipped(
+    candidates: Sequence[Candidate], found: Mapping[str, Sequence[Offer]]
+) -> tuple[Offer, ...]:
+    return tuple(
+        joint_offer({name: offers[place] for name, offers in found.items()}, candidate)
+        for place, candidate in enumerate(candidates)
+    )
+
+
+@dataclass(frozen=True)
+class Together:
+    """The result of a run on several devices.
+
+    Attributes:
+        engines: The record of each device, by its name.
+        proven: Result of each kind of device alone, if it was not lost.
+    """
+
+    engines: Mapping[str, Engines]
+    proven: Mapping[str, Proven]
+
+    @property
+    def refuted(self) -> bool:
+        """Whether engines on each device refute every plan that was built."""
+        return all(proven.refuted for proven in self.proven.values())
+
+    @property
+    def one(self) -> Proven:
+        """The result as if it were one device: the verdict of all, the plan of each."""
+        first = next(iter(self.proven.values()))
+        verdicts = {n: e.verdict for n, e in self.engines.items() if e.verdict is not None}
+        lost = {n: e.lost for n, e in self.engines.items() if e.lost}
+        return replace(first, verdict=all_of(verdicts, lost))
+
+    def as_built(self, built: Mapping[str, EngineFile | None]) -> "Together":
+        """Return a copy with engines at the paths where they were built; local copies are removed.
+
+        Args:
+            built: What each kind of device delivers.
+        """
+        engines = {
+            name: each.model_copy(update={"delivered": built[each.shares or name]})
+            for name, each in self.engines.items()
+            if each.delivered is not None
+        }
+        return replace(self, engines={**self.engines, **engines})
+
+    def in_order(self, names: Iterable[str]) -> "Together":
+        """Return a copy with the devices in the order of the command, lost ones last.
+
+        The first one represents the run if a single one has to.
+        """
+        order = sorted(names, key=lambda name: bool(self.engines[name].lost))
+        return replace(self, engines={name: self.engines[name] for name in order})
+
+
+def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str]) -> Verdict:
+    """Return the verdict on all devices: passed if all pass and none is lost.
+
+    Args:
+        verdicts: Verdicts of the judged devices, by name; at least one.
+        gone: Why the others were lost.
+    """
+    failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
+    shown = max((failed or verdicts).values(), key=_largest)
+    if not failed and not gone:
+        return shown
+    failures = [f for name, v in failed.items() for f in under("device", name, v.failures)]
+    failures += [
+        Failure(kind="device-lost", names={"device": name, "why": why})
+        for name, why in gone.items()
+    ]
+    return with_failures(shown.model_copy(update={"failures": ()}), failures)
+
+
+def _largest(verdict: Verdict) -> float:
+    return max((output.rel_max for output in verdict.outputs.values()), default=0.0)
+
+
+@dataclass
+class DevicesRun:
+    """Finds one plan for several devices.
+
+    Attributes:
+        runs: The run of each device, by name, in the order of the command; at least one.
+        watcher: Receives progress.
+        seconds: Wall time of each stage.
+        gone: Why devices were lost.
+    """
+
+    runs: dict[str, DeviceRun]
+    watcher: Watcher
+    seconds: dict[str, float] = field(default_factory=dict)
+    gone: dict[str, str] = field(default_factory=dict)
+
+    def reference(self) -> Together | None:
+        """Build and judge the FP32 engine of each device; return the result if one is wrong.
+
+        Raises:
+            HalfwiseError: as for `EngineRun.reference`; the message names the device.
+        """
+        for run in self.runs.values():
+            run.builds.over = self._over
+            run.begin_fp32()
+        for name in self._as_built():
+            with _naming(name):
+                self.runs[name].reference()
+        if all(run.right for run in self.runs.values()):
+            return None
+        proven = {name: run.refused() for name, run in self.runs.items()}
+        wrong = {name: each for name, each in proven.items() if not self.runs[name].right}
+        return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
+
+    def _as_built(self) -> Iterator[str]:
+        """Yield the devices as their builds end: a failure ends the others' builds."""
+        left = dict(self.runs)
+        while left:
+            wait([run.begun for run in left.values() if run.begun], return_when=FIRST_COMPLETED)
+            ended = [n for n, run in left.items() if run.begun is None or run.begun.done()]
+            for name in ended:
+                del left[name]
+                yield name
+
+    def tf32(self) -> None:
+        """Build the FP32 engine with TF32 on each device, and report where it passes."""
+        for run in self.runs.values():
+            run.begin_tf32()
+        for run in self.runs.values():
+            run.tf32()
+
+    def _over(self) -> bool:
+        """Return whether Ctrl-C came when each device had a proven engine."""
+        return all(run.early.over for name, run in self.runs.items() if name not in self.gone)
+
+    def prove(self, fixed: Fixed) -> Together:
+        """Search from the plan of `fixed`, judge the result on each device, compare.
+
+        Raises:
+            EngineFailed: all devices were lost before any of their engines was judged.
+        """
+        heldout = self._heldout = fixed.heldout.for_watcher(self.watcher)
+        with self._stage("engines"):
+            search, attempts = self._search(fixed, heldout)
+            tables = {n: Table(run, fixed.planner, heldout) for n, run in self.runs.items()}
+            exact = self._exact(attempts, tables)
+            chosen = search.run(fixed.found.kept)
+            while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
+                chosen = search.again(chosen.best.keep, attempts.again)
+            for run in self.runs.values():
+                run.settle()
+            if search.budget.interrupted:
+                fixed.planner.budget.tell("interrupt")
+            if search.budget.over():
+                search.spared.append(Spared(kind="interrupted"))
+            tf32 = self._with_tf32(attempts)
+            if tf32 is None:
+                search.spared.append(Spared(kind="no-tf32"))
+        with self._stage("verdict"):
+            if heldout.joined or exact.checked or not exact.passed:
+                exact = self._exact(attempts, tables)
+            # Earlier results of a device lost since are on record.
+            every = {name: search_on(name, own, search) for name, own in self._own.items()}
+            chosen = only_on(attempts.devices, search, chosen)
+            table = JointTable({name: tables[name] for name in attempts.devices})
+            more = [] if tf32 is None else [table.with_tf32(tf32)]
+            full = only_on_offers(attempts.devices, [exact, *more])
+            first = next(iter(self.runs.values()))
+            offers = first.offers(table, full, search, chosen)
+        return self._concluded(search, chosen, offers, fixed, every, tuple(heldout.joined))
+
+    def _search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, JointAttempts]:
+        """Return the search over all devices: one device's search that sees all of them as one."""
+        each = {name: run.search(fixed, heldout) for name, run in self.runs.items()}
+        self._own = {name: own for name, (own, _, _) in each.items()}
+        first = next(iter(self._own.values()))
+        # A device's needs are found by its own builds, one device after another.
+        budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
+        own = {name: attempts for name, (_, attempts, _) in each.items()}
+        bands = {name: run.prediction for name, run in self.runs.items()}
+        attempts = JointAttempts(own, bands, self.gone)
+        proposing = {
+            name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
+        }
+        strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
+        search = replace(
+            first,
+            attempt=attempts.attempt,
+            proposals=JointProposals(proposing, self.gone),
+            builds=max(own.builds for own in self._own.values()),
+            budget=budget,
+            full=None,
+            units=self._own[strong[0]].units if strong else first.units,
+            prediction=None,
+        )
+        predictions = {n: own.prediction for n, own in self._own.items() if own.prediction}
+        if predictions:
+            search.prediction = JointPrediction(
+                predictions, lambda: parts_of(search.tried[frozenset(), USUAL][0])
+            )
+        return search, attempts
+
+    def _exact(self, attempts: JointAttempts, tables: Mapping[str, Table]) -> JointOffer:
+        """Judge the FP32 engine of each device like all others."""
+        found = {n: self.runs[n].exact(own, tables[n]) for n, own in attempts.devices.items()}
+        return joint_offer(found, joint({n: offer.candidate for n, offer in found.items()}))
+
+    def _joins(self, best: Candidate, heldout: HeldOut, attempts: JointAttempts) -> bool:
+        """Return whether held-out samples that fail on a device joined the search."""
+        parts = parts_of(best)
+        found = [self.runs[name].joins(parts[name], heldout) for name in attempts.devices]
+        return any(found)
+
+    def _with_tf32(self, attempts: JointAttempts) -> Candidate | None:
+        """Return the FP32 engines with TF32; None if a GPU lacks it."""
+        found = {n: self.runs[n].with_tf32(own) for n, own in attempts.devices.items()}
+        known = {name: candidate for name, candidate in found.items() if candidate is not None}
+        return attempts.left(known) if len(known) == len(found) else None
+
+    def _concluded(
+        self,
+        search: EngineSearch,
+        chosen: Chosen,
+        offers: Sequence[Offer],
+        fixed: Fixed,
+        every: Mapping[str, EngineSearch],
+        joined: tuple[str, ...],
+    ) -> Together:
+        """Return the result of each device, and of all together."""
+        prefer = next(iter(self.runs.values())).engine_settings.prefer
+        offers = self._left(offers)
+        delivered = choose(offers, prefer) or _nearest(offers)
+        engines, proven = {}, {}
+        for name, run in self.runs.items():
+            if name in self.gone:
+                engines[name] = run.lost(every[name], fixed, self.gone[name])
+                continue
+            seen = search_on(name, self._own[name], search)
+            own = [own_offer(offer, name, seen) for offer in offers]
+            here = next((o for o, of in zip(own, offers, strict=True) if of is delivered), None)
+            ended = Ended(
+                seen,
+                chosen_on(name, chosen, seen),
+                own,
+                here if here is not None and here.passed else None,
+            )
+            proven[name] = run.concluded(ended, fixed, joined)
+            engines[name] = _with_verdict(proven[name])
+        return Together(engines, proven)
+
+    def brought(self, found: Together, paths: Mapping[str, Path]) -> Together:
+        """Return the result with its engines here, each at its path unless it was here before.
+
+        The verdict fails if one cannot be fetched.
+        """
+        engines = dict(found.engines)
+        for name, proven in found.proven.items():
+            engine = proven.engines.delivered
+            if engine is None:
+                continue
+            try:
+                here = self.runs[name].fetched.deliver(engine, paths[name])
+                engines[name] = engines[name].model_copy(update={"delivered": here})
+            except (*ENGINE_FAULTS, OSError) as failed:
+                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
+                lost = Failure(kind="unfetched", names={"path": engine.path, "why": why})
+                verdict = with_failures(proven.verdict, (lost,))
+                unfetched = {"delivered": None, "verdict": verdict}
+                engines[name] = engines[name].model_copy(update=unfetched)
+        return replace(found, engines=engines)
+
+    def on_all(self, found: Together, workers: Mapping[str, Mapping[str, Worker]]) -> Together:
+        """Add workers that built for others to the result; they run those engines too.
+
+        Args:
+            found: The result; engines of several workers are on this machine.
+            workers: Workers of each kind, by the name of the one that measured.
+        """
+        engines = dict(found.engines)
+        for name, others in workers.items():
+            for other, worker in others.items():
+                if other != name:
+                    with self._stage(f"verdict on {other}"):
+                        engines[other] = self.runs[name].elsewhere(
+                            worker, engines[name], self._heldout
+                        )
+        return replace(found, engines=engines)
+
+    def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+        """Return the offers on the devices that still answered when judged."""
+        parts = [parts_of_offer(offer) for offer in offers]
+        names = parts[0].keys()
+        silent = {n: [p[n].row for p in parts if p[n].row.lost or p[n].checked] for n in names}
+        lost = {n: rows for n, rows in silent.items() if len(rows) == len(parts)}
+        whys = {n: next((r.failure or r.untimed for r in rows), "") for n, rows in lost.items()}
+        if lost.keys() == names:
+            raise nothing_judged(next(iter(whys.values())))
+        self.gone |= whys
+        return only_on_offers(names - lost.keys(), offers)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        self.watcher.stage(name)
+        started = time.monotonic()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
+def _with_verdict(proven: Proven, known: bool = True) -> Engines:
+    return proven.engines.model_copy(update={"verdict": proven.verdict if known else None})
+
+
+def _nearest(offers: Sequence[Offer]) -> Offer | None:
+    """Return the plan that passes on most devices; None if none passes on any."""
+    passed = [sum(p.passed for p in parts_of_offer(offer).values()) for offer in offers]
+    return offers[passed.index(max(passed))] if any(passed) else None
+
+
+@contextmanager
+def _naming(device: str) -> Iterator[None]:
+    """Add the device's name to errors raised in the block."""
+    try:
+        yield
+    except HalfwiseError as error:
+        error.message = f"{device}: {error.message}"
+        raise

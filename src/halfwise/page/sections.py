@@ -1,0 +1,275 @@
+"""The sections of the page, in its order."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeGuard
+
+from halfwise.page.data import Data, Section, Stored, drawn, front_coded
+from halfwise.page.engines import engine
+from halfwise.page.graph import graph
+from halfwise.page.plans import curve
+from halfwise.records import Detail, KeptNode, NodeName, Observation, Run, RunEvidence, TensorName
+from halfwise.reporting.causes import LABELS, Causes
+from halfwise.reporting.causes import causes as groups_of
+from halfwise.reporting.engines import WORDS
+from halfwise.reporting.guards import CAUSES, appears
+from halfwise.reporting.nodes import grown_with
+from halfwise.reporting.parts import Lines, Table
+from halfwise.reporting.remarks import in_words
+from halfwise.reporting.steps import note_text, step_text
+from halfwise.wording import capital, clean, dimensions
+
+
+class Places:
+    """The places that a section names."""
+
+    def __init__(self, evidence: RunEvidence | None) -> None:
+        self._evidence = evidence
+        self._frames: dict[int, int] = {}
+        self._places: dict[int | str, int] = {}
+        self._told: list[Data] = []
+        graph = evidence.graph if evidence is not None else None
+        self._sources: dict[NodeName, int | None] = {}
+        self._scopes: dict[NodeName, str] = {}
+        if graph is not None:
+            self._sources = dict(zip(graph.nodes, graph.sources, strict=True))
+            scopes = (graph.scope_names[i] for i in graph.scopes)
+            self._scopes = dict(zip(graph.nodes, scopes, strict=True))
+        if evidence is not None:
+            self._sources.update(evidence.replaced)
+
+    def of(self, node: NodeName | None) -> int | None:
+        """Return the index of a node's place in `data`; None if unknown."""
+        if node is None or self._evidence is None:
+            return None
+        index, scope = self._sources.get(node), self._scopes.get(node, "")
+        key = scope if index is None else index
+        if key == "":
+            return None
+        if key not in self._places:
+            self._places[key] = len(self._told)
+            self._told.append(self._place(index, scope))
+        return self._places[key]
+
+    def _place(self, index: int | None, scope: str) -> Data:
+        if index is None:
+            return {"module": scope, "kind": "", "frames": [], "own": None}
+        assert self._evidence is not None
+        source = self._evidence.sources[index]
+        frames = [self._frames.setdefault(i, len(self._frames)) for i in source.frames]
+        own = None if source.own is None else self._frames[source.own]
+        return {"module": source.module, "kind": source.kind, "frames": frames, "own": own}
+
+    @property
+    def data(self) -> dict[str, Data]:
+        """Calls as `frames`, and places as `places`, which refer to calls by index."""
+        every = self._evidence.frames if self._evidence is not None else ()
+        frames = [every[i].model_dump() for i in self._frames]
+        return {"frames": frames, "places": self._told}
+
+
+MOST = 400
+"""Most places shown per group; run.json has the rest."""
+
+
+def causes(stored: Stored) -> Section | None:
+    """Return the section of causes; None if the run names none."""
+    groups = groups_of(stored.run, stored.observations)
+    if not groups:
+        return None
+    drawn = _Drawn(stored)
+    places = Places(stored.evidence)
+    low = stored.low
+    told = [_group(group, drawn, places) for group in groups]
+    data: Data = {
+        "groups": told,
+        "histograms": drawn.histograms,
+        "format": {
+            "name": low.name.upper(),
+            "limit": low.overflow_threshold,
+            "normal": low.smallest_normal,
+            "subnormal": low.flush_threshold,
+        },
+        **places.data,
+    }
+    return Section("causes", "What was wrong, where and why", data, scripts=("histogram", "source"))
+
+
+def _group(group: Causes, drawn: "_Drawn", places: Places) -> Data:
+    shown = group.found[:MOST]
+    return {
+        "title": group.title,
+        "state": group.state,
+        "label": LABELS[group.state],
+        "more": len(group.found) - len(shown),
+        "found": [
+            {
+                "node": one.node,
+                "tensor": one.tensor,
+                "text": one.text,
+                "fix": one.fix,
+                "histogram": drawn.of(one.tensor, before=group.state == "mended"),
+                "place": places.of(one.node),
+            }
+            for one in shown
+        ],
+    }
+
+
+class _Drawn:
+    """The drawn histograms, each once."""
+
+    def __init__(self, stored: Stored) -> None:
+        seen = stored.observations
+        self._now = _details(seen.tensors if seen is not None else ())
+        self._before = _details(seen.before if seen is not None else ())
+        self._places: dict[int, int] = {}
+        self.histograms: list[Data] = []
+
+    def of(self, tensor: TensorName | None, *, before: bool) -> int | None:
+        """Return the index of a tensor's histogram; None if there is none."""
+        detail = (self._before if before else self._now).get(tensor) if tensor else None
+        if detail is None:
+            return None
+        if id(detail) not in self._places:
+            self._places[id(detail)] = len(self.histograms)
+            self.histograms.append(
+                {
+                    "first": detail.histogram.first,
+                    "counts": detail.histogram.counts,
+                    "zeros": detail.histogram.zeros,
+                    "overflow": detail.overflow,
+                    "flush": detail.flush,
+                    "subnormal": detail.subnormal,
+                    "samples": detail.samples,
+                }
+            )
+        return self._places[id(detail)]
+
+
+def _details(tensors: Iterable[Observation]) -> dict[TensorName, Detail]:
+    return {one.tensor: one.detail for one in tensors if one.detail is not None}
+
+
+def samples(stored: Stored) -> Section | None:
+    """Return the section of samples; None if the run has no results per sample."""
+    verdict, evidence = stored.run.verdict, stored.evidence
+    shown = evidence.previews if evidence is not None else ()
+    excesses = dict(zip(verdict.samples, verdict.excesses, strict=False))
+    if not (shown or excesses):
+        return None
+    worst = sorted(excesses, key=lambda name: -excesses[name])
+    previews: list[Data] = [
+        {
+            **one.model_dump(exclude={"shape"}),
+            "shape": dimensions(one.shape),
+            "excess": excesses.get(one.sample),
+        }
+        for one in shown
+    ]
+    data: Data = {
+        "over": "allowed" if verdict.metric is None else "the default tolerance",
+        "rows": [[name, excesses[name]] for name in worst],
+        "previews": previews,
+    }
+    return Section("samples", "Worst samples", data)
+
+
+def depth(stored: Stored) -> Section | None:
+    """Return the section of the error after each node; None if the run measured none."""
+    run = stored.run
+    if not run.growth:
+        return None
+    followed = run.followed
+    origin = None if followed is None else followed.origin
+    return Section(
+        "depth",
+        "Error along the graph",
+        {
+            "names": front_coded(step.node for step in run.growth),
+            "depth": [step.depth for step in run.growth],
+            "error": [drawn(step.error) for step in run.growth],
+            "inherited": [drawn(step.inherited) for step in run.growth],
+            "origin": None if origin is None else origin.node,
+            "label": None if origin is None else f"most of it {appears(origin)} here",
+            "grown": grown_with(run),
+        },
+        scripts=("columns", "scatter"),
+        libraries=("uplot",),
+    )
+
+
+def verdict(stored: Stored) -> Section:
+    """Return the section of the first screen, with all commands."""
+    facts = {
+        "parts": [part for part in stored.screen.parts if not is_commands(part)],
+        "steps": [step_text(step) for step in stored.run.next_step],
+    }
+    return Section("verdict", "Verdict", template="verdict.html", facts=facts)
+
+
+def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
+    """Return whether a part consists of commands to copy."""
+    return isinstance(part, Lines) and part.whole
+
+
+def provenance(stored: Stored) -> Section:
+    """Return the section of versions, hashes, options and inputs."""
+    told = [(name, list(map(clean, filter(None, values)))) for name, values in facts(stored.run)]
+    shown = [(name, values) for name, values in told if values]
+    return Section("provenance", "Provenance", template="provenance.html", facts=shown)
+
+
+def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield names and their facts."""
+    found = run.provenance
+    yield "command", (found.command or run.kind,)
+    yield "date", (found.date,)
+    yield "model", (found.model,)
+    yield "candidate", (found.candidate,)
+    yield "SHA-256 of the model", (found.model_sha256,)
+    yield "folder", (found.folder,)
+    yield "inputs", (found.data or "",)
+    yield "SHA-256 of the inputs", (found.inputs_sha256,)
+    yield "read as", tuple(map(note_text, found.notes))
+    yield "options", tuple(f"{name} = {value}" for name, value in found.options.items())
+    yield "seed", (str(found.seed),)
+    yield "device", (f"{found.device}, {found.platform}",)
+    yield "versions", (" · ".join(f"{name} {number}" for name, number in found.versions.items()),)
+
+
+def kept(stored: Stored) -> Section | None:
+    """Return the section of kept nodes, and of those excluded from INT8."""
+    plan = in_words(stored.run).plan
+    nodes = () if plan is None else (*plan.keep, *plan.left_out)
+    rows = [list(cells(node)) for node in nodes]
+    return Section("kept", "Kept nodes", {"rows": rows}) if rows else None
+
+
+def cells(node: KeptNode) -> Iterator[Data]:
+    """Yield name, operator, type, effect when low, and the error without it over the limit."""
+    yield node.node
+    yield node.op
+    yield WORDS[node.precision]
+    yield node.reason if node.guard is None else capital(CAUSES[node.guard])
+    yield node.error_without
+
+
+def details(stored: Stored) -> Section | None:
+    """Return the section of all parts except the commands, which are with the verdict."""
+    parts = [part for part in stored.report.parts if not is_commands(part)]
+    shown = Section("details", "The report in full", template="details.html", facts=parts)
+    return shown if parts else None
+
+
+SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
+    verdict,
+    curve,
+    causes,
+    graph,
+    depth,
+    kept,
+    samples,
+    engine,
+    details,
+    provenance,
+)

@@ -1,0 +1,398 @@
+"""Asks a worker for engines: builds, runs, times and inspects them.
+
+A crash, a hang or a lost connection is an outcome of a build, and elsewhere an `EngineFailed`;
+the next request gets a fresh process. No process is left behind.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from halfwise.case import EngineSettings
+from halfwise.errors import BackendMissing, UsageError
+from halfwise.progress import Watcher
+from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
+from halfwise.tensorrt import failures, link
+from halfwise.tensorrt.answers import (
+    DESCRIBED,
+    INSPECTED,
+    Description,
+    Expected,
+    Feeds,
+    built_of,
+    check_tactic_sources,
+    described,
+    network_layers,
+    packed,
+    ran_of,
+    unpacked,
+)
+from halfwise.tensorrt.failures import named
+from halfwise.tensorrt.link import (
+    Died,
+    Link,
+    Log,
+    LogListener,
+    ProgressListener,
+    Refused,
+    keep_aside,
+)
+from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.workers import WorkerSpec
+
+HELLO_SECONDS = 120.0
+"""Limit for a worker to start: a container may start, and TensorRT's libraries are gigabytes."""
+
+
+class Worker:
+    """A worker that runs for the duration of a `with` block.
+
+    An invalid answer to any request ends its process and raises `WorkerEnded`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        limit: float = HELLO_SECONDS,
+        wait: float = EngineSettings.wait_timeout,
+    ) -> None:
+        """Take its name in messages, and the command that ends in an interpreter.
+
+        `limit` is the seconds it may take to start, and to answer requests without work;
+        `wait` those to wait for its GPU while another build uses it.
+        """
+        self._link = Link(name, command, limit, wait)
+        self._here: dict[str, Path] = {}
+        self._caches: set[Path] = set()  # timing caches that were written here
+        self._described: dict[str, Description] = {}
+
+    def __enter__(self) -> Self:
+        """Start it.
+
+        Raises:
+            BackendMissing: it does not answer. If TensorRT or a GPU is missing there,
+                `info.trouble` says so, and `demand_usable` raises.
+        """
+        self._link.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it, immediately if the block failed or was interrupted."""
+        self._link.close(patience=5.0 if error is None else 0.5)
+
+    @property
+    def info(self) -> WorkerInfo:
+        """What it reported when it started."""
+        return self._link.info
+
+    @property
+    def process_id(self) -> int | None:
+        """ID of the command's local process; None if none runs."""
+        return self._link.process_id
+
+    def demand_usable(self) -> None:
+        """Raise BackendMissing if it lacks a TensorRT of a known version, or a GPU."""
+        if self.info.trouble:
+            raise BackendMissing(
+                f"Worker {self.info.name} cannot use TensorRT: {self.info.trouble}",
+                "`halfwise doctor` shows every worker; name one with --trt-command.",
+            )
+
+    def build(
+        self,
+        model: Path,
+        config: BuildConfig,
+        *,
+        number: int,
+        purpose: str,
+        timeout: float | None,
+        timing_cache: Path | None = None,
+        shared_timing_cache: bool = False,
+        verbose: bool = False,
+        log: LogListener | None = None,
+        progress: ProgressListener | None = None,
+    ) -> BuildOutcome:
+        """Build an engine; it stays with the worker until `fetch`.
+
+        Args:
+            model: ONNX file; its external data lies next to it.
+            config: Settings of the engine.
+            number: Number of the build in the run.
+            purpose: What it is for.
+            timeout: Seconds for the build alone; None for no limit.
+            timing_cache: File to read if it exists, and to write; moved aside if rejected.
+            shared_timing_cache: Use the worker's own, one per GPU and version.
+            verbose: Request TensorRT's verbose log.
+            log: Receives log lines.
+            progress: Receives progress, from 9.0 on.
+
+        Returns:
+            The outcome; failures, crashes, time-outs and lost connections are recorded in it.
+
+        Raises:
+            BackendMissing: TensorRT, the GPU or a plugin is missing there.
+            UsageError, CaseError: the configuration does not fit the version or the model.
+        """
+        check_tactic_sources(self.info, config.tactic_sources or ())
+        heard = Log(log, progress)
+        request, needed = link.build_request(model, config, timing_cache)
+        request |= {"shared_timing_cache": shared_timing_cache}
+        request |= {"severity": "verbose" if verbose else "info"}
+        ended = self._attempt(model, request, needed, timing_cache, timeout, heard)
+        ended.setdefault("seconds", heard.seconds)
+        lines = heard.complaints if ended["status"] == "built" else heard.last
+        ended["log"] = (*lines, *ended.get("log", ()))
+        return BuildOutcome(number=number, purpose=purpose, config=config, **ended)
+
+    def _attempt(
+        self,
+        model: Path,
+        request: Mapping[str, Any],
+        needed: Mapping[str, Path],
+        timing_cache: Path | None,
+        timeout: float | None,
+        heard: Log,
+    ) -> dict[str, Any]:
+        """Build; return the outcome's fields on how it ended."""
+        try:
+            self._link.need(needed)
+            expected = built_of(request["config"]["keep"])
+            answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
+            if timing_cache is not None:
+                if not answer["timing_cache_fits"] and timing_cache not in self._caches:
+                    heard.remark(keep_aside(timing_cache))
+                written = answer["timing_cache"]
+                try:
+                    self._link.fetch(written["sha256"], written["bytes"], timing_cache)
+                except OSError as error:  # the engine is built anyway
+                    heard.remark(f"The timing cache was not written: {error.strerror or error}.")
+                self._caches.add(timing_cache)
+        except Lost as lost:
+            heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
+            message = failures.lost_connection(self.info.name, lost)
+            return {"status": "lost", "message": message, "begun": heard.begun}
+        except Died as died:
+            status, signal, message = failures.death(died.answer, "The build", timeout)
+            return {"status": status, "signal": signal, "message": message}
+        except Refused as refused:
+            answer = named(refused.answer, model, self.info.tensorrt)
+            if not failures.concerns_one_build(answer):
+                raise failures.refusal(answer, heard.last) from refused
+            # Separate from the last lines, since errors may outnumber the lines kept.
+            lines = tuple(failures.refusal_lines(answer))
+            parsed = answer.get("code") != "parse"
+            found = {"status": "failed", "message": failures.summary(answer), "log": lines}
+            return {**found, "parsed": parsed}
+        return {
+            "status": "built",
+            "seconds": answer["seconds"],
+            "engine": EngineFile(side="worker", **answer["engine"]),
+            "layers": network_layers(answer["layers"]),
+            "unconstrained": answer["unconstrained"],
+        }
+
+    def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
+        """Fetch an engine to the local `path`; return it with its new place.
+
+        Raises:
+            EngineFailed: the connection is lost, or the worker no longer has the engine.
+            RunFailed: there is no room for it.
+            WorkerEnded: it arrives damaged twice.
+        """
+        with self._link.translating("Fetching the engine"):
+            try:
+                self._link.fetch(engine.sha256, engine.bytes, path)
+            except Lost as lost:  # tried twice, since a whole run depends on it
+                try:
+                    self._link.fetch(engine.sha256, engine.bytes, path)
+                except Refused:  # its files vanished with the connection
+                    raise lost from None
+        self._here[engine.sha256] = path
+        return engine.model_copy(update={"side": "here", "path": str(path)})
+
+    def drop(self, engine: EngineFile) -> None:
+        """Remove the local copy of a fetched engine; the worker's own stays."""
+        self._here.pop(engine.sha256).unlink(missing_ok=True)
+
+    def upload(self, path: Path) -> EngineFile:
+        """Upload an engine file to the worker unless it has it.
+
+        Raises:
+            EngineFailed: the connection is lost.
+        """
+        sha256 = link.file_sha256(path)
+        self._here[sha256] = path
+        with self._link.translating("Sending the engine"):
+            self._link.need({sha256: path})
+        there = f"{self._link.cache}/files/{sha256}"
+        return EngineFile(sha256=sha256, bytes=path.stat().st_size, side="worker", path=there)
+
+    def describe(self, engine: EngineFile, timeout: float | None = None) -> Description:
+        """Return inputs, outputs and profiles of an engine.
+
+        Raises:
+            RecordMismatch: TensorRT there cannot read it: other version or GPU, or damaged.
+            EngineFailed: it crashes, hangs, or the connection is lost.
+        """
+        if engine.sha256 not in self._described:
+            request = {"op": "describe", "engine": engine.sha256}
+            answer, _ = self._ask(
+                engine, request, "Reading the engine", timeout, expected=DESCRIBED
+            )
+            self._described[engine.sha256] = described(answer)
+        return self._described[engine.sha256]
+
+    def run(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        watch: Sequence[TensorName] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Run one sample; return the outputs and the tensors marked for debugging, by name.
+
+        Feeds are converted to the engine's types (`fitting.fit_inputs`); outputs keep theirs. An
+        engine built with `unfused` also returns the tensors `watch`.
+
+        Raises:
+            CaseError: a feed has a shape outside the profile, or values that its type cannot hold.
+            RecordMismatch, EngineFailed: as for `describe`.
+        """
+        how = {} if watch is None else {"watch": list(watch)}
+        answer, data = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        return unpacked(answer["outputs"], data)
+
+    def unfused(
+        self, engine: EngineFile, profile: int, feeds: Feeds, timeout: float | None = None
+    ) -> frozenset[TensorName]:
+        """Return the tensors that fusion left in an engine built with `unfused`.
+
+        It runs one sample; same errors as `run`.
+        """
+        how: dict[str, Any] = {"watch": []}
+        answer, _ = self._ask_bound("run", engine, profile, feeds, "The run", timeout, how)
+        return frozenset(map(TensorName, answer["seen"]))
+
+    def time(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        seconds: float = 2.0,
+        iterations: int = 50,
+        warmup: float = 0.3,
+    ) -> Latency:
+        """Return the latency on one sample; same errors as `run`.
+
+        At least `iterations` runs, for about `seconds`, after `warmup` seconds.
+        """
+        how = {"seconds": seconds, "iterations": iterations, "warmup": warmup}
+        answer, _ = self._ask_bound("time", engine, profile, feeds, "Timing", timeout, how)
+        shapes = {TensorName(name): array.shape for name, array in feeds.items()}
+        return Latency(shapes=shapes, **answer)
+
+    def inspect(
+        self,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        timeout: float | None = None,
+        *,
+        iterations: int = 20,
+    ) -> tuple[str, dict[str, float]]:
+        """Return the inspector's raw JSON, and the mean milliseconds of every layer.
+
+        The sample's shapes are bound, which resolves dynamic ones. Same errors as `run`.
+        """
+        how = {"iterations": iterations}
+        answer, data = self._ask_bound(
+            "inspect", engine, profile, feeds, "Inspecting", timeout, how
+        )
+        return data.decode(errors="replace"), answer["milliseconds"]
+
+    def forget(self, engine: EngineFile) -> None:
+        """Remove the worker's copy of an engine."""
+        with self._link.translating("Removing the engine"):
+            self._link.forget(engine.sha256)
+
+    def _ask_bound(
+        self,
+        op: str,
+        engine: EngineFile,
+        profile: int,
+        feeds: Feeds,
+        what: str,
+        timeout: float | None,
+        how: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], bytes]:
+        there = self.describe(engine, timeout)
+        inputs, payload = packed(feeds, there)
+        bound = {"run": ran_of(there, how.get("watch")), "inspect": INSPECTED}
+        request = {"op": op, "engine": engine.sha256, "profile": profile, "inputs": inputs}
+        return self._ask(engine, request | dict(how), what, timeout, payload, bound.get(op))
+
+    def _ask(
+        self,
+        engine: EngineFile,
+        request: Mapping[str, Any],
+        what: str,
+        timeout: float | None,
+        payload: bytes = b"",
+        expected: Expected | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        with self._link.translating(what, timeout) as log:
+            path = Path(engine.path) if engine.side == "here" else self._here.get(engine.sha256)
+            if path is not None:
+                self._link.need({engine.sha256: path})
+            return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)
+
+
+@contextmanager
+def usable(
+    spec: WorkerSpec, watcher: Watcher, wait: float, *, exact: bool = False
+) -> Iterator[Worker]:
+    """Yield the worker, started and able to build; a note says how its environment affects TF32.
+
+    Args:
+        spec: The worker.
+        watcher: Receives the TensorRT version and the GPU.
+        wait: Seconds to wait for the GPU while another build uses it.
+        exact: Whether its engines must be free of TF32.
+
+    Raises:
+        BackendMissing: it does not start, or lacks TensorRT or a GPU.
+        UsageError: its environment may put TF32 into every engine, and `exact` is set.
+    """
+    watcher.stage("worker")
+    watcher.left(HELLO_SECONDS)
+    spec.announce()
+    with Worker(spec.name, spec.command, wait=wait) as worker:
+        worker.demand_usable()
+        info = worker.info
+        watcher.note(f"TensorRT {info.tensorrt} on {info.gpu} ({' '.join(spec.command)})")
+        if info.tf32_remark:
+            if exact and info.tf32_override != "0":
+                *begin, interpreter = info.command
+                without = shlex.join([*begin, "env", "-u", "NVIDIA_TF32_OVERRIDE", interpreter])
+                raise UsageError(
+                    info.tf32_remark,
+                    f"Unset it there, or use --trt-command {shlex.quote(without)}.",
+                )
+            watcher.note(info.tf32_remark)
+        yield worker

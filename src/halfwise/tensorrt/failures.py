@@ -1,0 +1,463 @@
+"""Errors for a worker's refusals, crashes and silences, and the journal of builds that ended so.
+
+A build can crash halfwise itself, or the machine. The journal shows builds that began and never
+ended: `--resume` retries them once, and no more, since they may be what takes the machine down. The
+same holds for a build during which the connection was lost; if it was lost before, nothing is
+known.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+
+from halfwise.errors import (
+    BackendMissing,
+    BuildFailed,
+    CaseError,
+    HalfwiseError,
+    RecordMismatch,
+    RunFailed,
+    UsageError,
+)
+from halfwise.records import BuildConfig, BuildOutcome
+from halfwise.tensorrt.log import explain
+from halfwise.tensorrt.transport import Lost
+from halfwise.wording import seconds, stopped
+
+SILENT_RUNS = 2
+"""A build is skipped after this many consecutive runs without a result. Our choice: one may be an
+accident, such as a power failure or a batch system's time limit."""
+
+
+def config_key(config: BuildConfig) -> str:
+    """Return the SHA-256 of a configuration, in hexadecimal."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Journal:
+    """The file `journal.jsonl`: one line before each build, after it, and when a run resumes.
+
+    Attributes:
+        path: The file.
+    """
+
+    def __init__(self, path: Path, where: str = "") -> None:
+        """Open the journal; its content is kept.
+
+        Args:
+            path: The file; created if missing.
+            where: TensorRT and GPU. Builds that crashed elsewhere are not skipped here.
+
+        Raises:
+            RecordMismatch: the file is no journal.
+            OSError: it cannot be written.
+        """
+        self.path, self._where = path, where
+        self._begun: dict[str, dict[str, Any]] = {}
+        self._ended: dict[str, BuildOutcome] = {}
+        self._silent: Counter[str] = Counter()
+        self._whole = True
+        # State of a build before its last try.
+        self._before: dict[str, tuple[dict[str, Any] | None, BuildOutcome | None]] = {}
+        # A line that a crash cut off is useless, and the next one must not be appended to it.
+        whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
+        for number, line in enumerate(b"".join(whole).splitlines(), start=1):
+            self._recall(line, number)
+        with path.open("ab") as file:
+            file.truncate(sum(map(len, whole)))
+        if whole[0]:
+            self._write({"event": "resume"})
+            self._resume()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any build crashed, timed out, or had no result."""
+        return bool(self._begun or self._silent)
+
+    def _recall(self, line: bytes, number: int) -> None:
+        try:
+            entry = json.loads(line)
+            event = entry["event"]
+            if event == "resume":
+                self._resume()
+            elif entry["where"] == self._where and event == "begin":
+                if not isinstance(entry["timeout"], int | float | None):
+                    raise TypeError  # noqa: TRY301 - like the errors that Python raises below
+                self._begin(entry)
+            elif entry["where"] == self._where and event == "end":
+                outcome = entry["outcome"]
+                ended = None if outcome is None else BuildOutcome.model_validate(outcome)
+                self._settle(entry["key"], ended)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise RecordMismatch(
+                f"Line {number} of the journal {self.path} cannot be read.",
+                "Remove the file; builds that crashed are then tried again.",
+            ) from error
+
+    def _resume(self) -> None:
+        """At the start of a run, count the builds left without a result by the previous one."""
+        for key in list(self._begun):
+            if key not in self._ended or self._ended[key].status == "lost":
+                self._silent[key] += 1
+                self._forget(key)
+
+    def _begin(self, entry: dict[str, Any]) -> None:
+        key = entry["key"]
+        self._before[key] = self._begun.get(key), self._ended.get(key)
+        self._forget(key)
+        self._begun[key] = entry
+
+    def _settle(self, key: str, outcome: BuildOutcome | None) -> None:
+        """Forget a configuration that may be retried: all but crashes, time-outs, losses.
+
+        If the build did not begin, the earlier state remains.
+        """
+        if outcome is not None and not outcome.begun:
+            self._forget(key)
+            begun, ended = self._before.get(key, (None, None))
+            if begun is not None:
+                self._begun[key] = begun
+            if ended is not None:
+                self._ended[key] = ended
+            return
+        if outcome is not None and outcome.status in ("crashed", "timeout", "lost"):
+            self._ended[key] = outcome
+        else:
+            self._forget(key)
+        if outcome is not None and outcome.status != "lost":
+            self._silent.pop(key, None)
+
+    def _forget(self, key: str) -> None:
+        self._begun.pop(key, None)
+        self._ended.pop(key, None)
+
+    def record(
+        self,
+        build: Callable[[], BuildOutcome],
+        *,
+        number: int,
+        purpose: str,
+        config: BuildConfig,
+        timeout: float | None,
+    ) -> BuildOutcome:
+        """Build, recording start and end, or skip a configuration that ended badly before.
+
+        Args:
+            build: Builds `config`.
+            number: Number of the build.
+            purpose: What it is for.
+            config: The configuration to build.
+            timeout: Its time-out in seconds. After a time-out, only a longer one is tried.
+
+        Returns:
+            The outcome from `build`, or one of status "skipped".
+        """
+        key = config_key(config)
+        if reason := self._why_skipped(key, timeout):
+            return BuildOutcome(
+                number=number,
+                purpose=purpose,
+                status="skipped",
+                message=reason,
+                config=config,
+                seconds=0.0,
+            )
+        entry = {"event": "begin", "key": key, "where": self._where, "number": number}
+        entry |= {"purpose": purpose, "timeout": timeout, "config": config.model_dump(mode="json")}
+        self._note(entry)
+        self._begin(entry)
+        outcome = None
+        try:
+            outcome = build()
+        finally:
+            # Also after an interruption, which says nothing about the configuration.
+            ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
+            ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
+            self._note(ended)
+            self._settle(key, outcome)
+        return outcome
+
+    def _why_skipped(self, key: str, timeout: float | None) -> str:
+        if self._silent[key] >= SILENT_RUNS:
+            return (
+                f"{self._silent[key]} runs in a row got no result for this build: halfwise itself "
+                "ended during it, or the connection was lost; it is not tried again."
+            )
+        outcome = self._ended.get(key)
+        if outcome is None or outcome.status == "lost":
+            return ""
+        if outcome.status == "crashed":
+            how = outcome.signal or "an exit"
+            return f"This build ended with {how} before; it is not tried again."
+        before = self._begun[key]["timeout"]
+        longer = before is not None and (timeout is None or timeout > before)
+        return "" if longer else f"This build took longer than {seconds(before)} before."
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        """Write an entry; stop after a failure, since builds matter more than their journal."""
+        try:
+            if self._whole:
+                self._write(entry)
+        except OSError:
+            self._whole = False
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        with self.path.open("ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
+
+_ERRORS: dict[str, type[HalfwiseError]] = {
+    "tensorrt-missing": BackendMissing,
+    "tensorrt-version": BackendMissing,
+    "gpu-missing": BackendMissing,
+    "plugin": BackendMissing,
+    "typing": UsageError,
+    "option": UsageError,
+    "lock": UsageError,
+    "profile": CaseError,
+    "shape": CaseError,
+    "dtype": CaseError,
+    "engine": RecordMismatch,
+    "parse": BuildFailed,
+    "build": BuildFailed,
+}
+_ABOUT_ONE_BUILD = ("parse", "build", "engine")
+"""Codes of refusals that another configuration may avoid."""
+
+_UNREADABLE = {
+    "file-damaged": (
+        "The file has no valid engine header: it is damaged, from another version or system, or "
+        "not an engine.",
+        "Rebuild the engine with the TensorRT version that runs it.",
+    )
+}
+"""What messages about any file mean if the file is an engine, by kind of message."""
+
+
+_MOST_SAID = 500
+"""Largest number of characters of a worker's own words in a message."""
+
+
+class EngineFailed(RunFailed):
+    """An engine or its worker failed while the engine ran, was timed or was inspected.
+
+    Attributes:
+        status: "failed": TensorRT or CUDA gave an error; "crashed": a signal or exit ended the
+            process; "timeout"; "lost": the connection broke.
+        signal: Name of the signal, such as "SIGSEGV".
+        log: The last lines of the log.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: FailureStatus = "failed",
+        signal: str | None = None,
+        log: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.signal = signal
+        self.log = tuple(log)
+
+
+class WorkerEnded(HalfwiseError):
+    """A worker was ended because its answers are unreliable or it makes no progress.
+
+    That says nothing about an engine or a plan, and a retry would not help: it ends the command
+    unless a correct FP32 engine is waiting to be delivered.
+    """
+
+    exit_code = RunFailed.exit_code
+
+
+class NoAnswer(BackendMissing):
+    """A worker does not start.
+
+    Attributes:
+        why: The evidence, a clause; by default the message.
+    """
+
+    def __init__(self, message: str, hint: str, *, why: str = "") -> None:
+        super().__init__(message, hint)
+        self.why = why or message
+
+
+WORKER_GONE = (BackendMissing, WorkerEnded)
+"""Errors of a worker that can do nothing more; after a build they mean that it is lost."""
+ENGINE_FAULTS = (RunFailed, CaseError, RecordMismatch, *WORKER_GONE)
+"""Errors of an engine that cannot be read or run. If the same model's FP32 engine took the same
+samples, the fault is the engine's, not the user's."""
+
+
+def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
+    """Return the exception for an `error` answer."""
+    code, message, hint = (
+        answer.get("code", ""),
+        _sentence(answer),
+        _cut(str(answer.get("hint", ""))),
+    )
+    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
+        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+        message, hint = f"{message} {why}", f"{what} {hint}".strip()
+    if kind := _ERRORS.get(code):
+        return kind(message, hint)
+    if code == "memory":
+        hint = hint or "Free GPU memory, or use smaller shapes or a smaller workspace."
+    return EngineFailed(message, hint, log=log)
+
+
+def summary(answer: Mapping[str, Any]) -> str:
+    """Return message and hint of a refusal in one line."""
+    return f"{_sentence(answer)} {answer.get('hint', '')}".strip()
+
+
+def concerns_one_build(answer: Mapping[str, Any]) -> bool:
+    """Return whether a refused build says nothing about builds of other configurations."""
+    code = answer.get("code", "")
+    return code in _ABOUT_ONE_BUILD or code not in _ERRORS
+
+
+def refusal_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Return a refusal's details beyond its message: all parser errors, complaints."""
+    return [*map(str, answer.get("log", ())), *parser_lines(answer.get("errors", ()))]
+
+
+def death(
+    answer: Mapping[str, Any], what: str, timeout: float | None
+) -> tuple[FailureStatus, str | None, str]:
+    """Return status, signal and one sentence for a `died` answer.
+
+    Args:
+        answer: The answer.
+        what: The activity, such as "The build".
+        timeout: Its time-out, in seconds.
+    """
+    reason, name = answer.get("reason"), answer.get("signal")
+    if reason == "timeout":
+        limit = "its time-out" if timeout is None else seconds(timeout)
+        return "timeout", None, f"{what} took longer than {limit} and was ended."
+    if reason == "signal":
+        why = ": usually memory ran out on its host" if name == "SIGKILL" else ""
+        return "crashed", name, f"{what} ended with {name}{why}."
+    if reason == "exit":
+        return "crashed", None, f"{what} ended its process with status {answer.get('status')}."
+    return "crashed", None, f"{what} ended without an answer, and its process had to be killed."
+
+
+def lost_connection(name: str, lost: Lost) -> str:
+    """Return one sentence for a lost connection to worker `name`."""
+    return f"The connection to worker {name} is lost: {lost.reason}."
+
+
+def unfit(name: str, op: str, what: str) -> tuple[str, str]:
+    """Return message and hint for an invalid answer of worker `name` to a request."""
+    return (
+        f"Worker {name} violates the protocol: in answer to {op!r} it {_cut(what)}.",
+        "Its process was ended. Check its command, and anything between halfwise and the worker.",
+    )
+
+
+def no_answer(
+    name: str, command: Sequence[str], reason: str, printed: Sequence[str]
+) -> HalfwiseError:
+    """Return the exception for a worker that does not start."""
+    said = f'; it printed "{_telling(printed)}"' if printed else ""
+    return NoAnswer(
+        f"Worker {name} does not answer: {reason}{said}. Its command is: {' '.join(command)}",
+        _advice("\n".join(printed)),
+        why=f"{reason}{said}",
+    )
+
+
+def _telling(printed: Sequence[str]) -> str:
+    """Return the most informative lines: the last of a traceback, else the last three."""
+    tail = printed[-1:] if any(line.startswith("Traceback") for line in printed) else printed[-3:]
+    return _cut(" / ".join(tail))
+
+
+_ADVICE = {
+    "Permission denied": "Let ssh log in without a password: a key in its agent, or IdentityFile.",
+    "Host key verification failed": "Connect once by hand with ssh, and accept the host's key.",
+    "not a TTY": "Remove -t from the command: halfwise needs plain pipes.",
+    "not a terminal": "Remove -t from the command, and RequestTTY from ssh's configuration.",
+    "command not found": "Give the interpreter's full path on that machine.",
+    "needs Python 3.8": "End the command with a newer interpreter.",
+    "Cannot connect to the Docker daemon": "Start Docker, or use another worker.",
+}
+
+
+def _advice(printed: str) -> str:
+    for sign, advice in _ADVICE.items():
+        if sign in printed:
+            return advice
+    return "The command must end with a Python interpreter: try it by hand with -c 'print(1)'."
+
+
+def _sentence(answer: Mapping[str, Any]) -> str:
+    message = _cut(str(answer.get("message", "The worker refuses without giving a reason.")))
+    if (errors := len(answer.get("errors", ()))) > 1:
+        message = f"{message.rstrip('.')} (the first of {errors} parser errors)."
+    return stopped(message)
+
+
+def _cut(text: str) -> str:
+    """Cut a worker's words to a readable length; the log has all of them."""
+    return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"
+
+
+def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[str, Any]:
+    """Return a refusal; for one of the parser, with every node's name and a plain message.
+
+    TensorRT before 9 gives only a node's position in the file.
+
+    Args:
+        answer: The worker's answer.
+        model: The ONNX file that the answer is about.
+        tensorrt: The worker's version.
+    """
+    if answer.get("code") != "parse":
+        return dict(answer)
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    errors = [_named(error, nodes) for error in answer.get("errors", ())]
+    changed = {**answer, "errors": errors}
+    if not errors:
+        return changed
+    first, told = errors[0], explain(parser_lines(errors[:1]))
+    where = f" at node {first['node']} ({first['op']})" if first["node"] else ""
+    what = told[0].sentence if told else first["text"]
+    changed["message"] = f"TensorRT {tensorrt} cannot parse the model{where}: {what}"
+    changed["hint"] = answer.get("hint") or (told[0].hint if told else "")
+    return changed
+
+
+def parser_lines(errors: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for every error, in Polygraphy's wording."""
+    lines = []
+    for number, error in enumerate(errors):
+        index = error.get("index")
+        # Errors without a place get distinct numbers.
+        place = index if isinstance(index, int) and index >= 0 else -1 - number
+        name = f" with name: {error['node']} and operator: {error['op']}" if error["node"] else ""
+        lines.append(f"error: In node {place}{name} (parser): ERROR: {error.get('text', '')}")
+    return lines
+
+
+def _named(error: Mapping[str, Any], nodes: Sequence[onnx.NodeProto]) -> dict[str, Any]:
+    index = error.get("index")
+    if error.get("node") or not isinstance(index, int) or not 0 <= index < len(nodes):
+        return {"node": "", "op": "", **error}
+    return {**error, "node": nodes[index].name, "op": nodes[index].op_type}

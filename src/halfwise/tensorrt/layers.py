@@ -1,0 +1,527 @@
+"""Read an engine's layers from its inspector, and find the ONNX nodes behind their names.
+
+The inspector's output (8.5 to 11.4) is almost JSON. 8.6 and 10.0 leave the separators of `Metadata`
+(U+001E, U+001F) unescaped in strings; 8.x writes `Format/Datatype`, 11 `Format` and
+`DataType` or `Datatype`; an engine built without detailed verbosity has names instead of layers.
+With several profiles every layer is listed for each, with ` [profile 1]` after its name from the
+second on. `Bindings` (from 11 on `I/O Tensors`) are not read.
+
+From 8.6 on, `Metadata` names the nodes in onnx-tensorrt's form (`processMetadata`): `[ONNX Layer:
+NAME | property | …]`, joined by U+001E and U+001F. Without it, and in logs, only the layer's name
+remains: `a + b`, `a || b`, `PWN(a, PWN(b))`, and from Myelin `a+b_myl0_2`. A fused block of
+TensorRT 8 has no metadata, and is called `{ForeignNode[a...b]}` after its first and last layer,
+often TensorRT's own; but it names its input and output tensors. Layers that the parser adds are
+`(Unnamed Layer* 7) [Shuffle]`, by their index in the network, and `ONNXTRT_…`; weights are `a +
+b.weight`. Layers that reformat, and those that TensorRT adds for itself, compute no node.
+
+A builder names a refused block by two ends in its own order, not in the graph's. A built engine of
+the same model shows the nodes: TensorRT 8.6.0 gave one model's block the same name in FP32, TF32,
+FP16 and mixed engines, and it had 117 nodes, while 8 lie between its ends in graph order
+(basic_pitch, H200).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from halfwise.errors import CaseError, RunFailed
+from halfwise.files import open_regular, unreadable
+from halfwise.graph.dataflow import operands, reached
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.records import EngineLayer, NetworkLayer, NodeName
+from halfwise.tensorrt.prove import data_type, layer_precision
+
+_ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
+_BLOCK = re.compile(r"^\{ForeignNode\[(.*)\.\.\.(.*)\]\}$", re.DOTALL)
+_PROFILE = re.compile(r" \[profile \d+\]$")
+_MYELIN = re.compile(r"_myl\d+_\d+$")
+_JOINT = re.compile(r" \+ |, |PWN\(")
+_UNNAMED = re.compile(r"^\(Unnamed Layer\* (\d{1,9})\)")
+_REFORMAT = "Reformatting CopyNode"
+_OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
+"""Names of layers without a node in the model."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What an inspector lists about a layer to find its nodes by.
+
+    Attributes:
+        name: Its name.
+        metadata: Its metadata; "" if there are none.
+        inputs: Names of its input tensors.
+        outputs: Names of its output tensors.
+    """
+
+    name: str
+    metadata: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+class NodeFinder:
+    """Maps layers to nodes; given a network, only to its nodes, including those in bodies."""
+
+    def __init__(
+        self,
+        network: Network | None,
+        layers: Sequence[Listed],
+        built: Sequence[NetworkLayer] = (),
+    ) -> None:
+        """Take the model, all layers of the engine, and those before fusion, each in its order."""
+        self._built = built
+        self._known: dict[str, NodeName] | None = None
+        self._blocks: dict[str, tuple[NodeName, ...]] = {}
+        if network is not None:
+            nodes = list(network.model.graph.all_nodes())
+            unnamed = (n for n in nodes if network.original_names.get(node_name(n)) == "")
+            # onnx-tensorrt's names for unnamed nodes of the user's own file (`getNodeName`).
+            self._known = {
+                f"node_of_{n.outputs[0].name}": node_name(n) for n in unnamed if n.outputs
+            }
+            self._known |= {node_name(n): node_name(n) for n in nodes}
+            self._blocks = self._divide(network, layers)
+
+    def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
+        """Return the nodes of a layer; without a network, a block's first and last."""
+        if found := _ONNX_LAYER.findall(layer.metadata):
+            return self._existing(self._without_properties(entry) for entry in found)
+        name = _PROFILE.sub("", layer.name)
+        if name in self._blocks:
+            return self._blocks[name]
+        if block := _BLOCK.search(name):
+            return self._existing((*self._named(block[1]), *self._named(block[2])))
+        return self._named(name)
+
+    def _without_properties(self, entry: str) -> str:
+        known = self._known is not None and entry in self._known
+        return entry if known else entry.partition(" | ")[0]
+
+    def _named(self, layer: str) -> tuple[NodeName, ...]:
+        """Return the nodes that a layer's name contains."""
+        if self._known is not None and layer in self._known:
+            return (self._known[layer],)
+        bare = _MYELIN.sub("", layer)
+        if _OWN.search(bare):
+            return ()
+        parts = [_balanced(part) for part in _JOINT.split(bare)]
+        if self._known is not None and bare != layer:
+            parts = [
+                p for part in parts for p in ([part] if part in self._known else part.split("+"))
+            ]
+        return self._existing(part for part in parts if not _OWN.search(part) or self._known)
+
+    def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
+        """Return the `names` that are nodes, without duplicates."""
+        distinct = dict.fromkeys(filter(None, names))
+        if self._known is None:
+            return tuple(map(NodeName, distinct))
+        return tuple(dict.fromkeys(self._known[name] for name in distinct if name in self._known))
+
+    def _divide(
+        self, network: Network, layers: Sequence[Listed]
+    ) -> dict[str, tuple[NodeName, ...]]:
+        """Return the nodes of each fused block without metadata.
+
+        A block has the nodes on the way from its inputs to its outputs that no other layer has.
+        Blocks are taken in the engine's order, so earlier nodes already have their layer. If only
+        TensorRT knows an output, a single such block gets all remaining nodes; of several, each
+        gets those of the network's layers between its first and last, and what leads there.
+        """
+        blocks, taken = [], set[NodeName]()
+        for layer in layers:
+            if _BLOCK.search(_PROFILE.sub("", layer.name)) and not _ONNX_LAYER.search(
+                layer.metadata
+            ):
+                blocks.append(layer)
+            else:
+                taken.update(self.nodes(layer))
+        if not blocks:
+            return {}
+        values = {
+            v.name: v for n in network.nodes() for v in (*n.inputs, *n.outputs) if v and v.name
+        }
+        tensors = _Tensors(values, layers)
+        order = list(network.nodes())
+        found: dict[str, tuple[NodeName, ...]] = {}
+        open_ended: dict[str, set[ir.Value]] = {}
+        for block in blocks:
+            name = _PROFILE.sub("", block.name)
+            if name in found:
+                continue
+            ends = [tensors.value(output) for output in block.outputs]
+            start = {v.producer() for v in ends if v is not None}
+            last = _BLOCK.search(name)
+            named = set(self._named(last[2])) if last else set()
+            start |= {n for n in order if node_name(n) in named}
+            borders = {v for v in map(tensors.value, block.inputs) if v is not None}
+            if not ends or None in ends:
+                open_ended[name] = borders
+            inside = _leading_to(start, borders, taken)
+            found[name] = tuple(node_name(n) for n in order if n in inside)
+            taken |= set(found[name])
+        for name, borders in open_ended.items():
+            own = order if len(open_ended) == 1 else self._between(name, order)
+            left = {node_name(n) for n in _leading_to(own, borders, taken)}
+            found[name] = tuple(n for n in map(node_name, order) if n in {*found[name], *left})
+            taken |= left
+        return found
+
+    def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        """Return the `nodes` behind the network's layers between a block's ends."""
+        places = {layer.name: index for index, layer in enumerate(self._built)}
+        match = _BLOCK.search(block)
+        ends = [
+            int(own[1]) if (own := _UNNAMED.match(part)) else places[part]
+            for part in (" + ".join(match.groups()).split(" + ") if match else ())
+            if _UNNAMED.match(part) or part in places
+        ]
+        if len(ends) < 2:
+            return []
+        inside = {n for layer in self._built[min(ends) : max(ends) + 1] for n in layer.nodes}
+        return [n for n in nodes if node_name(n) in inside]
+
+
+class _Tensors:
+    """Maps an engine's tensors, including copies in other formats, to the model's values."""
+
+    def __init__(self, values: Mapping[str, ir.Value], layers: Sequence[Listed]) -> None:
+        self._values = values
+        self._copies: dict[str, str] = {}
+        for layer in layers:
+            if layer.name.startswith(_REFORMAT) and len(layer.inputs) == len(layer.outputs) == 1:
+                before, after = (_PROFILE.sub("", t) for t in (*layer.inputs, *layer.outputs))
+                copy, origin = (before, after) if after in values else (after, before)
+                self._copies[copy] = origin
+
+    def value(self, tensor: str) -> ir.Value | None:
+        """Return the value of a tensor; None if only TensorRT knows it."""
+        name = _PROFILE.sub("", tensor)
+        for _ in range(len(self._copies) + 1):
+            if name in self._values or name not in self._copies:
+                break
+            name = self._copies[name]
+        return self._values.get(name)
+
+
+def _leading_to(
+    start: Iterable[ir.Node | None], borders: set[ir.Value], taken: set[NodeName]
+) -> set[ir.Node]:
+    """Return the nodes in `start` and those from `borders` to them, except taken ones."""
+
+    def free(nodes: Iterable[ir.Node | None]) -> list[ir.Node]:
+        return [n for n in nodes if n is not None and node_name(n) not in taken]
+
+    def before(node: ir.Node) -> list[ir.Node]:
+        return free(v.producer() for v in node.inputs if v is not None and v not in borders)
+
+    return {*reached(free(start), before)}
+
+
+def _balanced(part: str) -> str:
+    """Return `part` without unmatched trailing parentheses."""
+    while part.endswith(")") and part.count(")") > part.count("("):
+        part = part[:-1]
+    return part.strip()
+
+
+_FOREIGN = re.compile(r"ForeignNode\[(?P<inside>.*?)(?:\](?:\}|$|\.?\))|$)")
+_SEPARATOR = re.compile(r" \+ | \|\| |, ")
+_WRAPPED = re.compile(r"^(?:PWN|PWN_\w+|copy)\(|^Reformatting CopyNode for .*? to ")
+_ADDED = re.compile(r"^\(Unnamed[ _]Layer|^ONNXTRT_|^\[trainStation|^_?constant$")
+_SUFFIX = re.compile(
+    r"\.(?:weight|bias|kernel)$|\[[A-Z]\w*\]$| _ \(Unnamed.*$| *\(Myelin\[\w+\]\)$|\.?\)?\.?$"
+)
+
+
+def foreign_region(text: str) -> tuple[str, str] | None:
+    """Return the first and the last layer of the first `ForeignNode` in `text`; None without one.
+
+    Both are names of network layers: a node's, a constant's, or `(Unnamed Layer* 7) [Shuffle]`.
+    For a block of one layer the two are the same.
+    """
+    found = _FOREIGN.search(text)
+    if found is None:
+        return None
+    first, _, last = found["inside"].partition("...")
+    parts = [_bare(part) for part in _SEPARATOR.split(first)]
+    ends = [_bare(part) for part in _SEPARATOR.split(last or first)]
+    return parts[0], ends[-1]
+
+
+def names_in(expression: str) -> tuple[str, ...]:
+    """Return the names in a layer's name or a list of them, without TensorRT's additions.
+
+    A `ForeignNode` yields only its ends: the log does not show what lies between.
+    """
+    found = _FOREIGN.search(expression)
+    if found is not None:
+        ends = found["inside"].replace("...", ", ")
+        return names_in(ends) if "ForeignNode[" not in ends else ()
+    names = (_bare(part) for part in _SEPARATOR.split(expression))
+    return tuple(dict.fromkeys(name for name in names if name and not _ADDED.match(name)))
+
+
+def _bare(part: str) -> str:
+    name = part.strip()
+    while wrapped := _WRAPPED.match(name):
+        name = name[wrapped.end() :]
+    while name.endswith(")") and name.count(")") > name.count("("):
+        name = name[:-1]
+    if _ADDED.match(name):
+        return name
+    while (shorter := _SUFFIX.sub("", name).rstrip()) != name:
+        name = shorter
+    return name
+
+
+_SIDES = ("Inputs", "Outputs")
+_SCALES = re.compile(r"_(?:alpha|beta)$")
+"""Myelin's matrix products take two factors, always FP32, as inputs."""
+
+
+def engine_layers(
+    text: str | bytes,
+    network: Network | None = None,
+    *,
+    tf32: bool = True,
+    built: Sequence[NetworkLayer] = (),
+) -> tuple[EngineLayer, ...]:
+    """Return all listed layers of an engine, in its order.
+
+    Args:
+        text: The inspector's output in JSON, or the content of trtexec's `--exportLayerInfo` file.
+        network: The model that the engine was built from. Without it, a fused block of
+            TensorRT 8 has at most its first and last node, and other names are not checked.
+        tf32: Whether the engine may use TF32; see `kernels.layer_precision`.
+        built: Layers of the network before fusion, in its order, if the build reported them.
+
+    Raises:
+        RunFailed: `text` is no list of layers, or is truncated.
+    """
+    raw = _raw_layers(text)
+    listed = [_listed(entry) for entry in raw]
+    finder = NodeFinder(network, listed, built)
+    return tuple(
+        _layer(entry, finder.nodes(layer), tf32=tf32)
+        for entry, layer in zip(raw, listed, strict=True)
+    )
+
+
+def _raw_layers(text: str | bytes) -> list[Mapping[str, Any]]:
+    """Return the inspector's layers; a bare name becomes a layer with only a name."""
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    text = text.strip("\0 \t\r\n")
+    try:
+        found = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(_why(text, error)) from None
+    layers = found.get("Layers") if isinstance(found, dict) else found
+    if not isinstance(layers, list):
+        raise _refusal("has no list of layers")
+    return [entry if isinstance(entry, dict) else {"Name": str(entry)} for entry in layers]
+
+
+def _why(text: str, error: Exception) -> str:
+    if not text:
+        return "is empty"
+    if isinstance(error, json.JSONDecodeError) and text[0] in "{[":
+        # The error for an unterminated string points to its beginning.
+        ends = error.pos >= len(text) - 1 or error.msg.startswith("Unterminated")
+        where = "ends early, after" if ends else "is damaged at"
+        return f"{where} character {len(text) if ends else error.pos}"
+    return f"is not JSON; it begins with {text[:40]!r}"
+
+
+def _refusal(what: str) -> RunFailed:
+    return RunFailed(
+        f"The engine inspector's output {what}.",
+        "Inspect the engine again with the version of TensorRT that built it, as JSON.",
+    )
+
+
+def _listed(raw: Mapping[str, Any]) -> Listed:
+    inputs, outputs = (tuple(_text(t, "Name") for t in _tensors(raw, k)) for k in _SIDES)
+    return Listed(_text(raw, "Name"), _text(raw, "Metadata"), inputs, outputs)
+
+
+def _layer(raw: Mapping[str, Any], nodes: tuple[NodeName, ...], *, tf32: bool) -> EngineLayer:
+    name, kind, tactic = (_text(raw, key) for key in ("Name", "LayerType", "TacticName"))
+    inputs, outputs = (_tensors(raw, key) for key in _SIDES)
+    operands = [t for t in inputs if not _SCALES.search(_text(t, "Name"))]
+    weights = raw.get("Weights")
+    weight = data_type(_text(weights, "Type")) if isinstance(weights, dict) else ""
+    types = ([*map(_type, operands)], [*map(_type, outputs)], weight)
+    return EngineLayer(
+        name=name,
+        type=kind,
+        nodes=nodes,
+        inputs=tuple(map(_type, inputs)),
+        outputs=tuple(map(_type, outputs)),
+        weights=weight,
+        tactic=tactic,
+        precision=layer_precision(kind, name, types, tactic, tf32=tf32) if kind else "unknown",
+    )
+
+
+def _type(tensor: Mapping[str, Any]) -> str:
+    keys = ("Datatype", "DataType", "Format/Datatype", "Format")
+    return next((found for key in keys if (found := data_type(_text(tensor, key)))), "")
+
+
+def _tensors(raw: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = raw.get(key)
+    entries = found if isinstance(found, list) else []
+    return [entry if isinstance(entry, dict) else {"Name": str(entry)} for entry in entries]
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    found = raw.get(key)
+    return found if isinstance(found, str) else ""
+
+
+MAGIC = b"ftrt"
+"""First bytes of a serialised engine in TensorRT 8 to 10 (torch_tensorrt relies on them too)."""
+SUFFIXES = (".engine", ".plan", ".trt")
+
+
+def is_engine(path: Path) -> bool:
+    """Return whether `path` is an engine, by its first bytes, else by its name."""
+    try:
+        with open_regular(path) as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                return True
+    except OSError:
+        pass
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
+
+
+def demand_engine(path: Path) -> Path:
+    """Return `path` if it may be an engine; TensorRT decides when it reads the file.
+
+    Raises:
+        CaseError: the file cannot be read, is empty, has a model's name and no engine's first
+            bytes, or has Ultralytics' own header.
+    """
+    try:
+        with open_regular(path) as file:
+            head = file.read(5)
+    except OSError as error:
+        raise CaseError(
+            unreadable(path, error, "engine"), "Give an engine file: `halfwise build` makes one."
+        ) from error
+    if not head:
+        raise CaseError(f"The engine {path} is empty.", "Build it again.")
+    if path.suffix.lower() == ".onnx" and head[:4] != MAGIC:
+        raise CaseError(
+            f"{path} is not an engine: it has a model's name and no engine header.",
+            "Give an engine file; `halfwise build` makes one from a model.",
+        )
+    if head[4:] == b"{" and head[:4] != MAGIC:
+        raise CaseError(
+            f"{path} begins with {int.from_bytes(head[:4], 'little')} bytes of Ultralytics' "
+            "metadata, before the engine itself.",
+            f"Strip it: tail -c +{int.from_bytes(head[:4], 'little') + 5} FILE > plain.engine",
+        )
+    return path
+
+
+Assignment = frozenset[NodeName]
+Ends = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that a builder refuses together.
+
+    Attributes:
+        ends: The builder's names of the first and last layer; empty if it named none.
+        nodes: The nodes; all of the model if it named none.
+        shown: Whether an engine shows them.
+    """
+
+    ends: Ends
+    nodes: Assignment
+    shown: bool = False
+
+
+def blocks(layers: Iterable[EngineLayer]) -> dict[Ends, Assignment]:
+    """Return the nodes of an engine's fused blocks, by the blocks' ends."""
+    named = ((foreign_region(layer.name), frozenset(layer.nodes)) for layer in layers)
+    return {ends: nodes for ends, nodes in named if ends is not None and nodes}
+
+
+def region_of(
+    network: Network, roles: Roles, ends: Ends, shown: Mapping[Ends, Assignment]
+) -> Region:
+    """Return the region between two ends.
+
+    Args:
+        network: The model.
+        roles: Roles of its nodes.
+        ends: The builder's names of the first and last layer; empty for the whole model.
+        shown: Blocks of engines of this model, by their ends.
+
+    Returns:
+        The block with these ends, else the nodes from the first to the last in graph order.
+    """
+    nodes = list(network.nodes())
+    if ends in shown:
+        return Region(ends, shown[ends], shown=True)
+    if not ends:
+        return Region((), frozenset(map(node_name, nodes)))
+    places = _places(nodes, roles)
+    first = min(places.get(ends[0], (0,)))
+    last = max(places.get(ends[1], (len(nodes) - 1,)))
+    between = nodes[min(first, last) : max(first, last) + 1]
+    return Region(ends, frozenset(map(node_name, between)))
+
+
+def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
+    """Return positions of nodes in the graph, by their names and those of tensors they compute.
+
+    Layers of constants have the positions of their readers, and lack `.weight` and the like.
+    """
+    found: dict[str, list[int]] = {}
+    for place, node in enumerate(nodes):
+        given = (v for v in node.inputs if v is not None and v.producer() is None)
+        for name in (v.name for v in (*given, *node.outputs) if v.name):
+            for one in {name, *names_in(name)}:
+                found.setdefault(one, []).append(place)
+    for place, node in enumerate(nodes):
+        found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
+    return found
+
+
+def neighbours(network: Network, roles: Roles, names: Assignment) -> Assignment:
+    """Return the other nodes that pass floats to or from `names`, reads in bodies included."""
+    found: set[NodeName] = set()
+    for node in network.nodes():
+        name = node_name(node)
+        reads = {_maker(v) for v in operands(node) if is_float(v)}
+        if name in names:
+            found |= {maker for maker in reads if maker is not None}
+        elif reads & names and roles[name].role is not Role.BLIND:
+            found.add(name)
+    return frozenset(found - names)
+
+
+def rim(network: Network, roles: Roles, names: Assignment) -> Assignment:
+    """Return those of `names` that pass a float to another node or read one from it.
+
+    Inputs, outputs and constants of the graph do not count as nodes.
+    """
+    outside = neighbours(network, roles, names)
+    return neighbours(network, roles, outside) & names
+
+
+def _maker(value: ir.Value) -> NodeName | None:
+    producer = value.producer()
+    return None if producer is None else node_name(producer)

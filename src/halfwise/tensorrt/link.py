@@ -1,0 +1,440 @@
+"""Start a worker on demand; exchange requests and files with it, and translate its failures."""
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from shutil import disk_usage
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.graph.protobufs import external_files
+from halfwise.records import BuildConfig, WorkerInfo
+from halfwise.store import refuse_irregular
+from halfwise.tensorrt import failures
+from halfwise.tensorrt.answers import HELLO, Expected, chunk_of, missing_of, worker_info
+from halfwise.tensorrt.failures import EngineFailed, NoAnswer
+from halfwise.tensorrt.transport import (
+    LAST_LINES,
+    Connection,
+    Heard,
+    Lost,
+    Unfit,
+    Waited,
+    taken,
+    worker_source,
+)
+from halfwise.tensorrt.worker import AT_LAYER
+from halfwise.wording import seconds
+
+CHUNK = 8 << 20
+"""Bytes per frame."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """An ONNX file and its external data.
+
+    Attributes:
+        main: Name of the ONNX file.
+        paths: Every file by its name relative to the model's folder, the ONNX file first, with
+            symbolic links resolved.
+        hashes: SHA-256 of every file, likewise.
+        sha256: SHA-256 of all files in sequence, as in `graph.model.Network`.
+    """
+
+    main: str
+    paths: dict[str, Path]
+    hashes: dict[str, str]
+    sha256: str
+
+
+def model_files(path: Path) -> ModelFiles:
+    """Return the files of the ONNX model at `path`.
+
+    Raises:
+        CaseError: it cannot be read, or external data is missing or lies outside its folder.
+    """
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise CaseError(f"{path} cannot be read as ONNX: {error}.", "Give an ONNX file.") from error
+    paths = {path.name: path, **external_files(proto, path)}
+    whole, hashes = hashlib.sha256(), {}
+    for name, file in paths.items():
+        single = hashlib.sha256()
+        for chunk in _chunks(file):
+            single.update(chunk)
+            whole.update(chunk)
+        hashes[name] = single.hexdigest()
+    return ModelFiles(path.name, paths, hashes, whole.hexdigest())
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def build_request(
+    model: Path, config: BuildConfig, timing_cache: Path | None
+) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the request for a build, and the files that it needs by their SHA-256.
+
+    Args:
+        model: ONNX file; its external data lies next to it.
+        config: Settings of the engine.
+        timing_cache: File to include if it exists.
+
+    Raises:
+        CaseError: see `model_files`.
+    """
+    files = model_files(model)
+    needed = {files.hashes[name]: path for name, path in files.paths.items()}
+    request: dict[str, Any] = {
+        "op": "build",
+        "model": {
+            "main": files.main,
+            "files": [{"name": name, "sha256": sha} for name, sha in files.hashes.items()],
+        },
+        "config": config.model_dump(mode="json", exclude={"model_sha256"}),
+        "timing_cache": None,
+    }
+    if timing_cache is not None and timing_cache.exists():
+        request["timing_cache"] = file_sha256(timing_cache)
+        needed[request["timing_cache"]] = timing_cache
+    return request, needed
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield a file in chunks; one empty chunk if it is empty."""
+    with path.open("rb") as file:
+        chunk = file.read(CHUNK)
+        yield chunk
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def keep_aside(path: Path) -> str:
+    """Move a timing cache aside, and return a sentence that says so.
+
+    trtexec warns and overwrites it, but a cache can take hours to build. It becomes
+    NAME.old, or NAME.old2 and so on if that exists: nothing is overwritten. If another process has
+    removed it meanwhile, that is no error.
+    """
+    names = (f"{path.name}.old{number if number > 1 else ''}" for number in count(1))
+    aside = next(found for name in names if not (found := path.with_name(name)).exists())
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return f"TensorRT did not take the timing cache {path}."
+    return (
+        f"TensorRT did not take the timing cache {path}: it is damaged, from another version or "
+        f"GPU, or holds kernels that this version cannot read back. It is {aside} now, and a new "
+        "one was written."
+    )
+
+
+_TRANSFER_SECONDS = 300.0
+"""Limit for one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
+_LONGEST_LINE = 1 << 14
+_COMPLAINTS = 200
+_WAIT_AGAIN = 5.0
+"""Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
+_BUILDER_SECONDS = 180.0
+
+LogListener = Callable[[str, str], None]
+"""Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
+of its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
+ProgressListener = Callable[[str, int, int], None]
+"""Takes a phase of the build, its finished steps and its total steps."""
+
+
+class NoResult(Exception):
+    """A request has no result; `answer` says why."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Died(NoResult):
+    """The worker's child ended during the request."""
+
+
+class Refused(NoResult):
+    """The worker cannot do the request."""
+
+
+class Log:
+    """Keeps one request's last lines and complaints, and passes all lines on.
+
+    Attributes:
+        last: The last lines, each prefixed with its severity.
+        complaints: Warnings and errors, likewise.
+        begun: Whether the worker began the work itself.
+    """
+
+    def __init__(
+        self, listener: LogListener | None = None, progress: ProgressListener | None = None
+    ) -> None:
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self.complaints: list[str] = []
+        self.begun = False
+        self._started = time.monotonic()
+        self._listener, self._progress = listener, progress
+
+    def hear(self, header: Mapping[str, Any]) -> None:
+        """Take the header of a frame."""
+        kind = header.get("kind")
+        if kind == "progress" and self._progress is not None:
+            self._progress(header["phase"], header["done"], header["total"])
+        elif kind == "log":
+            self._line(str(header.get("severity")), str(header.get("text")))
+        elif kind == "waiting":
+            self._line("waiting", "Another build is using this GPU.")
+        elif kind == "started":
+            self._started, self.begun = time.monotonic(), True
+
+    def remark(self, text: str) -> None:
+        """Take a line from halfwise itself."""
+        self._line("remark", text)
+
+    def _line(self, severity: str, text: str) -> None:
+        line = f"{severity}: {text[:_LONGEST_LINE]}"
+        if AT_LAYER in line and self.last and AT_LAYER in self.last[-1]:
+            self.last.pop()  # only the last layer shows where it ended
+        self.last.append(line)
+        serious = severity in ("warning", "error", "internal_error", "remark")
+        if serious and len(self.complaints) < _COMPLAINTS:
+            self.complaints.append(line)
+        if self._listener is not None:
+            self._listener(severity, text)
+
+    @property
+    def seconds(self) -> float:
+        """Since the work began."""
+        return time.monotonic() - self._started
+
+
+class Link:
+    """A worker's name and command, and its process while one runs.
+
+    Attributes:
+        name: Its name in messages.
+        info: What it reported at its last start.
+        cache: The folder where it keeps files, in its own file system.
+    """
+
+    info: WorkerInfo
+    cache: str
+
+    def __init__(self, name: str, command: Sequence[str], limit: float, wait: float) -> None:
+        """Store the settings without starting the process.
+
+        Args:
+            name: Its name in messages.
+            command: The command that starts it.
+            limit: Seconds for it to start, and to answer requests without work.
+            wait: Seconds to wait for its GPU while another build uses it.
+        """
+        self.name, self._command, self._limit = name, tuple(command), limit
+        self._wait = wait
+        self._connection: Connection | None = None
+        self._there: set[str] = set()
+
+    def connect(self) -> None:
+        """Start the process and ask what is available there.
+
+        Raises:
+            BackendMissing: it does not answer, or not as a worker does.
+        """
+        self._there.clear()  # a container's cache vanishes when it ends
+        try:
+            ahead = taken(self._command)
+            self._connection = ahead or Connection(self._command, worker_source())
+        except OSError as error:
+            reason = f"{error.filename or self._command[0]}: {error.strerror}"
+            raise failures.no_answer(self.name, self._command, reason, ()) from error
+        try:
+            # A worker started ahead answers only after it has loaded the builder.
+            limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
+            answer, _ = self._connection.ask({"op": "hello"}, admit=HELLO.admit, limit=limit)
+        except Lost as lost:
+            reason = lost.reason
+            raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
+        except Unfit as unfit:
+            raise BackendMissing(*failures.unfit(self.name, "hello", str(unfit))) from unfit
+        except BaseException:
+            self.close(patience=0.0)
+            raise
+        if answer["kind"] != "result":
+            self.close()
+            if answer["kind"] == "error":
+                raise failures.no_answer(self.name, self._command, str(answer["message"]), ())
+            message = failures.death(answer, "Importing TensorRT", None)[2]
+            raise BackendMissing(f"Worker {self.name} cannot be used: {message}")
+        self.info, self.cache = worker_info(self.name, self._command, answer), answer["cache"]
+
+    def close(self, patience: float = 5.0) -> None:
+        """End the process; it has `patience` seconds to exit by itself."""
+        if self._connection is not None:
+            self._connection.close(patience)
+
+    @property
+    def process_id(self) -> int | None:
+        """ID of the command's process; None if none runs."""
+        running = self._connection is not None and not self._connection.closed
+        return self._connection.process_id if running and self._connection else None
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        payload: bytes = b"",
+        expected: Expected | None = None,
+        *,
+        timeout: float | None = None,
+        limit: float | None = None,
+        heard: Heard = lambda _: None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return header and payload of the result, from a fresh process if the last is lost.
+
+        It is checked against `expected`, else only against the operation's form.
+
+        Raises:
+            Refused, Died, Lost: there is no result.
+            WorkerEnded: it sends something invalid, or its GPU stays busy.
+        """
+        if self._connection is None or self._connection.closed:
+            try:
+                self.connect()
+            except NoAnswer as error:
+                raise Lost(f"it does not restart: {error.why}", ()) from error
+            except BackendMissing as error:
+                raise Lost(error.message.rstrip("."), ()) from error
+        assert self._connection is not None
+        try:
+            answer, data = self._connection.ask(
+                request,
+                payload,
+                admit=(expected or Expected(request["op"])).admit,
+                timeout=timeout,
+                limit=limit,
+                wait=self._wait,
+                heard=heard,
+            )
+        except Unfit as unfit:
+            message, hint = failures.unfit(self.name, request["op"], str(unfit))
+            raise failures.WorkerEnded(message, hint) from unfit
+        except Waited as waited:
+            # A caller that continues must not wait this long for each request.
+            self._wait = min(self._wait, _WAIT_AGAIN)
+            raise failures.WorkerEnded(
+                f"Another build has had the GPU of worker {self.name} for "
+                f"{seconds(waited.seconds)}.",
+                "Try again when it is finished, or wait longer: --budget wait-timeout=SECONDS.",
+            ) from waited
+        if answer["kind"] != "result":
+            raise Died(answer) if answer["kind"] == "died" else Refused(answer)
+        return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
+
+    def need(self, files: Mapping[str, Path]) -> None:
+        """Send the missing ones of `files`, keyed by SHA-256; each is sent once."""
+        # A lost connection invalidates what is known to be there, so check this first.
+        if self._connection is not None and self._connection.closed:
+            self._there.clear()
+        unknown = [sha256 for sha256 in files if sha256 not in self._there]
+        if not unknown:
+            return
+        request = {"op": "have", "hashes": unknown}
+        for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
+            self._put(sha256, files[sha256])
+        self._there.update(unknown)
+
+    def _put(self, sha256: str, path: Path) -> None:
+        """Send a file in chunks; the worker checks its hash."""
+        total, offset = path.stat().st_size, 0
+        for chunk in _chunks(path):
+            last = offset + len(chunk) >= total
+            self.exchange({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
+            offset += len(chunk)
+
+    def fetch(self, sha256: str, size: int, path: Path) -> None:
+        """Fetch the worker's file of `size` bytes to `path`; nothing is left of a damaged one.
+
+        Raises:
+            Refused, Died, Lost: there is no result.
+            RunFailed: there is no room for it.
+            OSError: it cannot be written.
+            WorkerEnded: it arrives with another hash.
+        """
+        free = disk_usage(path.parent).free
+        if size > free:
+            raise RunFailed(
+                f"The worker sends a file of {size} bytes, but {path.parent} has room for {free}.",
+                "Free some space, or give another folder.",
+            )
+        digest = hashlib.sha256()
+        partial = path.with_name(f".halfwise.{os.getpid()}.{path.name}")
+        try:
+            with partial.open("wb") as file:
+                for offset in range(0, max(1, size), CHUNK):
+                    request = {"op": "get", "sha256": sha256, "offset": offset, "length": CHUNK}
+                    _, chunk = self.exchange(request, b"", chunk_of(size, offset, CHUNK))
+                    digest.update(chunk)
+                    file.write(chunk)
+            if digest.hexdigest() != sha256:
+                self.close(patience=0.0)
+                raise failures.WorkerEnded(
+                    f"Worker {self.name} sent a damaged file: its SHA-256 is not {sha256}.",
+                    "Check the connection and the worker's disk.",
+                )
+            refuse_irregular(path, "The file")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def forget(self, sha256: str) -> None:
+        """Remove one of the worker's files."""
+        self.exchange({"op": "forget", "sha256": sha256}, b"")
+        self._there.discard(sha256)
+
+    def exchange(
+        self, request: Mapping[str, Any], data: bytes, expected: Expected | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Send a request that takes no work."""
+        limit = _TRANSFER_SECONDS if data or request["op"] == "get" else self._limit
+        return self.ask(request, data, expected, limit=limit)
+
+    @contextmanager
+    def translating(self, what: str, timeout: float | None = None) -> Iterator[Log]:
+        """Yield a log; turn failures in the block into errors for the user.
+
+        Args:
+            what: The activity, such as "The run".
+            timeout: Its time-out, for the message.
+
+        Raises:
+            EngineFailed: it crashed, hung, or the connection is lost.
+            HalfwiseError: the error for a refusal.
+        """
+        log = Log()
+        try:
+            yield log
+        except Lost as lost:
+            message = failures.lost_connection(self.name, lost)
+            raise EngineFailed(message, status="lost", log=(*log.last, *lost.printed)) from lost
+        except Died as died:
+            status, signal, message = failures.death(died.answer, what, timeout)
+            raise EngineFailed(message, status=status, signal=signal, log=log.last) from died
+        except Refused as refused:
+            lines = (*log.last, *failures.refusal_lines(refused.answer))
+            raise failures.refusal(refused.answer, lines) from refused

@@ -1,0 +1,396 @@
+"""Start a worker with a command, and exchange frames with it.
+
+The command ends in an interpreter; an appended bootstrap reads the worker's source from standard
+input, so nothing is installed where it runs. A single loop serves the pipes: reading never waits
+for writing, so neither side can block the other for good.
+"""
+
+import fcntl
+import math
+import os
+import select
+import shlex
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from halfwise.memory import uncap
+from halfwise.tensorrt import worker
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from halfwise.wording import seconds
+
+GRACE = 7.0
+"""Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
+as lost: the worker gives a process stuck in the driver five to end."""
+LONGEST_LINE = 2000
+"""Largest number of characters kept of a line of noise."""
+ENDS = ("result", "error", "died")
+"""Kinds of frames that end a request."""
+LAST_LINES = 30
+"""Number of last lines of the command's output to keep."""
+_CHUNK = 1 << 20
+_LOOK_SECONDS = 1.0
+_SECONDS_TO_EXPLAIN = 1.0
+_SECONDS_TO_LEAVE = 5.0
+_SECONDS_TO_TERMINATE = 2.0
+
+# One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
+# buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
+# would be the working directory, from which a stray numpy.py must not be imported.
+_BOOTSTRAP = (
+    "import io,sys;"
+    "sys.version_info<(3,8)and sys.exit("
+    '"halfwise needs Python 3.8 or later there; this is Python "+sys.version.split()[0]);'
+    'sys.stdin.isatty()and sys.exit("halfwise needs pipes there, not a terminal");'
+    "sys.path[0]or sys.path.pop(0);"
+    "exec(compile(io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d),"
+    '"halfwise-worker","exec"))'
+)
+
+Header = dict[str, Any]
+Admit = Callable[[int, Header, int], None]
+"""Takes a request's number, the header of a frame and the number of bytes that follow it; raises
+`Unfit` if the frame may not come now."""
+Heard = Callable[[Mapping[str, Any]], None]
+"""Takes the header of a frame that does not end its request: `log`, `progress`, `waiting`,
+`started`. Output of the command itself comes as `log` with severity "noise"."""
+
+
+class Unfit(Exception):
+    """A worker sends something invalid; the text is a clause that follows its name."""
+
+
+class Lost(Exception):
+    """The connection to a worker is gone.
+
+    Attributes:
+        reason: How, a clause such as "ssh ended with status 255".
+        printed: The last lines that the command printed outside of frames.
+    """
+
+    def __init__(self, reason: str, printed: Sequence[str]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.printed = tuple(printed)
+
+
+class Waited(Exception):
+    """Another build has held the GPU for `seconds`, the longest that a request may wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class Lines:
+    """Splits noise into lines, and shortens long ones so that noise cannot fill the memory."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take bytes; return the complete lines, without empty ones."""
+        *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:LONGEST_LINE]
+        texts = (line[:LONGEST_LINE].decode(errors="replace").rstrip() for line in lines)
+        return list(filter(None, texts))
+
+    def rest(self) -> list[str]:
+        """Return the unterminated last line, if any."""
+        return self.feed(b"\n")
+
+
+def worker_source() -> bytes:
+    """Return the worker's source as sent."""
+    return Path(worker.__file__).read_bytes()
+
+
+def full_command(command: Sequence[str], source_bytes: int) -> list[str]:
+    """Return `command` with the bootstrap appended.
+
+    `ssh` joins its words for the remote shell to parse, so the bootstrap is quoted once for every
+    word `ssh` (also within words, and after a path), whatever that means there. All other
+    programs are assumed to pass words on unchanged, as docker, podman and kubectl do.
+    """
+    bootstrap = _BOOTSTRAP % source_bytes
+    for word in " ".join(command).split():
+        bootstrap = shlex.quote(bootstrap) if Path(word).name == "ssh" else bootstrap
+    return [*command, "-c", bootstrap]
+
+
+class Connection:
+    """A worker's process, and the pipes to it.
+
+    Closing it ends the process and everything that it started on this machine.
+    """
+
+    def __init__(self, command: Sequence[str], source: bytes) -> None:
+        """Start `command` and run the worker's `source` in it.
+
+        Raises:
+            OSError: the command cannot be started.
+        """
+        self._name = Path(command[0]).name
+        self._process = subprocess.Popen(
+            full_command(command, len(source)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            # Its own session: Ctrl-C does not reach it, a password prompt of ssh fails at
+            # once instead of waiting, and ending it ends what it started.
+            start_new_session=True,
+        )
+        process = self._process
+        # Builders map more than they use.
+        uncap(process.pid)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            os.set_blocking(pipe.fileno(), False)
+        self._unpacker = Unpacker()
+        self._frames: deque[tuple[Header | None, bytes, bytes]] = deque()
+        self._noise, self._errors = Lines(), Lines()
+        self._printed: deque[str] = deque(maxlen=LAST_LINES)
+        self._unsent = deque([memoryview(source)])
+        # Write the source to the pipe at once, even if nobody reads it yet.
+        with suppress(AttributeError, OSError):  # Linux only
+            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, 2 * len(source))
+        self._number = 0
+        self.closed = False
+
+    @property
+    def process_id(self) -> int:
+        """ID of the command's process, the leader of its session."""
+        return self._process.pid
+
+    def tell(self, header: Mapping[str, Any]) -> None:
+        """Send a request without waiting for the answer, as far as the pipe accepts it."""
+        self._unsent.append(memoryview(pack({**header, "id": 0})))
+        before = None
+        while self._unsent and before != (before := sum(map(len, self._unsent))):
+            self._send()
+
+    def ask(
+        self,
+        header: Mapping[str, Any],
+        payload: bytes = b"",
+        *,
+        admit: Admit,
+        timeout: float | None = None,
+        limit: float | None = None,
+        wait: float | None = None,
+        heard: Heard = lambda _: None,
+    ) -> tuple[Header, bytes]:
+        """Send a request; return header and payload of the frame that ends it.
+
+        Args:
+            header: `op` and its arguments.
+            payload: Its bytes.
+            admit: Checks its frames.
+            timeout: Seconds for the work, which the worker enforces. It restarts after the
+                worker has waited for the GPU.
+            limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
+            wait: Seconds to wait for the GPU while another build uses it; `limit` by default.
+            heard: Receives the frames before the last.
+
+        Returns:
+            A frame of kind `result`, `error` or `died`.
+
+        Raises:
+            Lost: the connection is gone or too slow; it is then closed.
+            Waited: another build has held the GPU for `wait` seconds; likewise.
+            Unfit: the worker sends something invalid; likewise.
+        """
+        self._number += 1
+        request = {**header, "id": self._number}
+        if timeout is not None:
+            request["timeout"] = timeout
+            limit = timeout + GRACE if limit is None else limit
+        self._unsent.append(memoryview(pack(request, payload)))
+        wait = limit if wait is None else wait
+        try:
+            return self._answer(admit, limit, wait, heard)
+        except (Unfit, Waited):
+            self.close(patience=0.0)
+            raise
+
+    def _answer(
+        self, admit: Admit, limit: float | None, wait: float | None, heard: Heard
+    ) -> tuple[Header, bytes]:
+        deadline, waiting = _after(limit), False
+        while True:
+            header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
+            if noise == MAGIC:
+                raise Unfit("sends a header that cannot be read")
+            self._hear(self._noise.feed(noise), heard)
+            if header is not None:
+                admit(self._number, header, len(payload))
+                if header["kind"] in ENDS and header["id"]:
+                    return header, payload
+                if header["kind"] in ("waiting", "started"):
+                    waiting = header["kind"] == "waiting"
+                    deadline = _after(wait if waiting else limit)
+                heard(header)
+            # Endless frames and noise must not keep the connection alive.
+            if deadline is not None and not _left(deadline):
+                if waiting and wait is not None:
+                    raise Waited(wait)
+                self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
+            if not self._frames:
+                self._receive(deadline, heard)
+
+    def _receive(self, deadline: float | None, heard: Heard) -> None:
+        """Wait for the pipes once, and take what is available."""
+        reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
+        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
+        ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
+        if self._stdin in ready:
+            self._send()
+        if self._stderr in ready:
+            self._read_errors(heard)
+        ended = False
+        if self._stdout in ready:
+            data = os.read(self._stdout.fileno(), _CHUNK)
+            ended = not data
+            self._frames += self._unpacker.feed(data)
+        # Processes that a command left in the background may keep its output open.
+        if ended or (not ready and self._ended_within(0.0) is not None):
+            self._lose(self._collect_end(heard), heard)
+
+    def _send(self) -> None:
+        try:
+            sent = os.write(self._stdin.fileno(), self._unsent[0][:_CHUNK])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent.clear()  # its output ends next and gives the reason
+            return
+        self._unsent[0] = self._unsent[0][sent:]
+        if not self._unsent[0]:
+            self._unsent.popleft()
+
+    def _read_errors(self, heard: Heard) -> None:
+        data = os.read(self._stderr.fileno(), _CHUNK)
+        self._hear(self._errors.feed(data), heard)
+        if not data:
+            self._stderr.close()
+
+    def _hear(self, lines: Iterable[str], heard: Heard) -> None:
+        for line in lines:
+            self._printed.append(line)
+            heard({"kind": "log", "severity": "noise", "text": line})
+
+    def _collect_end(self, heard: Heard) -> str:
+        """Read the last output of the ending process; return how it ended."""
+        deadline = time.monotonic() + _SECONDS_TO_EXPLAIN
+        while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
+            self._read_errors(heard)
+        ended = self._ended_within(_SECONDS_TO_EXPLAIN)
+        if ended is None:
+            return f"{self._name} closed its output"
+        if ended.si_code == os.CLD_EXITED:
+            return f"{self._name} ended with status {ended.si_status}"
+        return f"{self._name} was ended by {signal.Signals(ended.si_status).name}"
+
+    def _lose(self, reason: str, heard: Heard) -> NoReturn:
+        self._hear([*self._noise.rest(), *self._errors.rest()], heard)
+        self.close(patience=0.0)
+        raise Lost(reason, self._printed)
+
+    def close(self, patience: float = _SECONDS_TO_LEAVE) -> None:
+        """End the process and its session: first close its input, then send signals.
+
+        Args:
+            patience: Seconds for it to exit by itself.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self._stdin.close()
+        try:
+            if self._ended_within(patience) is None:
+                self._signal(signal.SIGTERM)
+                self._ended_within(_SECONDS_TO_TERMINATE)
+        finally:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._stdout.close()
+            self._stderr.close()
+
+    def _ended_within(self, seconds: float) -> os.waitid_result | None:
+        """Return how the process ended, or None while it runs.
+
+        It is not reaped, so that its ID cannot be reused before it is signalled.
+        """
+        deadline = time.monotonic() + seconds
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
+            if not _left(deadline):
+                return None
+            self._discard_output()
+        return ended
+
+    def _discard_output(self) -> None:
+        """Read for a moment, since a worker with unread output cannot exit."""
+        time.sleep(0.01)
+        for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
+            os.read(pipe.fileno(), _CHUNK)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[None]:
+    """Start a worker before loading the library that will use it: each takes seconds.
+
+    It loads TensorRT's builder; `taken` hands it over. It ends with the block if nobody took it. A
+    failure to start is ignored here: it is an error for whoever needs the worker.
+    """
+    key = tuple(command)
+    with suppress(OSError):
+        _started[key] = Connection(key, worker_source())
+        _started[key].tell({"op": "warm"})
+    try:
+        yield
+    finally:
+        if left := _started.pop(key, None):
+            left.close(patience=0.0)
+
+
+def taken(command: Sequence[str]) -> Connection | None:
+    """Return the worker that `started` began with `command`, only once; else None."""
+    return _started.pop(tuple(command), None)
+
+
+_started: dict[tuple[str, ...], Connection] = {}
+
+
+def _after(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def _ready(
+    reading: Iterable[IO[bytes]], writing: Iterable[IO[bytes]], seconds: float
+) -> list[IO[bytes]]:
+    """Return the pipes ready to read or write; `select` would reject high descriptors."""
+    poll = select.poll()
+    pipes = {}
+    for group, event in ((reading, select.POLLIN), (writing, select.POLLOUT)):
+        for pipe in group:
+            poll.register(pipe, event)
+            pipes[pipe.fileno()] = pipe
+    return [pipes[descriptor] for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]

@@ -1,1 +1,0 @@
-"""The worker in another process, and the code that talks to it."""

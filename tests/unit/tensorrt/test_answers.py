@@ -1,0 +1,390 @@
+"""Every form takes what the worker sends, and nothing of another type or that was not asked for."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from halfwise.errors import CaseError, UsageError
+from halfwise.records import EngineTensor, ShapeRange, TensorName
+from halfwise.tensorrt.answers import (
+    DESCRIBED,
+    FORMS,
+    Description,
+    Expected,
+    built_of,
+    check_tactic_sources,
+    chunk_of,
+    described,
+    misfit,
+    missing_of,
+    packed,
+    profiles_of,
+    ran_of,
+    unpacked,
+    worker_info,
+)
+from halfwise.tensorrt.transport import Unfit
+from halfwise.tensorrt.versions import WRITTEN
+
+A, B = "a" * 64, "b" * 64
+
+
+def admit(expected, result, size=0):
+    expected.admit(3, {"id": 3, "kind": "result", **result}, size)
+
+
+def file(sha256, size=1, path=None):
+    return {"sha256": sha256, "bytes": size, "path": path or f"/cache/files/{sha256}"}
+
+
+def built(**changed):
+    return {
+        "engine": file(A),
+        "timing_cache": file(B),
+        "timing_cache_fits": True,
+        "seconds": 1,
+        "layers": [["l", "ELEMENTWISE", ["n"], True]],
+        "unconstrained": {"n": "why"},
+        **changed,
+    }
+
+
+BUILT = built_of(["n"])
+
+
+def tensor(name, shape, *, is_input=False):
+    return EngineTensor(
+        name=TensorName(name),
+        is_input=is_input,
+        dtype="float32",
+        shape=shape,
+        shape_tensor=False,
+        limits=(),
+    )
+
+
+ENGINE = Description((tensor("x", (-1, 4), is_input=True), tensor("y", (-1, 3))), 1, 2, 7)
+
+
+def ran(*outputs, **changed):
+    base = {"name": "y", "dtype": "float32", "shape": [2, 3], "debug": False}
+    return {"outputs": [base | o for o in outputs], "seen": [], **changed}
+
+
+DEBUG = {"name": "h", "debug": True, "shape": [5]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "result", "size"),
+    [
+        (missing_of([A, B]), {"missing": [B]}, 0),
+        (chunk_of(10, 8, 8), {"total": 10}, 2),
+        (chunk_of(0, 0, 8), {"total": 0}, 0),
+        (BUILT, built(), 0),
+        (ran_of(ENGINE, None), ran({}), 24),
+        (ran_of(ENGINE, None), ran({}, DEBUG), 44),
+        (ran_of(ENGINE, ["h"]), ran({}, DEBUG, seen=["h", "i"]), 44),
+        (Expected("put"), {}, 0),
+    ],
+)
+def test_what_was_asked_for_is_admitted(expected, result, size):
+    admit(expected, result, size)
+
+
+@pytest.mark.parametrize(
+    ("expected", "result", "size", "told"),
+    [
+        (missing_of([A]), {"missing": [B]}, 0, "files that were not asked for"),
+        (missing_of([A]), {"missing": ["../../etc/passwd"]}, 0, "missing.0"),
+        (chunk_of(10, 8, 8), {"total": 11}, 2, "11 bytes, but 10 were announced"),
+        (chunk_of(10, 0, 8), {"total": 10}, 1, "1 bytes of the file follow instead of 8"),
+        (chunk_of(10, 8, 8), {"total": 10}, 8, "instead of 2"),
+        (BUILT, built(engine=file(A, 0)), 0, "the engine is empty"),
+        (BUILT, built(unconstrained={"m": ""}), 0, "a node that was not asked for"),
+        (BUILT, built(), 5, "5 bytes follow"),
+        (ran_of(ENGINE, None), ran(), 0, "outputs are not the engine's"),
+        (ran_of(ENGINE, None), ran({}, {}), 48, "outputs are not the engine's"),
+        (ran_of(ENGINE, None), ran({"name": "z"}), 24, "outputs are not the engine's"),
+        (ran_of(ENGINE, None), ran({"dtype": "float16"}), 12, "type and shape"),
+        (ran_of(ENGINE, None), ran({"shape": [2, 4]}), 32, "type and shape"),
+        (ran_of(ENGINE, None), ran({"shape": [6]}), 24, "type and shape"),
+        (ran_of(ENGINE, None), ran({}), 23, "23 bytes follow, but the arrays take 24"),
+        (ran_of(ENGINE, ["i"]), ran({}, DEBUG), 44, "tensors that were not asked for"),
+        (Expected("put"), {}, 1, "1 bytes follow"),
+    ],
+)
+def test_what_was_not_asked_for_is_refused(expected, result, size, told):
+    with pytest.raises(Unfit, match=told):
+        admit(expected, result, size)
+
+
+def port(**changed):
+    limits = {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}
+    return {
+        "name": "x",
+        "mode": "input",
+        "dtype": "float32",
+        "shape": [-1, 4],
+        "location": "device",
+        "shape_tensor": False,
+        "linear": True,
+        "profiles": [limits],
+        **changed,
+    }
+
+
+@pytest.mark.parametrize(
+    ("io", "told"),
+    [
+        ([port()], None),
+        ([port(profiles=[{}])], None),
+        ([port(mode="output")], "wrong number of profiles"),
+        ([port(profiles=[])], "wrong number of profiles"),
+        ([port(profiles=[{}, {}])], "wrong number of profiles"),
+        ([port(profiles=[{"min": [-1, 4], "opt": [1, 4], "max": [1, 4]}])], "does not fit"),
+        ([port(shape=[4])], "does not fit the shape"),
+        ([port(profiles=[{"min": [1, 4], "opt": [1, 4], "max": [1]}])], "does not fit"),
+    ],
+)
+def test_a_description_agrees_with_itself(io, told):
+    result = {"io": io, "profiles": 1, "layers": 3, "device_bytes": 7}
+    if told is None:
+        admit(DESCRIBED, result)
+    else:
+        with pytest.raises(Unfit, match=told):
+            admit(DESCRIBED, result)
+
+
+LINE = {"kind": "log", "severity": "info", "text": "t"}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"kind": "waiting"},
+        {"kind": "started"},
+        LINE,
+        {**LINE, "id": 1},  # TensorRT's threads go on after a request
+        {**LINE, "id": None},
+        {"kind": "result", "id": 0},  # sent ahead
+    ],
+)
+def test_what_may_come(header):
+    Expected("put").admit(3, {"id": 3, **header}, 0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"kind": "result", "id": 2},
+        {"kind": "result", "id": 3.0},
+        {"kind": "result", "id": None},
+        {"kind": "heartbeat"},
+        {"kind": "died", "reason": "whim", "signal": None, "status": None},
+    ],
+)
+def test_what_may_not(header):
+    with pytest.raises(Unfit):
+        Expected("put").admit(3, {"id": 3, **header}, 0)
+
+
+RECORDED = json.loads((Path(__file__).parents[3] / "bench/attacks/answers.json").read_text())
+
+
+def frames():
+    """Return form and content of every frame that the stand-in has sent."""
+    for answers in RECORDED.values():
+        for op, frame in ((o, f) for o, many in answers.items() for fs in many for f in fs):
+            kind = frame["header"]["kind"]
+            content = {k: v for k, v in frame["header"].items() if k not in ("id", "kind")}
+            yield op if kind == "result" else kind, content
+
+
+def test_what_the_worker_sends_fits():
+    assert len({name for name, _ in frames() if misfit(_, FORMS[name]) is None}) >= 12
+    assert [(name, at) for name, c in frames() if (at := misfit(c, FORMS[name])) is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "at"),
+    [
+        ({"a": 1}, {"a": int}, None),
+        ({"a": 1}, {"a": int, "b?": str}, None),
+        ({"a": 1}, {"a": int, "b": str}, ".b"),
+        ({"a": 1, "b": 2}, {"a": int}, ".b"),
+        ({"a": {"x": True, "y": 1}}, {"a": {str: bool}}, ".a.y"),
+        ({"a": [1, "2"]}, {"a": [int]}, ".a.1"),
+        ({"a": [1, "2"]}, {"a": [int, str]}, None),
+        ({"a": [1]}, {"a": [int, str]}, ".a"),
+        ({"a": None}, {"a": (str, None)}, None),
+        ({}, {}, None),
+        ({"a": 1}, {}, ""),
+        ("8.6", WRITTEN, None),
+        ("8.6-x", WRITTEN, ""),
+        *((wrong, range(9), "") for wrong in (True, "1", 1.0, -1, 9, None)),
+        *((right, float, None) for right in (0, 0.5)),
+        *((wrong, float, "") for wrong in (float("nan"), float("inf"), -1.0, True, "1")),
+        (True, int, ""),
+        (object(), {"a": int}, ""),
+    ],
+)
+def test_forms(value, form, at):
+    assert misfit(value, form) == at
+
+
+GPU = {
+    "index": 0,
+    "name": "Orin",
+    "compute_capability": "8.7",
+    "uuid": "0",
+    "memory": 100,
+    "free": 40,
+}
+HELLO = {
+    "python": "3.8.10",
+    "executable": "/usr/bin/python3",
+    "host": "orin",
+    "cache": "/home/u/.cache/halfwise/worker",
+    "driver": None,
+    "environment": {},
+    "tensorrt": "8.6.0",
+    "typing": ["weak"],
+    "tactic_sources": ["CUBLAS", "CUDNN"],
+    "features": {"bf16": False, "layer_norm": True},
+    "gpus": [GPU],
+}
+
+
+def info(**changed):
+    return worker_info("orin", ["ssh", "orin", "python3"], HELLO | changed)
+
+
+def test_a_worker_that_can_build():
+    found = info()
+    assert (found.name, found.gpu, found.compute_capability, found.free_bytes) == (
+        *("orin", "Orin", "8.7"),
+        40,
+    )
+    assert found.command == ("ssh", "orin", "python3")
+    assert found.trouble == ""
+    assert found.notes == (
+        "halfwise was run with TensorRT 8.6.0",
+        "has LayerNorm layers",
+        "keeps files in /home/u/.cache/halfwise/worker on orin",
+    )
+
+
+def test_what_is_missing_is_told_together():
+    found = info(
+        tensorrt=None,
+        typing=[],
+        gpus=[],
+        import_error={"message": "Python cannot import tensorrt: no"},
+        cuda_error={"message": "There is no NVIDIA driver here."},
+    )
+    assert found.trouble == ("Python cannot import tensorrt: no. There is no NVIDIA driver here.")
+    assert (found.tensorrt, found.gpu, found.memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "standing"),
+    [
+        ("10.0.1", "halfwise was checked against the bindings of TensorRT 10.0.1, not run with it"),
+        (
+            "10.3.0",
+            "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
+        ),
+        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest version checked"),
+    ],
+)
+def test_versions_say_how_well_they_are_known(version, standing):
+    assert info(tensorrt=version).notes[0] == standing
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_an_override_of_tf32_is_told(value):
+    found = info(environment={"NVIDIA_TF32_OVERRIDE": value})
+    assert found.tf32_override == value
+    assert f"{found.notes[2]}." == found.tf32_remark
+
+
+def test_tactic_sources_that_the_version_lacks():
+    check_tactic_sources(info(), ("CUDNN",))
+    check_tactic_sources(info(tactic_sources=[]), ())
+    with pytest.raises(UsageError, match="has no tactic source FOO") as caught:
+        check_tactic_sources(info(), ("CUBLAS", "FOO"))
+    assert caught.value.hint == "--engine tactic-sources takes CUBLAS, CUDNN."
+
+
+def test_an_engine():
+    limits = {"min": [1, 2], "opt": [2, 2], "max": [8, 2]}
+    io: dict[str, object] = {"name": "x", "mode": "input", "dtype": "float32", "shape": [-1, 2]}
+    io |= {"shape_tensor": False, "profiles": [limits, {}]}
+    found = described({"io": [io], "profiles": 1, "layers": 4, "device_bytes": 9})
+    assert found.tensors[0].limits == (ShapeRange(min=(1, 2), opt=(2, 2), max=(8, 2)),)
+    assert (found.profiles, found.layers, found.device_bytes) == (1, 4, 9)
+
+
+def test_profiles():
+    limits = (ShapeRange(min=(1, 4), opt=(2, 4), max=(3, 4)),)
+    shared: dict[str, Any] = {"is_input": True, "dtype": "float32", "limits": limits}
+    x = EngineTensor(name=TensorName("x"), shape=(-1, 4), shape_tensor=False, **shared)
+    fixed = x.model_copy(update={"name": "z", "shape": (2, 4)})
+    size = x.model_copy(update={"name": "s", "shape": (2,), "shape_tensor": True})
+    assert profiles_of(Description((fixed,), 1, 0, 0)) == ()
+    (profile,) = profiles_of(Description((x, fixed, size), 1, 0, 0))
+    assert (profile.shapes, profile.values) == ({"x": limits[0]}, {"s": limits[0]})
+
+
+DTYPES = ("float32", "float16", "bfloat16", "int8", "int32", "int64", "bool", "uint8")
+
+
+def engine(rank=1, **dtypes):
+    shape = (-1,) * rank
+    tensors = tuple(
+        EngineTensor(
+            name=TensorName(n), is_input=True, dtype=d, shape=shape, shape_tensor=False, limits=()
+        )
+        for n, d in dtypes.items()
+    )
+    return Description(tensors, 1, 1, 0)
+
+
+@given(arrays(np.float32, array_shapes(min_dims=0, min_side=0)))
+def test_arrays_of_every_type_and_shape_come_back(array):
+    with np.errstate(all="ignore"):
+        feeds = {name: array.astype(np.dtype(name)) for name in DTYPES}
+    entries, data = packed(feeds, engine(array.ndim, **{name: name for name in DTYPES}))
+    found = unpacked(entries, data)
+    assert found.keys() == feeds.keys()
+    for name, expected in feeds.items():
+        assert found[name].dtype == expected.dtype
+        assert found[name].shape == expected.shape
+        assert found[name].tobytes() == expected.tobytes()
+
+
+def test_arrays_that_are_not_contiguous():
+    array = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    entries, data = packed({"x": array}, engine(2, x="float32"))
+    np.testing.assert_array_equal(unpacked(entries, data)["x"], array)
+
+
+def test_types_become_the_engines():
+    feeds = {"n": np.array([-5, 2**31 - 1]), "x": np.array([0.1, np.nan], np.float32)}
+    entries, data = packed(feeds, engine(n="int32", x="float16"))
+    assert [entry["dtype"] for entry in entries] == ["int32", "float16"]
+    found = unpacked(entries, data)
+    assert found["n"].tolist() == [-5, 2**31 - 1]
+    np.testing.assert_array_equal(found["x"], feeds["x"].astype(np.float16))
+
+
+def test_values_and_names_that_the_engine_does_not_take():
+    with pytest.raises(CaseError, match="input 'n' holds 2147483648, which int32 cannot hold"):
+        packed({"n": np.array([2**31])}, engine(n="int32"))
+    with pytest.raises(CaseError, match="The engine's inputs are 'x', the model's 'y'"):
+        packed({"y": np.array([1.5])}, engine(x="float32"))

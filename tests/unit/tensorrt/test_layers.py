@@ -1,0 +1,658 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.engines.builds import Blamed, how_refused
+from halfwise.graph.loading import load_network, network_from_proto
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import roles_of
+from halfwise.records import EngineLayer, NetworkLayer, NodeName
+from halfwise.tensorrt.layers import (
+    Listed,
+    NodeFinder,
+    Region,
+    blocks,
+    demand_engine,
+    engine_layers,
+    foreign_region,
+    is_engine,
+    names_in,
+    neighbours,
+    region_of,
+    rim,
+)
+from tests import graph_rules
+from tests.graphs import graphs, plans
+from tests.unit.casing import names
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.engine_runs import failed
+
+DATA = Path(__file__).parent / "data"
+"""What the inspector of TensorRT 8.6.0 wrote on an H200, byte by byte."""
+ROOT = Path(__file__).parents[3]
+
+
+def tensor(name, kind="Half", **more):
+    return {"Name": name, "Dimensions": [1, 8], "Format/Datatype": kind, **more}
+
+
+CONVOLUTION_8 = {
+    "Name": "Conv_0 + Relu_1",
+    "LayerType": "CaskConvolution",
+    "Inputs": [tensor("x", "Channel major FP16 format where channel % 4 == 0")],
+    "Outputs": [tensor("y", "Channel major FP16 format where channel % 8 == 0")],
+    "Weights": {"Type": "Half", "Count": 9408},
+    "TacticName": "sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc",
+    "TacticValue": "0x0866ddee325d07a6",
+    "Metadata": "[ONNX Layer: Conv_0]\x1e[ONNX Layer: Relu_1]",
+}
+GEMM_10 = {
+    "Name": "/classifier/Gemm_myl9_4",
+    "LayerType": "gemm",
+    "Inputs": [
+        tensor("a"),
+        tensor("__mye595_dconst"),
+        tensor("__mye574/classifier/Gemm_alpha", "Float"),
+        tensor("__mye575/classifier/Gemm_beta", "Float"),
+    ],
+    "Outputs": [tensor("output")],
+    "TacticName": "something_new",
+    "StreamId": 0,
+    "Metadata": "[ONNX Layer: /classifier/Gemm]",
+}
+
+
+def written(*layers, **more):
+    return json.dumps({"Layers": list(layers), "Bindings": ["x", "y"], **more})
+
+
+def raw(text):
+    """Put control characters into strings as they are, as TensorRT 8.6 does."""
+    return text.replace("\\u001e", "\x1e").replace("\\u001f", "\x1f")
+
+
+def test_a_convolution_of_8_6_with_raw_separators():
+    (layer,) = engine_layers(raw(written(CONVOLUTION_8)))
+    assert layer.nodes == ("Conv_0", "Relu_1")
+    assert (layer.inputs, layer.outputs, layer.weights) == (("fp16",), ("fp16",), "fp16")
+    assert layer.precision == "fp16"
+    assert layer.type == "CaskConvolution"
+    assert layer.milliseconds is None
+
+
+def test_factors_of_a_matrix_product_are_no_operands():
+    (layer,) = engine_layers(written(GEMM_10).encode())
+    assert layer.precision == "fp16"
+    assert layer.inputs == ("fp16", "fp16", "fp32", "fp32")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"Format": "LINEAR", "Datatype": "FP16"},
+        {"Format": "Row major", "DataType": "Half"},
+        {"Format": "Row major linear FP16 format"},
+        {"Format/Datatype": "Half"},
+    ],
+)
+def test_data_types_under_the_keys_of_every_version(keys):
+    layer = {"Name": "r", "LayerType": "Softmax", "Inputs": [{"Name": "x", **keys}], "Outputs": []}
+    (found,) = engine_layers(written(layer, **{"I/O Tensors": []}))
+    assert found.inputs == ("fp16",)
+    assert found.precision == "fp16"
+
+
+def test_dynamic_shapes_leave_the_weights_and_the_kernel():
+    unknown = "N/A due to dynamic shapes"
+    changed = {"Inputs": [tensor("x", unknown)], "Outputs": [tensor("y", unknown)]}
+    silent = {**CONVOLUTION_8, **changed, "TacticName": ""}
+    with_weights, without = engine_layers(
+        written(silent, {**silent, "LayerType": "PointWiseV2", "Weights": None})
+    )
+    assert with_weights.precision == "fp16"
+    assert with_weights.inputs == ("",)
+    assert without.precision == "unknown"
+
+
+def test_every_profile_is_kept():
+    again = {**CONVOLUTION_8, "Name": "Conv_0 + Relu_1 [profile 1]", "Metadata": ""}
+    first, second = engine_layers(written(CONVOLUTION_8, again))
+    assert first.nodes == second.nodes == ("Conv_0", "Relu_1")
+    assert second.name.endswith("[profile 1]")
+
+
+def test_names_only():
+    first, second = engine_layers(written("Conv_0 + Relu_1", "[trainStation1]"))
+    assert (first.nodes, first.precision, first.type) == (("Conv_0", "Relu_1"), "unknown", "")
+    assert second.nodes == ()
+
+
+def test_a_fused_block_has_the_nodes_of_the_model_between_its_ends():
+    sketch = Sketch()
+    hidden = sketch.op("MatMul", sketch.input("x", [1, 4]), f32([[1] * 4] * 4))
+    network = sketch.network(sketch.op("Softmax", sketch.op("Erf", hidden)))
+    block = {"Name": "{ForeignNode[MatMul_0...Softmax_2]}", "LayerType": "Myelin", "Inputs": []}
+    block["Outputs"] = [tensor("Softmax_2_out", "Float")]
+    (layer,) = engine_layers(written(block), network)
+    assert layer.nodes == ("MatMul_0", "Erf_1", "Softmax_2")
+    assert layer.precision == "unknown"
+
+
+CONVOLUTIONS = [
+    (("conv1", "bn", "relu1"), "CaskConvolution"),
+    (("conv2", "relu2"), "CaskConvolution"),
+    (("add",), "ElementWise"),
+    (("conv3",), "CaskConvolution"),
+    (("pool",), "CaskPooling"),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "precisions"),
+    [
+        ("conv-fp16.txt", ["fp16"] * 5),
+        ("conv-tf32.txt", ["tf32", "tf32", "fp32", "tf32", "fp32"]),
+        ("conv-fp16-that-is-fp32.txt", ["fp32"] * 5),
+    ],
+)
+def test_convolutions_of_8_6_on_an_h200(file, precisions):
+    layers = engine_layers((DATA / file).read_bytes())
+    computing = [layer for layer in layers if layer.nodes]
+    assert [(layer.nodes, layer.type) for layer in computing] == CONVOLUTIONS
+    assert [layer.precision for layer in computing] == precisions
+    assert {layer.precision for layer in layers if not layer.nodes} <= {"other"}
+
+
+def test_a_transformer_of_8_6_on_an_h200_is_one_block():
+    network = load_network(ROOT / "examples" / "digits" / "model.onnx")
+    layers = engine_layers((DATA / "digits-fp16.txt").read_bytes(), network)
+    assert [layer.precision for layer in layers] == ["fp32", "other", "unknown", "other"]
+    assert layers[0].nodes == ("/patch_embed/Conv",)
+    block = layers[2]
+    assert (block.type, block.inputs, block.outputs) == ("Myelin", ("fp16",), ("fp16",))
+    names = [node_name(node) for node in network.nodes()]
+    assert block.nodes == tuple(name for name in names if name != "/patch_embed/Conv")
+
+
+def test_a_list_of_layers_alone():
+    assert len(engine_layers(json.dumps([CONVOLUTION_8]) + "\n\0")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (written(CONVOLUTION_8)[:200], "ends early, after character 200"),
+        ('{"Layers": [{"Name": oops}]}', "is damaged at character 21"),
+        ("Segmentation fault", "is not JSON; it begins with 'Segmentation fault'"),
+        ('{"Bindings": []}', "has no list of layers"),
+        (b"\xff\xfe", "is not JSON"),
+    ],
+)
+def test_what_is_no_list_of_layers_is_refused_in_one_sentence(text, said):
+    with pytest.raises(RunFailed, match="The engine inspector's output") as caught:
+        engine_layers(text)
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+odd_layers = st.dictionaries(
+    st.sampled_from(
+        ["Name", "LayerType", "Inputs", "Outputs", "Weights", "TacticName", "Metadata"]
+    ),
+    values,
+)
+
+
+@given(st.lists(values | odd_layers))
+def test_every_layer_is_kept_whatever_it_holds(layers):
+    assert len(engine_layers(json.dumps({"Layers": layers}))) == len(layers)
+
+
+def read_or_refused(text):
+    try:
+        return engine_layers(text)
+    except RunFailed:
+        return None
+
+
+def test_nesting_without_end():
+    assert read_or_refused("[" * 100_000) is None
+
+
+@given(st.text() | st.binary())
+def test_any_text_is_read_or_refused(text):
+    read_or_refused(text)
+
+
+@given(st.integers(0, 400))
+def test_any_part_of_a_text_is_refused(length):
+    assert read_or_refused(written(CONVOLUTION_8)[:length]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("model.bin", b"ftrt\0\0", True),
+        ("model.engine", b"anything", True),
+        ("model.PLAN", b"", True),
+        ("model.trt", b"x", True),
+        ("model.onnx", b"\x08\x08", False),
+        ("model.onnx", b"", False),
+        ("outputs.json", b"{", False),
+    ],
+)
+def test_engines_by_content_else_by_name(tmp_path, name, content, expected):
+    (tmp_path / name).write_bytes(content)
+    assert is_engine(tmp_path / name) == expected
+
+
+def test_what_is_not_there(tmp_path):
+    assert is_engine(tmp_path / "absent.engine")
+    assert not is_engine(tmp_path / "absent.onnx")
+    (tmp_path / "folder.engine").mkdir()
+    assert not is_engine(tmp_path / "folder.engine")
+    with pytest.raises(CaseError, match=r"There is no engine .*absent\.engine"):
+        demand_engine(tmp_path / "absent.engine")
+
+
+def test_what_is_named_as_a_model_is_no_engine_unless_it_begins_as_one(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"hello")
+    with pytest.raises(CaseError, match="is not an engine"):
+        demand_engine(path)
+    path.write_bytes(b"ftrt and more")
+    assert demand_engine(path) == path
+
+
+def test_files_that_hold_more_or_nothing(tmp_path):
+    path = tmp_path / "e.engine"
+    path.write_bytes(b"ftrt{")
+    assert demand_engine(path) == path
+    path.write_bytes(b"")
+    with pytest.raises(CaseError, match="is empty"):
+        demand_engine(path)
+    path.write_bytes(b"\x02\0\0\0{}ftrt")
+    with pytest.raises(CaseError, match="2 bytes of Ultralytics' metadata") as told:
+        demand_engine(path)
+    # `tail -c +7` begins with the seventh byte.
+    assert "tail -c +7" in told.value.hint
+    assert path.read_bytes()[6:] == b"ftrt"
+
+
+BLOCK = "{ForeignNode[weight + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 7) [ElementWise]]}"
+
+
+def chain(*ops):
+    """A chain of unary nodes named after their operators and places: Relu_0, Exp_1 …"""
+    sketch = Sketch()
+    value = sketch.input("x", [4])
+    for op in ops:
+        value = sketch.op(op, value)
+    return sketch.network(value)
+
+
+def renamed(network, *names):
+    for node, name in zip(network.graph, names, strict=True):
+        node.name = name
+    return network
+
+
+def by_name(name, network=None):
+    return NodeFinder(network, []).nodes(Listed(name))
+
+
+def by_metadata(metadata, network=None):
+    return NodeFinder(network, []).nodes(Listed("whatever", metadata))
+
+
+def test_metadata_with_every_separator():
+    for text in (
+        "[ONNX Layer: a]\x1e[ONNX Layer: b]",
+        "[ONNX Layer: a]\x1f[ONNX Layer: b]",
+        "[ONNX Layer: a], [ONNX Layer: b]",
+        "[ONNX Layer: a][ONNX Layer: b]",
+        "[ONNX Layer: a | Local Function: f]\x1e[ONNX Layer: b | doc]\x1f[ONNX Layer: a]",
+    ):
+        assert by_metadata(text) == ("a", "b")
+
+
+def test_names_with_brackets_and_bars():
+    network = renamed(chain("Relu", "Exp"), "/a[0]/x]", "b | c")
+    found = by_metadata("[ONNX Layer: /a[0]/x]]\x1e[ONNX Layer: b | c]", network)
+    assert found == ("/a[0]/x]", "b | c")
+
+
+def test_odd_names_count_where_metadata_or_the_model_tells_them():
+    names = ("__main/Relu", "Reformat_1", "[2]")
+    network = renamed(chain("Relu", "Exp", "Tanh"), *names)
+    metadata = "\x1e".join(f"[ONNX Layer: {name}]" for name in names)
+    assert by_metadata(metadata) == by_metadata(metadata, network) == names
+    assert [by_name(name, network) for name in names] == [(name,) for name in names]
+    assert by_name("__main/Relu_myl0_1", network) == ()
+
+
+def test_unnamed_nodes_of_the_users_own_file():
+    sketch = Sketch()
+    last = sketch.op("Exp", sketch.op("Relu", sketch.input("x", [4])), name="last")
+    model = sketch.proto(last)
+    model.graph.node[0].name = ""
+    network = network_from_proto(model)
+    first = node_name(next(network.nodes()))
+    metadata = "[ONNX Layer: node_of_Relu_0_out]\x1e[ONNX Layer: last]"
+    assert by_metadata(metadata, network) == (first, "last")
+    assert by_name("node_of_Relu_0_out + last", network) == (first, "last")
+
+
+def test_layers_of_8_5_by_name():
+    assert by_name("Conv_0 + Relu_1") == ("Conv_0", "Relu_1")
+    assert by_name("PWN(PWN(/b/Sigmoid), /b/Mul)") == ("/b/Sigmoid", "/b/Mul")
+    assert by_name("/c/Conv + PWN(/c/LeakyRelu) [profile 1]") == ("/c/Conv", "/c/LeakyRelu")
+    pointwise = "PWN((Unnamed Layer* 3) [ElementWise], PWN(Mul_4, (Unnamed Layer* 5) [Unary]))"
+    assert by_name(pointwise) == ("Mul_4",)
+
+
+def test_layers_that_compute_no_node():
+    for name in (
+        "Reformatting CopyNode for Input Tensor 0 to Conv_0 + Relu_1",
+        "Reformatted Input Tensor 0 to Conv_0",
+        "(Unnamed Layer* 714) [Constant]",
+        "[trainStation1]",
+        "/neck/Concat_1_/neck/Resize_1_output_0_clone_0 copy",
+        "(Unnamed Layer* 718) [NMS]_1_output[DevicetoShapeHostCopy]",
+        "__myl_MulSum_myl4_1",
+        "_gemm_mha_v2_myl0_4",
+        "",
+    ):
+        assert by_name(name) == ()
+
+
+def test_only_nodes_of_the_model_count_where_it_is_known():
+    network = chain("Relu", "Exp", "Tanh")
+    assert by_name("onnx::Weight + Relu_0 + Exp_1", network) == ("Relu_0", "Exp_1")
+    assert by_name("Relu_0+Tanh_2_myl0_7", network) == ("Relu_0", "Tanh_2")
+    metadata = "[ONNX Layer: Tanh_2]\x1e[ONNX Layer: Cast_inserted]"
+    assert by_metadata(metadata, network) == ("Tanh_2",)
+
+
+def test_a_block_without_a_model_is_its_first_and_last():
+    assert by_name("{ForeignNode[Exp_1...Neg_4]}") == ("Exp_1", "Neg_4")
+    assert by_name(BLOCK) == ("weight",)
+
+
+def test_a_block_is_what_lies_between_its_tensors_and_has_no_layer_of_its_own():
+    network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt")
+    layers = [
+        Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
+        Listed(
+            f"Reformatting CopyNode for Input Tensor 0 to {BLOCK}",
+            "",
+            ("Relu_0_out",),
+            ("Reformatted Input Tensor 0",),
+        ),
+        Listed(BLOCK, "", ("Reformatted Input Tensor 0",), ("Reformatted Output Tensor 0",)),
+        Listed(
+            f"Reformatting CopyNode for Output Tensor 0 to {BLOCK}",
+            "",
+            ("Reformatted Output Tensor 0",),
+            ("Neg_4_out",),
+        ),
+        Listed("PWN(Abs_3)", "", ("elsewhere",), ("elsewhere",)),
+        Listed("Sqrt_5", "", ("Neg_4_out",), ("Sqrt_5_out",)),
+    ]
+    found = NodeFinder(network, layers)
+    assert found.nodes(layers[2]) == ("Neg_4",)
+    without_pointwise = NodeFinder(network, [*layers[:4], layers[5]])
+    block = ("Exp_1", "Tanh_2", "Abs_3", "Neg_4")
+    assert without_pointwise.nodes(layers[2]) == block
+    assert without_pointwise.nodes(Listed(f"{BLOCK} [profile 1]")) == block
+
+
+def test_two_blocks_side_by_side_share_no_node():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    left = sketch.op("Relu", x, name="left0")
+    right = sketch.op("Exp", x, name="right0")
+    left = sketch.op("Abs", left, name="left1")
+    right = sketch.op("Neg", right, name="right1")
+    layers = [
+        Listed("{ForeignNode[left0...left1]}", "", ("x",), ("left1_out",)),
+        Listed("{ForeignNode[right0...right1]}", "", ("x",), ("right1_out",)),
+    ]
+    finder = NodeFinder(sketch.network(left, right), layers)
+    assert finder.nodes(layers[0]) == ("left0", "left1")
+    assert finder.nodes(layers[1]) == ("right0", "right1")
+
+
+def test_a_block_known_by_its_name_only_has_what_leads_to_its_last():
+    network = chain("Relu", "Exp", "Tanh", "Abs")
+    layers = [Listed("Relu_0"), Listed("{ForeignNode[Exp_1...Tanh_2]}"), Listed("Abs_3")]
+    assert NodeFinder(network, layers).nodes(layers[1]) == ("Exp_1", "Tanh_2")
+
+
+def test_a_single_block_whose_outputs_only_tensorrt_knows_has_what_is_left():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    first = sketch.op("Relu", x)
+    last = sketch.op("Exp", sketch.op("Mul", first, f32([1, 2, 3, 4])))
+    block = Listed(BLOCK, "", ("Relu_0_out",), ("(Unnamed Layer* 689) [Shuffle]_output",))
+    finder = NodeFinder(sketch.network(last), [Listed("Relu_0"), block])
+    assert finder.nodes(block) == ("Mul_1", "Exp_2")
+
+
+def test_of_several_such_blocks_each_has_what_lies_between_its_ends_in_the_network():
+    network = chain("Relu", "Exp", "Tanh", "Abs", "Neg", "Sqrt", "Sin")
+    kinds = ("Relu_0", "", "Exp_1", "Tanh_2", "Abs_3", "", "Neg_4", "Sqrt_5", "", "Sin_6", "")
+    built = [
+        NetworkLayer(
+            name=node or f"(Unnamed Layer* {index}) [Shuffle]",
+            type="SHUFFLE",
+            nodes=(NodeName(node),) if node else (),
+        )
+        for index, node in enumerate(kinds)
+    ]
+    first = "{ForeignNode[w + (Unnamed Layer* 1) [Shuffle]...(Unnamed Layer* 5) [Shuffle]]}"
+    # A block may hold what the network has before its first: what leads there.
+    second = "{ForeignNode[Sqrt_5...(Unnamed Layer* 10) [Shuffle]]}"
+    unknown = ("(Unnamed Layer* 5) [Shuffle]_output",)
+    layers = [
+        Listed("Relu_0", "", ("x",), ("Relu_0_out",)),
+        Listed(first, "", ("Relu_0_out",), unknown),
+        Listed(second, "", unknown, ("Reformatted Output Tensor 0",)),
+    ]
+    finder = NodeFinder(network, layers, built)
+    assert finder.nodes(layers[1]) == ("Exp_1", "Tanh_2", "Abs_3")
+    assert finder.nodes(layers[2]) == ("Neg_4", "Sqrt_5", "Sin_6")
+    assert NodeFinder(network, layers).nodes(layers[1]) == ()
+
+
+@given(st.text(), st.text(), st.text(), st.text())
+def test_any_name_has_an_answer(layer, metadata, before, after):
+    network = chain("Relu")
+    for name in (layer, f"{{ForeignNode[{layer}...{before}]}}", f"Reformatting CopyNode {layer}"):
+        listed = Listed(name, metadata, (before,), (after,))
+        for finder in (NodeFinder(None, [listed]), NodeFinder(network, [listed, listed])):
+            assert isinstance(finder.nodes(listed), tuple)
+
+
+@pytest.mark.parametrize(
+    ("text", "region"),
+    [
+        (
+            "Could not find any implementation for node {ForeignNode[177...Reshape_81 + (Unnamed "
+            "Layer* 146) [Shuffle]]}.)",
+            ("177", "(Unnamed Layer* 146) [Shuffle]"),
+        ),
+        (
+            "10: Could not find any implementation for node {ForeignNode[(Unnamed Layer* 1247) "
+            "[Shuffle].../layers.7/Transpose_2 + /layers.7/Reshape_4]}.",
+            ("(Unnamed Layer* 1247) [Shuffle]", "/layers.7/Reshape_4"),
+        ),
+        ("{ForeignNode[/only/MatMul]}", ("/only/MatMul", "/only/MatMul")),
+        ("cut off {ForeignNode[/a/Pow.../b/Ad", ("/a/Pow", "/b/Ad")),
+        ("node Conv_3 + Relu_4.", None),
+    ],
+)
+def test_ends_of_a_foreign_node(text, region):
+    assert foreign_region(text) == region
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        (
+            "Conv_620 + PWN(PWN(Sigmoid_621), Mul_622).weight",
+            ("Conv_620", "Sigmoid_621", "Mul_622"),
+        ),
+        ("Conv_147 || Conv_145", ("Conv_147", "Conv_145")),
+        ("/Constant_5_output_0 + (Unnamed Layer* 1897) [Shuffle]", ("/Constant_5_output_0",)),
+        ("Conv_70[Conv] + Relu_71[Relu]", ("Conv_70", "Relu_71")),
+        ("ONNXTRT_Broadcast_163_output, /a/Add", ("/a/Add",)),
+        ("/n/Pow, /n/Sub, /n/Pow", ("/n/Pow", "/n/Sub")),
+        (
+            "{ForeignNode[/a/Pow.../b/Add + /b/Mul]} (Myelin[0x80000023])",
+            ("/a/Pow", "/b/Add", "/b/Mul"),
+        ),
+        ("/neck/neck.1/ReduceMean_1.)", ("/neck/neck.1/ReduceMean_1",)),
+        ("", ()),
+    ],
+)
+def test_names_in_a_layer(expression, names):
+    assert names_in(expression) == names
+
+
+@given(st.text(alphabet="ab/(){}[]. +|,*_PWNForeignNode", max_size=80))
+def test_any_text_is_read(text):
+    foreign_region(text)
+    assert all(name.strip() for name in names_in(text))
+
+
+def chain_regions(count: int = 8) -> Network:
+    """MatMul with proj.weight, then Exp, over and over; Neg."""
+    s = Sketch()
+    last = s.input("x", [4, 4])
+    weight = s.constant(f32([[1.0] * 4] * 4), "proj.weight")
+    for i in range(count):
+        last = s.op("Exp", s.op("MatMul", last, weight, name=f"mul{i}"), name=f"exp{i}")
+    return s.network(s.op("Neg", last, name="neg"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "first", "last"),
+    [
+        ("{ForeignNode[mul2_out...exp3_out]}", "mul2", "exp3"),
+        ("{ForeignNode[exp2]}", "exp2", "exp2"),
+        ("exp2 + mul3", "exp2", "mul3"),
+        ("PWN(exp2)", "exp2", "exp2"),
+        ("{ForeignNode[(Unnamed Layer* 3) [Shuffle]...exp2]}", "mul0", "exp2"),
+        ("{ForeignNode[exp2...(Unnamed Layer* 9) [Shuffle]]}", "exp2", "neg"),
+        ("{ForeignNode[proj.weight...exp2]}", "mul0", "exp2"),
+        ("", "mul0", "neg"),
+    ],
+)
+def test_a_region_that_no_engine_shows_reaches_from_its_first_name_to_its_last(layer, first, last):
+    net = chain_regions()
+    order = [node_name(n) for n in net.nodes()]
+    ends = Blamed("no-kernel", layer).ends
+    expected = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
+    assert region_of(net, roles_of(net), ends, {}) == Region(ends, expected)
+
+
+def test_the_block_of_an_engine_is_the_region_whatever_lies_between_its_ends():
+    net = chain_regions()
+    nodes = ("mul1", "exp1", "mul2", "exp6")
+    layer = EngineLayer(
+        name="{ForeignNode[mul2...exp1]} [profile 1]",
+        type="Myelin",
+        nodes=tuple(map(NodeName, nodes)),
+        precision="unknown",
+    )
+    plain = layer.model_copy(update={"name": "mul5"})
+    shown = blocks([plain, layer])
+    assert shown == {("mul2", "exp1"): names(*nodes)}
+    ends = Blamed("no-kernel", "{ForeignNode[mul2...exp1]}").ends
+    assert region_of(net, roles_of(net), ends, shown) == Region(ends, names(*nodes), shown=True)
+    assert not region_of(net, roles_of(net), ("mul2", "exp2"), shown).shown
+
+
+def test_the_rim_of_nodes_is_next_to_others():
+    net = chain_regions()
+    roles = roles_of(net)
+    island = names("exp1", "mul2", "exp2", "mul3")
+    assert neighbours(net, roles, island) == names("mul1", "exp3")
+    assert rim(net, roles, island) == names("exp1", "mul3")
+    everything = frozenset(roles)
+    assert rim(net, roles, everything) == frozenset()
+
+
+@given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
+def test_rims_are_what_has_neighbours(drawn, data):
+    net = network_from_proto(drawn.proto)
+    roles = roles_of(net)
+    chosen = data.draw(plans(net))
+    outside, edge = neighbours(net, roles, chosen), rim(net, roles, chosen)
+    assert not outside & chosen
+    assert edge <= chosen
+    assert bool(edge) == bool(outside)
+    # Without its rim nothing of it touches what is outside.
+    assert not neighbours(net, roles, chosen - edge) & outside
+
+
+REGION = "{ForeignNode[a/Pow...b/Add]}"
+NO_KERNEL = (
+    "10: [optimizer.cpp::computeCosts::3869] Error Code 10: Internal Error (Could not find any "
+    f"implementation for node {REGION}.)"
+)
+NOT_BUILT = "2: [builder.cpp::buildSerializedNetwork::751] Error Code 2: Internal Error (Assertion engine != nullptr failed. )"  # noqa: E501
+
+
+def blamed(status, lines):
+    return how_refused(failed(1, status=status, message="", log=tuple(lines)))
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "kind", "ends"),
+    [
+        ("failed", [NO_KERNEL, NOT_BUILT], "no-kernel", ("a/Pow", "b/Add")),
+        ("failed", ["mha_fusion.cpp:344: DCHECK(fc1_ && fc2_ && softmax_) failed.", NO_KERNEL],
+         "no-kernel", ("a/Pow", "b/Add")),
+        ("failed", [f"9: Error Code 9: Myelin ({REGION}: no tactics)"], "compiler",
+         ("a/Pow", "b/Add")),
+        ("failed", ["1: Error Code 1: Myelin (No Myelin Error exists)"], "compiler", ()),
+        ("failed", ["2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory"],
+         "unknown", ()),
+        ("crashed", [f"[V] [TRT] --------------- Timing Runner: {REGION} (Myelin[0x80000023])"],
+         "crash", ("a/Pow", "b/Add")),
+        ("timeout", [f"[V] [TRT] =============== Computing costs for {REGION}"],
+         "timeout", ("a/Pow", "b/Add")),
+        ("timeout", [], "timeout", ()),
+        ("failed", [NO_KERNEL.replace(REGION, "a + b")], "no-kernel", ("a", "b")),
+        ("failed", [NO_KERNEL, NO_KERNEL.replace("b/Add", "c/Mul")], "no-kernel",
+         ("a/Pow", "c/Mul")),
+    ],
+)  # fmt: skip
+def test_how_a_build_was_refused_and_where(status, lines, kind, ends):
+    found = blamed(status, lines)
+    assert (found.kind, found.ends) == (kind, ends)
+
+
+def test_a_single_layer_is_both_ends():
+    assert Blamed("no-kernel", "PWN(exp2)").ends == ("exp2", "exp2")
+    assert Blamed("unknown").ends == ()
+
+
+def test_the_line_that_tells_of_it_is_neither_the_last_nor_a_warning():
+    warning = "warning: onnx2trt_utils.cpp:374: Your ONNX model has INT64 weights."
+    found = blamed("failed", [warning, f"error: {NO_KERNEL}", NOT_BUILT, warning])
+    assert found.line == (f"Could not find any implementation for node {REGION}.")
+    odd = ["error: nobody knows this", warning]
+    assert blamed("failed", odd).line == "nobody knows this"
+    assert blamed("crashed", ["[V] [TRT] Tactic: 0x3e8", warning, ""]).line == ""

@@ -1,0 +1,181 @@
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.graph.loading import load_network
+from halfwise.tensorrt import link
+from halfwise.tensorrt.failures import WorkerEnded
+from halfwise.tensorrt.link import Died, Link, Log, keep_aside
+from halfwise.tensorrt.transport import Lost, Waited
+from tests.fake_tensorrt.start import once_only
+from tests.workers import ANYTHING, told_source
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def linked(monkeypatch):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    linked = Link("told", [sys.executable], 30, 30)
+    yield linked
+    linked.close()
+
+
+def test_it_comes_up_when_it_is_asked(linked):
+    assert linked.process_id is None
+    linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    first = linked.process_id
+    linked.close()
+    linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert linked.process_id not in (None, first)
+
+
+def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tmp_path):
+    monkeypatch.setattr(link, "worker_source", told_source)
+    linked = Link("told", once_only([sys.executable], tmp_path / "started"), 30, 30)
+    linked.connect()
+    linked.close()
+    with pytest.raises(Lost) as lost:
+        linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert lost.value.reason == "it does not restart: sh ended with status 1"
+
+
+def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
+    waits = []
+
+    def ask(*_, wait, **__):
+        waits.append(wait)
+        raise Waited(wait)
+
+    linked.connect()
+    monkeypatch.setattr("halfwise.tensorrt.link.Connection.ask", ask)
+    for _ in range(2):
+        with pytest.raises(WorkerEnded, match="Another build has had the GPU"):
+            linked.ask({"op": "have", "hashes": []}, expected=ANYTHING)
+    assert waits[0] == 30
+    assert waits[1] < 10
+
+
+def test_a_file_travels_once(linked, tmp_path, monkeypatch):
+    file = tmp_path / "f"
+    file.write_bytes(b"")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    linked.need({empty: file})
+    monkeypatch.setattr(linked, "exchange", None)
+    linked.need({empty: file})
+
+
+def test_a_library_that_crashes_when_it_is_imported(monkeypatch, tmp_path):
+    (tmp_path / "tensorrt.py").write_text("import os\nos.kill(os.getpid(), 11)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(BackendMissing, match="Importing TensorRT ended with SIGSEGV"):
+        Link("odd", [sys.executable], 30, 30).connect()
+
+
+def test_a_cache_that_cannot_be_made(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    linked = Link("here", [sys.executable], 30, 30)
+    linked.connect()
+    linked.close()
+    assert linked.cache.startswith(str(tmp_path / "halfwise-worker-"))
+
+
+def test_what_died_tells_how(linked):
+    with pytest.raises(Died) as died:
+        linked.ask({"op": "build", "config": {"plugins": ["exit9"]}}, expected=ANYTHING)
+    assert died.value.answer["status"] == 9
+
+
+def test_the_log_keeps_the_end_and_every_complaint():
+    heard: list[tuple[str, str]] = []
+    log = Log(lambda *line: heard.append(line))
+    for number in range(500):
+        severity = "warning" if number % 2 else "info"
+        log.hear({"kind": "log", "severity": severity, "text": str(number)})
+    log.hear({"kind": "waiting"})
+    log.hear({"kind": "progress", "phase": "p", "done": 1, "total": 2})
+    assert len(heard) == 501
+    assert list(log.last)[-2:] == ["warning: 499", "waiting: Another build is using this GPU."]
+    assert len(log.last) == 30
+    assert log.complaints[:2] == ["warning: 1", "warning: 3"]
+    assert len(log.complaints) == 200
+    assert log.seconds >= 0
+
+
+def test_the_hash_of_a_model_is_that_of_the_network(model):
+    files = link.model_files(model)
+    assert files.main == "m.onnx"
+    assert list(files.paths) == list(files.hashes) == ["m.onnx", "w.bin"]
+    assert files.sha256 == load_network(model).sha256
+    assert files.hashes["w.bin"] == link.file_sha256(model.parent / "w.bin")
+
+
+def test_external_data_that_is_missing(model):
+    (model.parent / "w.bin").unlink()
+    with pytest.raises(CaseError, match=r"w\.bin"):
+        link.model_files(model)
+
+
+def test_what_is_no_model(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"no protobuf")
+    with pytest.raises(CaseError, match="cannot be read as ONNX"):
+        link.model_files(tmp_path / "m.onnx")
+    with pytest.raises(CaseError, match="cannot be read as ONNX"):
+        link.model_files(tmp_path / "absent.onnx")
+
+
+def test_a_model_in_one_file_has_the_hash_of_the_file(model, tmp_path):
+    onnx.save(onnx.load(model), tmp_path / "one.onnx")
+    files = link.model_files(tmp_path / "one.onnx")
+    assert files.sha256 == files.hashes["one.onnx"]
+
+
+@pytest.mark.parametrize("size", [0, 1, link.CHUNK, link.CHUNK + 1, 2 * link.CHUNK])
+def test_there_and_back(linked, tmp_path, size):
+    data = os.urandom(size)
+    (tmp_path / "a").write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    linked.need({sha256: tmp_path / "a"})
+    linked.fetch(sha256, size, tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == data
+    assert (tmp_path / "b").stat().st_mode == (tmp_path / "a").stat().st_mode
+
+
+def test_what_arrives_damaged_leaves_nothing(linked, tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    sha256 = hashlib.sha256(b"abc").hexdigest()
+    linked.need({sha256: tmp_path / "a"})
+    (Path(linked.cache) / "files" / sha256).write_bytes(b"cba")
+    (tmp_path / "b").write_bytes(b"older")
+    with pytest.raises(WorkerEnded, match="sent a damaged file"):
+        linked.fetch(sha256, 3, tmp_path / "b")
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"a", "b"}
+    assert (tmp_path / "b").read_bytes() == b"older"
+
+
+def test_a_file_without_room_is_not_asked_for(linked, tmp_path):
+    with pytest.raises(RunFailed, match="has room for"):
+        linked.fetch("0" * 64, 1 << 60, tmp_path / "b")
+    assert linked.process_id is None
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_cache_that_is_not_taken_is_kept(tmp_path):
+    cache = tmp_path / "t.cache"
+    for number, content in enumerate((b"first", b"second", b"third")):
+        cache.write_bytes(content)
+        kept = tmp_path / ("t.cache.old" if not number else f"t.cache.old{number + 1}")
+        assert f"It is {kept} now" in keep_aside(cache)
+        assert kept.read_bytes() == content
+        assert not cache.exists()
+
+
+def test_one_that_is_gone_is_no_error(tmp_path):
+    assert "did not take" in keep_aside(tmp_path / "t.cache")

@@ -1,0 +1,439 @@
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.errors import BackendMissing
+from halfwise.records import BuildConfig, Profile, ShapeRange, TensorName
+from halfwise.tensorrt import transport
+from halfwise.tensorrt.answers import Expected
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.link import model_files
+from halfwise.tensorrt.transport import (
+    Connection,
+    Lost,
+    Unfit,
+    Waited,
+    full_command,
+    started,
+    taken,
+    worker_source,
+)
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from tests.engines import save_squares
+from tests.processes import children_of, is_running, kill, wait_for
+from tests.workers import ANYTHING, told_source
+
+# Relays frames one by one, and prints between them: text, control characters, parts of a marker.
+_CHATTY = r"""
+import os, subprocess, sys
+from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+noise = b"Welcome to orin\r\n\x1b[1mLast login\x1b[0m " + MAGIC[:-1] + b"\n" + MAGIC[:3]
+os.write(1, noise)
+os.write(2, b"motd on stderr\n")
+worker = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+unpacker = Unpacker()
+while data := os.read(worker.stdout.fileno(), 100):
+    for header, payload, between in unpacker.feed(data):
+        sys.stdout.buffer.write(between if header is None else pack(header, payload) + noise)
+        sys.stdout.buffer.flush()
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HALFWISE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write an executable script; return its path."""
+
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def connect():
+    """Connect to a worker without TensorRT; close what is left open."""
+    opened = []
+
+    def connect(*command, source=None):
+        opened.append(Connection(command or [sys.executable], source or told_source()))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.close(patience=1.0)
+
+
+def hello(connection, **options):
+    return connection.ask({"op": "hello"}, admit=ANYTHING.admit, **options)[0]
+
+
+def test_the_worker_as_it_is_tells_what_is_there(connect):
+    answer = hello(connect(source=worker_source()))
+    assert answer["kind"] == "result"
+    assert answer["executable"] == sys.executable
+    assert answer["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_banners_before_and_between_frames(connect):
+    heard: list[Any] = []
+    connection = connect(sys.executable, "-c", _CHATTY, sys.executable)
+    assert hello(connection, heard=heard.append)["tensorrt"] == "8.6.0"
+    for size in (0, 1, 300_000):
+        payload = os.urandom(size)
+        answer, data = connection.ask(
+            {"op": "flood"}, payload, admit=ANYTHING.admit, heard=heard.append
+        )
+        assert (answer["bytes"], data) == (size, payload)
+    noise = {frame["text"] for frame in heard if frame.get("severity") == "noise"}
+    assert {"Welcome to orin", "motd on stderr"} <= noise
+    assert sum(frame.get("severity") == "verbose" for frame in heard) == 3 * 2000
+
+
+def test_large_frames_both_ways_do_not_block_each_other(connect):
+    payload = os.urandom(1 << 20) * 24
+    connection = connect()
+    requests = [connection.ask({"op": "flood"}, payload, admit=ANYTHING.admit) for _ in range(2)]
+    assert all(data == payload for _, data in requests)
+
+
+@pytest.mark.parametrize(
+    ("shell", "reason", "printed"),
+    [
+        ("echo 'no python3 here' >&2; exit 127", "sh ended with status 127", "no python3 here"),
+        ("printf 'cut off'; exit 0", "sh ended with status 0", "cut off"),
+        ("echo bye; kill -9 $$", "sh was ended by SIGKILL", "bye"),
+        ("exec <&-; sleep 0.2; exit 3", "sh ended with status 3", None),
+        ("exec >&-; sleep 60", "sh closed its output", None),
+    ],
+)
+def test_a_command_that_ends(connect, shell, reason, printed):
+    connection = connect("sh", "-c", shell)
+    with pytest.raises(Lost) as lost:
+        hello(connection)
+    assert lost.value.reason == reason
+    assert lost.value.printed == ((printed,) if printed else ())
+    assert not is_running(connection.process_id)
+
+
+def test_a_command_that_is_not_there():
+    with pytest.raises(FileNotFoundError):
+        Connection(["/nowhere/python3"], b"")
+
+
+@pytest.mark.parametrize("shell", ["sleep 60", "while :; do echo y; done", "cat >/dev/null"])
+def test_a_command_that_never_answers(connect, shell):
+    connection = connect("sh", "-c", shell)
+    with pytest.raises(Lost, match=r"sh did not answer within 0.5 s"):
+        hello(connection, limit=0.5)
+    assert not is_running(connection.process_id)
+
+
+def test_noise_fills_no_memory(connect):
+    connection = connect("sh", "-c", "head -c 3000000 /dev/zero; yes a | head -100; exit 1")
+    with pytest.raises(Lost) as lost:
+        hello(connection)
+    assert len(lost.value.printed) <= 30
+    assert max(map(len, lost.value.printed)) <= 2000
+
+
+@pytest.mark.parametrize("version", [(2, 7, 18), (3, 7, 16)])
+def test_a_python_that_is_too_old_says_so(connect, script, version):
+    shown = ".".join(map(str, version))
+    old = script(
+        "python3",
+        f"#!{sys.executable}\nimport sys\nsys.version_info, sys.version = {version}, '{shown}'\n"
+        "exec(sys.argv[2])\n",
+    )
+    with pytest.raises(Lost) as lost:
+        hello(connect(old))
+    needs = f"halfwise needs Python 3.8 or later there; this is Python {shown}"
+    assert lost.value.printed == (needs,)
+
+
+def test_modules_in_the_working_directory_are_not_imported(connect, monkeypatch, tmp_path):
+    (tmp_path / "tempfile.py").write_text("raise SystemExit('the wrong tempfile')")
+    monkeypatch.chdir(tmp_path)
+    assert hello(connect())["kind"] == "result"
+
+
+@pytest.mark.parametrize(
+    ("words", "levels"),
+    [
+        (["python3"], 0),
+        (["/opt/ssh/bin/python3"], 0),
+        (["sudo", "-u", "me", "docker", "exec", "-i", "box", "python3"], 0),
+        (["docker", "run", "-i", "image", "python3"], 0),
+        (["kubectl", "exec", "-i", "pod", "--", "python3"], 0),
+        (["ssh", "orin", "python3"], 1),
+        (["/usr/bin/ssh", "-p", "22", "orin", "docker", "run", "-i", "image", "python3"], 1),
+        (["env", "A=1", "ssh", "-i", "/keys/.ssh/id", "orin", "python3"], 1),
+        (["docker", "run", "-i", "image", "ssh", "orin", "python3"], 1),
+        (["ssh", "gate", "ssh", "orin", "python3"], 2),
+        (["ssh", "gate", "cd /x && ssh orin python3"], 2),
+    ],
+)
+def test_the_bootstrap_is_quoted_for_every_ssh(words, levels):
+    *begin, minus_c, bootstrap = full_command(words, 1234)
+    assert (begin, minus_c) == (words, "-c")
+    for _ in range(levels):
+        (bootstrap,) = shlex.split(bootstrap)
+    assert bootstrap.startswith("import io,sys;")
+    assert "read(1234)" in bootstrap
+    assert not set(bootstrap) & set("'!\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_what_ssh_does_to_the_words(connect, script, shell):
+    ssh = script("ssh", f'#!/bin/sh\nshift\nexec {shell} -c "$*"\n')
+    assert hello(connect(ssh, "orin", sys.executable))["kind"] == "result"
+    twice = connect(ssh, "gate", ssh, "orin", sys.executable)
+    assert hello(twice)["kind"] == "result"
+
+
+def test_time_outs_are_the_workers(connect):
+    connection = connect()
+    run = {"op": "run", "engine": "0" * 64, "profile": 8}
+    connection.ask({"op": "put", "sha256": _EMPTY, "offset": 0, "last": True}, admit=ANYTHING.admit)
+    answer, _ = connection.ask(run | {"engine": _EMPTY}, admit=ANYTHING.admit, timeout=0.3)
+    assert (answer["kind"], answer["reason"]) == ("died", "timeout")
+    assert hello(connection)["kind"] == "result"
+
+
+_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_a_connection_that_hangs_is_lost(connect):
+    connection = connect()
+    hello(connection)
+    os.kill(connection.process_id, signal.SIGSTOP)
+    with pytest.raises(Lost, match=r"did not answer within 0.5 s"):
+        connection.ask({"op": "hello"}, admit=ANYTHING.admit, timeout=0.1, limit=0.5)
+    assert not is_running(connection.process_id)
+
+
+@pytest.mark.parametrize("how", ["close", "kill", "lose"])
+def test_no_process_is_left(connect, how):
+    connection = connect("sh", "-c", 'sleep 600 & "$@"; exit $?', "sh", sys.executable)
+    pids = connection.ask({"op": "spawn"}, admit=ANYTHING.admit)[0]["pids"]
+    everything = {connection.process_id, *children_of(connection.process_id), *pids}
+    assert len(everything) == 5  # sh, its sleep, supervisor, child and its sleep
+    if how == "lose":
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises(Lost, match="sh ended with status 137"):
+            hello(connection)
+    else:
+        connection.close(patience=5.0 if how == "close" else 0.0)
+    wait_for(lambda: not any(map(is_running, everything - {pids[2]})))
+    if how == "close":
+        assert not is_running(pids[2])
+    kill([pids[2]])
+
+
+def test_a_stubborn_wrapper_ends_too(connect, tmp_path):
+    script = "trap '' TERM HUP INT; : > \"$0\"; while :; do sleep 1; done"
+    connection = connect("sh", "-c", script, str(tmp_path / "stubborn"))
+    wait_for((tmp_path / "stubborn").exists)
+    connection.close(patience=0.1)
+    assert not is_running(connection.process_id)
+    connection.close()
+
+
+def test_it_ends_with_halfwise():
+    code = (
+        "import os, sys\n"
+        "from halfwise.tensorrt.transport import Connection\n"
+        "from tests.workers import ANYTHING, told_source\n"
+        "connection = Connection([sys.executable], told_source())\n"
+        "print(*connection.ask({'op': 'spawn'}, admit=ANYTHING.admit)[0]['pids'], flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 3, done.stderr
+    wait_for(lambda: not any(map(is_running, pids)))
+
+
+@pytest.fixture
+def saying(script, connect):
+    """Connect to what is no worker, and says this again and again: a Python expression."""
+
+    def saying(before, again):
+        text = (
+            f"#!{sys.executable}\nimport sys, time\n"
+            "from halfwise.tensorrt.worker import MAGIC, LENGTHS, pack\n"
+            "say = sys.stdout.buffer.write\n"
+            f"say({before})\nwhile True:\n    say({again}); sys.stdout.flush(); time.sleep(0.01)\n"
+        )
+        return connect(script("python3", text))
+
+    return saying
+
+
+WAITING = 'pack({"kind": "waiting", "id": 1})'
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        'pack({"kind": "log", "id": 1, "severity": "info", "text": "still here"})',
+        'pack({"kind": "progress", "id": 1, "phase": "p", "done": 1, "total": 2})',
+        'b"y\\n"',
+        "b'.'",
+    ],
+)
+def test_nothing_that_goes_on_keeps_a_request_alive(saying, again):
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying("b''", again), limit=1.0)
+
+
+def test_a_reply_that_comes_byte_by_byte_has_the_time_of_its_request(saying):
+    begin = 'pack({"kind": "result", "id": 1, "text": "x" * 500})[:-400]'
+    with pytest.raises(Lost, match=r"did not answer within 1 s"):
+        hello(saying(begin, "b'x'"), limit=1.0)
+
+
+def test_waiting_for_the_gpu_has_an_end(saying):
+    connection = saying(WAITING, "b''")
+    with pytest.raises(Waited):
+        hello(connection, limit=100.0, wait=0.2)
+    assert not is_running(connection.process_id)
+
+
+def test_a_header_that_cannot_be_read_ends_it_at_once(saying):
+    connection = saying("b''", "MAGIC + LENGTHS.pack(2, 0) + b'{!'")
+    with pytest.raises(Unfit, match="cannot be read"):
+        hello(connection, limit=300.0)
+
+
+def test_an_answer_to_another_request_ends_it_at_once(saying):
+    connection = saying("b''", 'pack({"kind": "result", "id": 7})')
+    with pytest.raises(Unfit, match="a request that was not made"):
+        connection.ask({"op": "hello"}, admit=Expected("hello").admit, limit=300.0)
+    assert not is_running(connection.process_id)
+
+
+def test_the_first_worker_of_the_command_is_the_one_that_was_started(fake_worker):
+    command = fake_worker()
+    with started(command):
+        with Worker("first", command) as worker:
+            first = worker.process_id
+            assert worker.info.tensorrt == "8.6.1"
+            with Worker("second", command) as other:
+                assert other.process_id != first
+        assert taken(command) is None
+    assert first is not None
+    wait_for(lambda: not is_running(first))
+
+
+def test_one_that_nobody_takes_ends_with_the_block(fake_worker, monkeypatch):
+    made = []
+
+    class Watched(Connection):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self.process_id)
+
+    monkeypatch.setattr(transport, "Connection", Watched)
+    with started(fake_worker()):
+        assert is_running(made[0])
+    wait_for(lambda: not is_running(made[0]))
+
+
+def test_a_worker_of_another_command_is_not_given_away(fake_worker):
+    with started(fake_worker()):
+        assert taken(["python3"]) is None
+
+
+def test_what_cannot_be_started_is_told_by_who_needs_it():
+    command = ["/no/such/python"]
+    with (
+        started(command),
+        pytest.raises(BackendMissing, match="does not answer"),
+        Worker("none", command),
+    ):
+        pass
+
+
+def test_a_command_that_reads_nothing_does_not_block():
+    with started(["sleep", "60"]):
+        connection = taken(["sleep", "60"])
+        assert connection is not None
+        connection.close(patience=0.0)
+
+
+def test_what_the_builder_said_ahead_is_told_by_the_first_build(fake_worker, tmp_path):
+    model, _ = save_squares(tmp_path)
+    shape = ShapeRange(min=(1, 4), opt=(1, 4), max=(1, 4))
+    profiles = (Profile(shapes={TensorName("x"): shape}),)
+    sha256 = model_files(model).sha256
+    config = BuildConfig(model_sha256=sha256, typing="weak", profiles=profiles)
+    command = fake_worker()
+    with started(command), Worker("first", command) as worker:
+        for number in (1, 2):
+            lines: list[str] = []
+            worker.build(
+                model,
+                config,
+                number=number,
+                purpose="test",
+                timeout=None,
+                log=partial(_note, lines),
+            )
+            assert sum("Init CUDA" in line for line in lines) == 1
+
+
+def _note(lines, _, text):
+    lines.append(text)
+
+
+# Parts of the marker, and whole markers with a nonsense header behind them.
+_noise = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.integers(1, len(MAGIC) - 1).map(lambda n: MAGIC[:n]),
+        st.just(MAGIC + b"\xff" * 12),
+        st.just(MAGIC + b"\x00\x00\x00\x02" + b"\x00" * 8 + b"[]"),
+        st.just(MAGIC + b"\x00\x00\x00\x02" + b"\x00" * 8 + b"{!"),
+    ),
+    max_size=4,
+).map(b"".join)
+_headers = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9), max_size=3)
+_payloads = st.binary(max_size=60) | st.just(MAGIC * 2)
+
+
+@given(st.lists(st.tuples(_noise, _headers, _payloads), max_size=5), st.data())
+def test_any_noise_and_any_chunks(frames, data):
+    stream = b"".join(noise + pack(header, payload) for noise, header, payload in frames)
+    unpacker, found, noise = Unpacker(), [], b""
+    while stream:
+        count = data.draw(st.integers(1, len(stream)))
+        for header, payload, between in unpacker.feed(stream[:count]):
+            if header is None:
+                noise += between
+            else:
+                found.append((header, payload))
+        stream = stream[count:]
+    assert found == [(header, payload) for _, header, payload in frames]
+    assert noise == b"".join(noise for noise, _, _ in frames)
+
+
+@given(st.binary())
+def test_noise_alone_is_never_a_frame(data):
+    unpacker = Unpacker()
+    assert all(header is None for header, _, _ in unpacker.feed(data.replace(MAGIC, b"")))
