@@ -134,9 +134,10 @@ def ill(folder: Path) -> Iterator[Model]:
         file = folder / f"{one.name}.onnx"
         onnx.save(one.proto, file)
         pairs = zip(one.options[::2], one.options[1::2], strict=True)
+        named = (v.split("=") if "=" in v else (n.removeprefix("--"), v) for n, v in pairs)
         options = {
-            name.removeprefix("--").replace("-", "_"): value if value == "fp16" else float(value)
-            for name, value in pairs
+            name.replace("-", "_"): value if value == "fp16" else float(value)
+            for name, value in named
         }
         judging = {name: value for name, value in options.items() if name == "rel_max"}
         yield Model(one.name, file, [one.sample(i) for i in range(models.COUNT)], options, judging)

@@ -1,7 +1,7 @@
 """Forms of operators: valid, and as described."""
 
 from bench.forms import FORMS, c, form, x
-from bench.one_node import described, form_of, sound
+from bench.one_node import Source, described, form_of, sound
 
 
 def test_forms_written_by_hand_are_valid():
@@ -10,8 +10,8 @@ def test_forms_written_by_hand_are_valid():
 
 
 def test_an_operand_comes_from_where_it_is_said():
-    places = ("input", "constant", "computed", "shape")
-    for place in places:
+    sources: tuple[Source, ...] = ("input", "constant", "computed", "shape")
+    for place in sources:
         model = form("ReduceSum", 13, x(2, 3), c([1], place=place)).model()
         assert model is not None
         assert described(model)["input 1"] == place
@@ -25,4 +25,6 @@ def test_a_form_is_read_back_from_its_model():
     back = form_of(model)
     assert back is not None
     assert [o and o.place for o in back.operands] == ["input", None, "constant"]
-    assert described(back.model()) == described(model)
+    again = back.model()
+    assert again is not None
+    assert described(again) == described(model)

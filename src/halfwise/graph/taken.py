@@ -41,7 +41,7 @@ class Refused:
     @property
     def of_type(self) -> bool:
         """Whether the type of an input or output is a reason."""
-        return any(name.startswith("type of ") for name in self.when)
+        return any(name.split()[0] == "type" for name in self.when)
 
     def fits(self, found: Mapping[str, Feature]) -> bool:
         """Return whether a node with these features is refused for this reason."""

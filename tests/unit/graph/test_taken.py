@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.graph.roles import Role, roles_of
-from halfwise.graph.taken import Refused, features, taken, why_not_low
+from halfwise.graph.taken import Feature, Refused, features, taken, why_not_low
 from tests.unit.graph.sketch import Sketch, f32
 
 FP16, BF16 = ir.DataType.FLOAT16, ir.DataType.BFLOAT16
@@ -56,7 +56,11 @@ def test_a_feature_that_a_node_lacks_refuses_nothing():
     assert not Refused({"input 7": {"not": []}}).fits({"input 0": "input"})
 
 
-SEEN = {"input 0": ["input"], "type of input 0": ["float"], "rank of input 0": [3, 4]}
+SEEN: dict[str, list[Feature]] = {
+    "input 0": ["input"],
+    "type of input 0": ["float"],
+    "rank of input 0": [3, 4],
+}
 
 
 @pytest.mark.parametrize(
