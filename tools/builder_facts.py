@@ -2,8 +2,8 @@
 
 Every node test of the onnx package with one node is asked, as it is, as halfwise would write it in
 FP16 and BF16, and with one thing changed: where an operand comes from, a Boolean, types, ranks, an
-operand or output less or more, an attribute. Where the answer is no, the features whose change
-alone helps are the reason. No GPU is used.
+operand or output less or more, an attribute. Forms that no built one is like are refused
+(`conditions`). No GPU is used.
 
 usage: python tools/builder_facts.py [--page PAGE] [--notes NOTES]
 

@@ -96,7 +96,7 @@ def forms(subject: Subject) -> Iterator[Found]:
     For example, axes that are known only at run time, a second output, a type. Checked with
     --trt-version only. The forms are what the builder of TensorRT for RTX, which is like TensorRT
     11, answered; whether older versions take them is not known. A warning where only similar forms
-    were refused.
+    were refused. Operators that quantise have rules of their own.
     """
     if subject.tensorrt is None:
         return
