@@ -92,7 +92,7 @@ def _strings(kind: type[Record], name: str, value: Any, spoil: Callable[[str], s
     if name == "numbers":
         return value
     adapter = _adapter(kind, name)
-    for keys in (True, False) if name not in ("names", "under") else (False,):
+    for keys in (True, False) if name not in ("facts", "names", "under") else (False,):
         changed = _spoilt(value, spoil, keys=keys)
         try:
             adapter.validate_python(changed)

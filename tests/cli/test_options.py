@@ -202,8 +202,18 @@ def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("option", ["build-timeout", "run-timeout", "wait-timeout"])
-def test_a_repetition_refuses_time_outs_that_are_none(call, option):
-    line = ("verify", "run", "--target", "tensorrt", "--inputs", "x.npz", "--budget", f"{option}=0")
+def test_time_outs_that_are_none_are_refused(call, option):
+    line = (
+        "verify",
+        "a.onnx",
+        "b.onnx",
+        "--target",
+        "tensorrt",
+        "--inputs",
+        "x.npz",
+        "--budget",
+        f"{option}=0",
+    )
     code, _, err = call(*line)
     assert (code, f"--budget {option} is 0; expected" in err) == (2, True)
 
