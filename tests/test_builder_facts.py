@@ -8,11 +8,9 @@ import pytest
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.roles import roles_of
-from halfwise.graph.taken import Feature
 from tests.faults import FAULTS, Fault
 from tests.judges import RtxBuilder
 from tests.unit.graph.sketch import Sketch, f32
-from tools.builder_facts import Answer, conditions
 
 REFUSED = [
     fault
@@ -30,48 +28,6 @@ def test_what_lint_calls_an_error_is_refused(rtx: RtxBuilder, fault: Fault, tmp_
         path = tmp_path / "m.onnx"
         onnx.save(fault.make(ill), path)
         assert rtx.build(path).built is not ill
-
-
-def answers(*built: bool, **features: list[Feature]) -> list[Answer]:
-    rows = zip(*features.values(), strict=True)
-    names = [name.replace("_", " ") for name in features]
-    return [
-        Answer(dict(zip(names, row, strict=True)), b) for b, row in zip(built, rows, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "when", "certain"),
-    [
-        # A type alone.
-        (
-            answers(True, False, False, type_of_input_0=["float", "int8", "bool"]),
-            [{"type of input 0": ["bool", "int8"]}],
-            True,
-        ),
-        # Two together: each alone is built.
-        (
-            answers(
-                *(True, True, True, False),
-                attribute_p=["a", "b", "a", "b"],
-                type_of_input_0=["float", "float", "int8", "int8"],
-            ),
-            [{"attribute p": ["b"], "type of input 0": ["int8"]}],
-            True,
-        ),
-        # Everything differs: nothing is certain.
-        (
-            answers(True, False, attribute_p=["a", "b"], type_of_input_0=["float", "int8"]),
-            [{"attribute p": ["b"]}],
-            False,
-        ),
-        (answers(True, True, attribute_p=["a", "b"]), [], False),
-    ],
-)
-def test_a_reason_is_what_no_built_node_has(asked, when, certain):
-    found = conditions(asked)
-    assert [each.when for each in found] == when
-    assert any(each.seen for each in found) is certain
 
 
 WEIGHTS = f32(np.linspace(-1, 1, 48).reshape(3, 4, 2, 2))
