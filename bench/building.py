@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from tests.judges import RtxBuilder
+
+_Case = TypeVar("_Case")
+_Answer = TypeVar("_Answer")
 
 SM = "SM89"
 """The oldest that has FP8 as well: in 2,024 node tests, answers differ from SM86's for FP8 only."""
@@ -49,18 +58,22 @@ class Verdict(NamedTuple):
         return _LACKING.match(self.text) is not None
 
 
-def verdict(
-    builder: RtxBuilder, model: onnx.ModelProto, given: Mapping[str, NDArray[Any]], folder: Path
-) -> Verdict:
+class Place(NamedTuple):
+    """A builder, and a folder for the files that it is asked about."""
+
+    builder: RtxBuilder
+    folder: Path
+
+
+def verdict(place: Place, model: onnx.ModelProto, given: Mapping[str, NDArray[Any]]) -> Verdict:
     """Return what becomes of a model.
 
     Args:
-        builder: The builder.
+        place: The builder and its folder.
         model: The model; its dynamic axes get the sizes of `given`.
         given: Values of its inputs, where known.
-        folder: Where the file is written.
     """
-    path = folder / "asked.onnx"
+    path = place.folder / "asked.onnx"
     path.write_bytes(model.SerializeToString())
     dynamic = {
         info.name
@@ -73,7 +86,7 @@ def verdict(
             whole = value.dtype.kind in "iub" and 0 < value.size <= MOST_VALUES
             told = value.astype(int).ravel() if whole and name not in dynamic else value.shape
             profiles[name] = (list(map(int, told)),) * 3
-    build = builder.build(path, SM, profiles, seconds=SECONDS)
+    build = place.builder.build(path, SM, profiles, seconds=SECONDS)
     text = " / ".join(error.text for error in build.errors)
     names = {n for e in build.errors for n in (e.node, e.operator) if n} | {*_NODE.findall(text)}
     for node in model.graph.node:
@@ -82,3 +95,32 @@ def verdict(
     if build.built:
         return Verdict(built=True)
     return Verdict(None if _UNKNOWN.search(text) else False, frozenset(names), text)
+
+
+_own: Place
+
+
+def in_processes(
+    ask: Callable[[Place, _Case], _Answer], cases: Iterable[_Case]
+) -> Iterator[_Answer]:
+    """Yield what `ask` returns of each case, in the given order.
+
+    As many processes as there are cores work, each with a builder of its own; the cases that take
+    longest come first, best of all.
+
+    Args:
+        ask: A function of a module.
+        cases: What it is called with; all of them are read at once.
+    """
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_begin) as pool:
+        yield from pool.map(partial(_asked, ask), cases)
+
+
+def _begin() -> None:
+    global _own  # noqa: PLW0603 - a process of a pool has no other place for it
+    _own = Place(RtxBuilder(), Path(tempfile.mkdtemp()))
+    atexit.register(shutil.rmtree, _own.folder, ignore_errors=True)
+
+
+def _asked(ask: Callable[[Place, _Case], _Answer], case: _Case) -> _Answer:
+    return ask(_own, case)

@@ -68,6 +68,8 @@ NEIGHBOURS: dict[str, Put] = {
     "Add 1": _of("Add", 1.0),
     "Sub 1": _of("Sub", 1.0),
     "Concat with itself": lambda s, x: s.op("Concat", x, x, axis=0),
+    **{f"{op} of one": _of(op) for op in ("Max", "Mean", "Min", "Sum")},
+    "Concat of one": _of("Concat", axis=0),
     "Expand": lambda s, x: s.op("Expand", x, [1]),
     "Gather": _of("Gather", [0, 1], axis=1),
     "Unsqueeze, Squeeze": lambda s, x: s.op("Squeeze", s.op("Unsqueeze", x, [0]), [0]),
@@ -75,7 +77,21 @@ NEIGHBOURS: dict[str, Put] = {
     "ReduceMean": _of("ReduceMean", axes=[1]),
     "Transpose, Relu": lambda s, x: s.op("Relu", s.op("Transpose", x)),
 }
-BEFORE = ("Relu", "Sigmoid", "Softmax", "Mul 1", "Mul 1.5", "Add 1", "Identity", "Neg", "Dropout")
+BEFORE = (
+    *("Relu", "Sigmoid", "Softmax", "Mul 1", "Mul 1.5", "Add 1", "Identity", "Neg", "Dropout"),
+    *("Concat of one", "Max of one", "Sum of one"),
+)
+IMAGES: dict[str, Put] = {
+    "Tile": _of("Tile", [1, 1, 2, 1]),
+    "DepthToSpace": _of("DepthToSpace", blocksize=2),
+    "SpaceToDepth": _of("SpaceToDepth", blocksize=2),
+}
+SIZED: dict[str, dict[str, Put]] = {
+    "MatMul": {"Tile": _of("Tile", [2, 1])},
+    "Gemm": {"Tile": _of("Tile", [1, 3])},
+    **dict.fromkeys(("Conv", "Conv, bias", "ConvTranspose"), IMAGES),
+}
+"""Neighbours behind products that fit their rank."""
 
 
 def _product(s: Sketch, x: str, kind: str, name: str = "kept") -> str:
@@ -127,6 +143,12 @@ def _special(low: int) -> Iterator[tuple[str, onnx.ModelProto]]:
     y = _product(s, x, "MatMul")
     yield "a low and an FP32 reader", s.proto(ended(s, y), s.op("Sigmoid", y))
     s, x = begun()
+    y = _product(s, x, "MatMul")
+    yield "Shape reads it too", s.proto(ended(s, y), s.op("Shape", y))
+    s, x = begun()
+    y = s.op("Transpose", _product(s, x, "MatMul"))
+    yield "Size reads it too, behind Transpose", s.proto(ended(s, y), s.op("Size", y))
+    s, x = begun()
     y = s.op("Add", _product(s, x, "MatMul"), _wide(s, _low(s, s.input("z", [32, 64]), low)))
     yield "residual sum in FP32, other operand low", s.proto(ended(s, y))
     s = Sketch()
@@ -147,6 +169,8 @@ def _rows(low: int) -> Iterator[tuple[str, onnx.ModelProto]]:
         yield kind, _between(kind, low, nothing, nothing)
     for kind in PLAIN:
         for name, put in NEIGHBOURS.items():
+            yield f"{kind} → {name}", _between(kind, low, nothing, put)
+        for name, put in SIZED[kind].items():
             yield f"{kind} → {name}", _between(kind, low, nothing, put)
         for name in BEFORE:
             yield f"{name} → {kind}", _between(kind, low, NEIGHBOURS[name], nothing)

@@ -1,7 +1,8 @@
 """Files that `fix` writes, before TensorRT for RTX's builder and WebGPU in real FP16.
 
     python bench/run.py judges         all
-    python -m bench.judges NAME …      models of these names; prints what is found
+    python -m bench.judges NAME …      models of these names; the rest of the results stays
+    python -m bench.judges plain       the same of the plain FP16 files of the failure classes
 
 Models: every failure class of `tests/models`, the bundled example, those of the models folder,
 small published ones (`published.py`), and for the builder alone ONNX's node tests. Right is what
@@ -17,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
@@ -30,10 +32,10 @@ import numpy as np
 import onnx
 
 from bench import published
-from bench.figures import Figure, at_least, equal, reported
+from bench.figures import Figure, at_least, equal, machine, reported
 from bench.judging import Judges, Low, Model, Written
 from bench.onnx_cases import FAILURES, cases, first_inputs, inputs_of, samples
-from bench.runs import REAL_MODELS, ROOT, Workbench
+from bench.runs import REAL_MODELS, ROOT, Workbench, models_folder
 from halfwise.errors import HalfwiseError
 from tests import models
 from tests.judges import FOLDER, RtxBuilder, WebGpu
@@ -47,6 +49,8 @@ APART = 2
 """Of the 72 plain FP16 files, how many the emulation may judge otherwise than WebGPU does."""
 
 
+NODES = "ONNX's node tests"
+RESULTS = ROOT / "bench" / "results"
 TASKS = 20
 """Models after which a process is replaced: the builder keeps memory of each."""
 _own: Judges
@@ -61,7 +65,7 @@ class Found:
         built: Whether the builder takes the FP32 original.
         right: Whether the FP32 original is right on WebGPU; None where it does not run.
         written: The files of `fix` by format.
-        plain: Whether the plain FP16 file passes: emulated with sums in FP16, and on WebGPU.
+        plain: Whether the plain FP16 file passes: emulated, each addition rounded, and on WebGPU.
         error: Why it could not be examined.
     """
 
@@ -104,14 +108,8 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         "nodes": [asdict(found) for found in nodes if refused([found]) or found.error],
     }
     why = [bench.missing(), None if small else "published models: their wheels cannot be had"]
-    return [
-        *on_webgpu("failure classes", classes),
-        *beside_emulation(classes),
-        *on_webgpu("models of the models folder and the example", real),
-        *on_webgpu("published models", published_ones),
-        *in_builder("files", [*classes, *real, *published_ones]),
-        *in_builder("ONNX's node tests", nodes),
-    ], "; ".join(filter(None, why)) or None
+    figures = [*of_files(classes, [*real, *published_ones]), *in_builder(NODES, nodes)]
+    return figures, "; ".join(filter(None, why)) or None
 
 
 def _begin() -> None:
@@ -136,9 +134,10 @@ def ill(folder: Path) -> Iterator[Model]:
         file = folder / f"{one.name}.onnx"
         onnx.save(one.proto, file)
         pairs = zip(one.options[::2], one.options[1::2], strict=True)
+        named = (v.split("=") if "=" in v else (n.removeprefix("--"), v) for n, v in pairs)
         options = {
-            name.removeprefix("--").replace("-", "_"): value if value == "fp16" else float(value)
-            for name, value in pairs
+            name.replace("-", "_"): value if value == "fp16" else float(value)
+            for name, value in named
         }
         judging = {name: value for name, value in options.items() if name == "rel_max"}
         yield Model(one.name, file, [one.sample(i) for i in range(models.COUNT)], options, judging)
@@ -226,6 +225,21 @@ def of_builder(judges: Judges, model: Model) -> Found:
 # --- figures ----------------------------------------------------------------------------------
 
 
+def of_files(classes: Sequence[Found], others: Sequence[Found]) -> list[Figure]:
+    """Return the figures on the failure classes and on other whole models."""
+    small = {model.name for model in published.MODELS}
+    return [
+        *on_webgpu("failure classes", classes),
+        *beside_emulation(classes),
+        *on_webgpu(
+            "models of the models folder and the example",
+            [o for o in others if o.name not in small],
+        ),
+        *on_webgpu("published models", [o for o in others if o.name in small]),
+        *in_builder("files", [*classes, *others]),
+    ]
+
+
 def on_webgpu(what: str, found: Sequence[Found]) -> list[Figure]:
     """Return the figures on what FP16 computes."""
     passed = [f for f in found if f.written["fp16"].passed]
@@ -251,7 +265,7 @@ def on_webgpu(what: str, found: Sequence[Found]) -> list[Figure]:
 
 
 def beside_emulation(found: Sequence[Found]) -> list[Figure]:
-    """Return the figures on the emulation with sums in FP16, of plain FP16 files."""
+    """Return the figures on the emulation with each addition rounded, of plain FP16 files."""
     both = {f.name: f.plain for f in found if f.plain is not None}
     apart = [name for name, (emulated, device) in both.items() if emulated != device]
     missed = [name for name in apart if both[name][0]]
@@ -305,16 +319,56 @@ def _all(names: Sequence[str]) -> str:
     return "; ".join(names)
 
 
-def main(names: Sequence[str]) -> None:
-    """Print what is found of the models of these names."""
-    warnings.simplefilter("ignore")
-    sources: tuple[Callable[[Path], Iterable[Model]], ...] = (ill, lambda _: from_wheels())
-    with tempfile.TemporaryDirectory() as folder, RtxBuilder() as rtx, WebGpu() as webgpu:
-        place = Path(folder)
-        for model in chain.from_iterable(source(place) for source in sources):
+def renewed(names: Sequence[str], bench: Workbench) -> Iterator[tuple[str, Found]]:
+    """Yield the group and what is found of each model of these names."""
+    plain = "plain" in names
+    with RtxBuilder() as rtx, WebGpu() as webgpu:
+        judges = Judges(rtx, webgpu, bench.folder)
+        for model in ill(bench.folder):
+            if plain:
+                yield "classes", Found(model.name, plain=judges.plain(model))
+            elif model.name in names:
+                yield "classes", examined(judges, model, plain=True)
+        wheels = from_wheels() if {m.name for m in published.MODELS} & {*names} else ()
+        for model in chain(given(bench), wheels):
             if model.name in names:
-                found = examined(Judges(rtx, webgpu, place), model)
-                print(json.dumps(asdict(found), indent=1))
+                yield "models", examined(judges, model)
+
+
+def main(names: Sequence[str]) -> None:
+    """Judge the models of these names, and put what is found into the results."""
+    warnings.simplefilter("ignore")
+    file = RESULTS / "judges.json"
+    told = json.loads(file.read_text(encoding="utf-8"))
+    details = told["details"]["judges"]
+    groups = {
+        name: {f.name: f for f in map(_read, details[name])} for name in ("classes", "models")
+    }
+    done = []
+    with tempfile.TemporaryDirectory() as folder:
+        for group, found in renewed(names, Workbench(Path(folder), models_folder())):
+            before = groups[group].get(found.name)
+            if "plain" in names and before is not None:
+                groups[group][found.name] = replace(before, plain=found.plain)
+            else:
+                groups[group][found.name] = found
+            done.append(found.name)
+            print(found, flush=True)
+    details |= {name: [asdict(f) for f in group.values()] for name, group in groups.items()}
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    details.setdefault("renewed", []).append(
+        {"names": ["plain"] if "plain" in names else done, "date": when, "machine": machine()}
+    )
+    figures = of_files([*groups["classes"].values()], [*groups["models"].values()])
+    kept = [f for f in told["figures"] if f["what"].startswith(NODES)]
+    told["figures"] = [*map(asdict, figures), *kept]
+    file.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read(one: Mapping[str, Any]) -> Found:
+    """Return what was found of a model from its JSON form."""
+    written = {to: Written(**w) for to, w in one["written"].items()}
+    return Found(**{**one, "written": written})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 import halfwise
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import FP16
@@ -111,14 +113,21 @@ class Judges:
             )
 
     def plain(self, model: Model) -> tuple[bool, bool]:
-        """Return whether the file with every node in FP16 passes: sums in FP16, and on WebGPU."""
+        """Return whether the file with every node in FP16 passes: emulated, and on WebGPU.
+
+        The emulation rounds each product and addition, as WebGPU does.
+        """
         network = load_network(model.file)
         none: frozenset[Any] = frozenset()
         made, _ = rewrite(network, roles_of(network), none, FP16, fixed=none, low_io=none)
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             file = Path(folder) / "plain.onnx"
             ir.save(made.model, file)
-            emulated, _ = _verified(model, file, accumulate="fp16")
+            try:
+                session = Session(emulate_typed(load_network(file).model, accumulate="each"))
+                emulated, _ = self._right(model, [session.run(sample) for sample in model.samples])
+            except HalfwiseError:
+                emulated = False
             return emulated, self.right(model, file)[0] is True
 
     def right(self, model: Model, file: Path) -> tuple[bool | None, str]:
@@ -129,11 +138,21 @@ class Judges:
         ran = self.webgpu.run(file, model.samples)
         if ran.error is not None:
             return None, ran.error
+        return self._right(model, ran.outputs)
+
+    def _right(self, model: Model, outputs: Sequence[Sample]) -> tuple[bool, str]:
+        """Return whether `verify` calls outputs right, and how far off they are."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            recorded = Path(folder) / "webgpu.npz"
-            outputs = {n: np.stack([o[n] for o in ran.outputs]) for n in ran.outputs[0]}
-            np.savez(recorded, **outputs)  # type: ignore[arg-type]
-            return _verified(model, recorded)
+            recorded = Path(folder) / "outputs.npz"
+            stacks = {name: np.stack([o[name] for o in outputs]) for name in outputs[0]}
+            np.savez(recorded, **stacks)  # type: ignore[arg-type]
+            judging = {**model.judging, "allow_unjudged": True, "allow_random": True}
+            try:
+                run = halfwise.verify(model.file, recorded, model.samples, **judging).run
+            except HalfwiseError as error:
+                return False, error.message
+            worst = max((output.rel_max for output in run.verdict.outputs.values()), default=0.0)
+            return run.verdict.passed, f"{worst:.2g} of the largest value"
 
     def built(self, model: Model, file: Path) -> Build:
         """Return the build of a file for the shapes of the samples."""
@@ -150,14 +169,3 @@ def refusals(build: Build | None) -> tuple[str, ...]:
     """Return what the builder said, each in one line; nothing of a build that succeeded."""
     errors = () if build is None else build.errors
     return tuple(f"{e.operator} {e.text}".strip().splitlines()[0][:200] for e in errors[:2])
-
-
-def _verified(model: Model, candidate: Path, **options: Any) -> tuple[bool, str]:
-    """Return the verdict of `verify` on a file or recorded outputs, and the worst error."""
-    judging = {**model.judging, **options, "allow_unjudged": True, "allow_random": True}
-    try:
-        verdict = halfwise.verify(model.file, candidate, model.samples, **judging).run.verdict
-    except HalfwiseError as error:
-        return False, error.message
-    worst = max((output.rel_max for output in verdict.outputs.values()), default=0.0)
-    return verdict.passed, f"{worst:.2g} of the largest value"

@@ -1,11 +1,12 @@
-"""ONNX's node tests with one node, and how halfwise would write them in FP16 and BF16."""
+"""Models with one node: ONNX's node tests, forms of an operator, and both in FP16 and BF16."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -75,6 +76,114 @@ def models() -> Iterator[Model]:
             for n, v in zip(names, values, strict=False)
         }
         yield Model(proto, given)
+
+
+Source = Literal["input", "constant", "computed", "shape"]
+Use = Literal["used", "unread", ""]
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An input of a node: its value, and where it comes from (see `features`)."""
+
+    value: Array
+    place: Source = "input"
+
+    @property
+    def dtype(self) -> int:
+        """Its element type."""
+        return int(helper.np_dtype_to_tensor_dtype(self.value.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A node with all on which it may depend whether a builder takes it.
+
+    Attributes:
+        op: The operator.
+        opset: The opset.
+        operands: Its inputs; None for one that is left out.
+        attributes: Its attributes, as `helper.make_attribute` takes them.
+        outputs: Whether each output is an output of the graph, named but unread, or has no name.
+        ranks: Per output, the rank if ONNX cannot infer it.
+    """
+
+    op: str
+    opset: int
+    operands: tuple[Operand | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[Use, ...] = ("used",)
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> onnx.defs.OpSchema:
+        """What ONNX says of the operator."""
+        return onnx.defs.get_schema(self.op, self.opset, "")
+
+    def model(self) -> Model | None:
+        """Return a model with this node; None if it is invalid."""
+        graph, given = onnx.GraphProto(name="form"), dict[str, Array]()
+        for k, operand in enumerate(self.operands):
+            if operand is not None:
+                _feed(graph, given, f"x{k}", operand)
+        node = helper.make_node(
+            self.op,
+            ["" if operand is None else f"x{k}" for k, operand in enumerate(self.operands)],
+            [use and f"y{k}" for k, use in enumerate(self.outputs)],
+            NODE,
+        )
+        for name, value in self.attributes.items():
+            node.attribute.append(helper.make_attribute(name, value))
+        graph.node.append(node)
+        for k, use in enumerate(self.outputs):
+            if use == "used":
+                dims = [UNKNOWN] * self.ranks[k] if k < len(self.ranks) else None
+                graph.output.append(helper.make_tensor_value_info(f"y{k}", 0, dims))
+        imports = [helper.make_opsetid("", self.opset)]
+        return sound(Model(helper.make_model(graph, opset_imports=imports, ir_version=11), given))
+
+
+def _feed(graph: onnx.GraphProto, given: dict[str, Array], name: str, operand: Operand) -> None:
+    """Add what an operand comes from."""
+    place, value = operand.place, operand.value
+    if place in ("computed", "shape"):
+        zero = numpy_helper.from_array(np.zeros((), value.dtype), f"{name} zero")
+        graph.node.append(helper.make_node("Add", [f"{name} raw", f"{name} zero"], [name]))
+        if place == "shape":
+            size, ends = f"{name} size", f"{name} zero"
+            graph.node.insert(0, helper.make_node("Size", ["x0"], [size]))
+            graph.node.insert(1, helper.make_node("Sub", [size, size], [ends]))
+        else:
+            graph.initializer.append(zero)
+        name = f"{name} raw"
+    if place in ("constant", "shape"):
+        graph.initializer.append(numpy_helper.from_array(value, name))
+    else:
+        graph.input.append(helper.make_tensor_value_info(name, operand.dtype, value.shape))
+        given[name] = value
+
+
+def form_of(model: Model) -> Form | None:
+    """Return the form of a node test; None if not all of its inputs are tensors of numbers."""
+    stored = {i.name: numpy_helper.to_array(i) for i in model.proto.graph.initializer}
+    operands: list[Operand | None] = []
+    for name in model.node.input:
+        value = stored.get(name, model.given.get(name))
+        if not name:
+            operands.append(None)
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            operands.append(Operand(value, "constant" if name in stored else "input"))
+        else:
+            return None
+    return Form(
+        model.node.op_type,
+        model.opset,
+        tuple(operands),
+        {a.name: helper.get_attribute_value(a) for a in model.node.attribute},
+        tuple("used" if name else "" for name in model.node.output),
+        tuple(len(o.type.tensor_type.shape.dim) for o in model.proto.graph.output),
+    )
 
 
 def sound(model: Model) -> Model | None:

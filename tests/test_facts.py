@@ -28,7 +28,7 @@ OTHERS = {
     "fixing/engines/builds.py": "the builder's own words, which a message may end with",
     "graph/protobufs.py": "what ONNX says of a graph that it refuses",
     "inputs/": "files, specifications, and what NumPy says of a damaged file",
-    "linting/exporters.py": "what ONNX says of an operator that it does not know",
+    "linting/structure.py": "what ONNX says of an operator that it does not know",
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",

@@ -1,27 +1,30 @@
 """Ask TensorRT's parser and builder what they take, and write src/halfwise/graph/taken.json.
 
-Every node test of the onnx package with one node is asked, as it is, with inputs that come from
-another node, with outputs and attributes that no test has, and as halfwise would write it in FP16
-and BF16. Where the answer is no, changes show what it depends on: an input becomes a constant, an
-output or input is dropped, an attribute is left out, types are widened. The features whose change
-helps are the reason. No GPU is used.
+Every node test of the onnx package with one node is asked, as it is, as halfwise would write it in
+FP16 and BF16, and with one thing changed: where an operand comes from, a Boolean, types, ranks, an
+operand or output less or more, an attribute. Forms that no built one is like are refused
+(`conditions`). No GPU is used.
 
-usage: python tools/builder_facts.py [NOTES]
+usage: python tools/builder_facts.py [--page PAGE] [--notes NOTES]
 
-NOTES keeps the answers, so that a second run asks only what is new.
+As many processes as there are cores ask. NOTES keeps the answers, so that a second run asks only
+what is new.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import reduce
-from itertools import combinations
+from itertools import chain, count, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,61 +35,58 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.building import Verdict, verdict
-from bench.one_node import INVALID, NODE, Array, Model, described, later, lowered, models, sound
+from bench.building import Place, in_processes, verdict
+from bench.one_node import (
+    INVALID,
+    NODE,
+    Array,
+    Form,
+    Model,
+    Operand,
+    Source,
+    Use,
+    described,
+    form_of,
+    later,
+    lowered,
+    models,
+)
 from bench.onnx_cases import cases, first_inputs, inputs_of
+from bench.reasons import Answer, When, conditions, order, seen_in
 from halfwise.emulation.ort import OrtFailure, Session
 from halfwise.errors import HalfwiseError
 from halfwise.formats import BF16, FP16, Format
-from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
-from halfwise.graph.taken import Feature, Refused, Test, features
+from halfwise.graph.model import QUANTISED
+from halfwise.graph.taken import Refused, features
 from tests.judges import RtxBuilder
 
 PAGE = Path(__file__).resolve().parent.parent / "src" / "halfwise" / "graph" / "taken.json"
-FEW = 2
-"""Most numbers taken of an attribute for which all others count as refused, if any was."""
-MANY = 0.1
-"""Fraction of answers that are no, without a reason, above which all nodes are suspected."""
-ENOUGH = 2
-"""Low nodes of one type that were all refused: for more, the type is the reason."""
-HARDER = 2
-"""Tests of an operator with the same inputs and outputs that are also asked with what they lack."""
-_ONES = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
-_WIDER = {
-    TensorProto.FLOAT16: TensorProto.FLOAT,
-    TensorProto.BFLOAT16: TensorProto.FLOAT,
-    TensorProto.DOUBLE: TensorProto.FLOAT,
-    TensorProto.FLOAT: TensorProto.INT32,
-    **dict.fromkeys((TensorProto.UINT8, TensorProto.INT8, TensorProto.BOOL), TensorProto.INT32),
-}
-"""What each type is changed to, to see whether a refusal depends on it."""
-
-When = dict[str, Test]
-
-
-class Change(NamedTuple):
-    """A change of a model: the features that it ends, and the model without them."""
-
-    when: When
-    model: Model
-
-
-class Answer(NamedTuple):
-    """Whether a node with these features was built; None if only a GPU could tell."""
-
-    found: Mapping[str, Feature]
-    built: bool | None
+FAR = 1000
+"""An opset far beyond every known one."""
+NEIGHBOURS = 1
+"""Tests of an operator with alike inputs, outputs and attributes whose neighbours are asked."""
+FORMS = 6
+"""Tests of an operator and rank whose neighbours are asked; those refused do not count."""
+SLOW = ("GRU", "LSTM", "RNN")
+"""Operators that take seconds to build: their neighbours are not asked."""
+_ADDED = (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64)
+"""Types of operands that may be computed from others by an addition."""
+_TYPES = (
+    *(TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16),
+    *(TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8, TensorProto.BOOL),
+)
+"""What types of operands are changed to."""
 
 
 class Asked:
-    """The builder with all its answers, by operator."""
+    """A builder with all its answers."""
 
-    def __init__(self, builder: RtxBuilder, folder: Path, known: dict[str, bool | None]) -> None:
-        self._builder, self._folder = builder, folder
-        self.known = known
+    def __init__(self, place: Place, known: Mapping[str, bool | None]) -> None:
+        self._place = place
+        self.known = dict(known)
         self._told: set[str] = set()
-        self.answers: defaultdict[str, list[Answer]] = defaultdict(list)
+        self.answers: list[Answer] = []
 
     def ask(self, model: Model, *, sound: bool = False) -> bool | None:
         """Return whether a model is built, and remember the answer.
@@ -95,417 +95,305 @@ class Asked:
             model: The model.
             sound: Whether it is known to be right, so that a refusal tells something.
         """
-        key = hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest()
+        key = key_of(model)
         if key not in self.known:
-            self.known[key] = self.said(model).built
+            self.known[key] = built_of(self._place, model)
         built = self.known[key]
         if (built or sound) and key not in self._told:
             self._told.add(key)
-            self.answers[model.node.op_type].append(Answer(described(model), built))
+            self.answers.append(Answer(described(model), built))
         return built
 
-    def said(self, model: Model) -> Verdict:
-        """Return the builder's whole answer, which is not remembered."""
-        return verdict(self._builder, model.proto, model.given, self._folder)
+
+def key_of(model: Model) -> str:
+    """Return the key under which the answer about a model is kept."""
+    return hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest()
 
 
-def runs(model: Model) -> bool:
-    """Return whether ONNX Runtime runs a model on the test's values."""
-    try:
-        Session(ir.serde.deserialize_model(model.proto)).run(model.given)
-    except (*OrtFailure, HalfwiseError, *INVALID):
-        return False
-    return True
+def valid(form: Form, *, runs: bool) -> bool:
+    """Return whether a form is valid, in a process of its own, as ONNX's inference may crash.
+
+    Args:
+        form: The form.
+        runs: Whether ONNX Runtime must run it, too.
+    """
+    child = os.fork()
+    if not child:
+        code = 1
+        with suppress(*OrtFailure, HalfwiseError, *INVALID):
+            model = form.model()
+            if model is not None and runs:
+                Session(ir.serde.deserialize_model(model.proto)).run(model.given)
+            code = int(model is None)
+        os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
 
 
-def plainer(model: Model, *, backwards: bool = False) -> Iterator[Change]:
-    """Yield the model with one thing less that might be refused."""
-    steps = [*_constants(model), *_dropped(model), *_attributes(model), *_retyped(model)]
-    for when, change in reversed(steps) if backwards else steps:
-        changed = change(model.copy())
-        if changed is not None and (made := sound(changed)) is not None:
-            yield Change(when, made)
+def changes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Form]:
+    """Yield the forms that differ from a form in one thing and are valid.
+
+    Args:
+        form: A form that is valid.
+        values: Per attribute, values that tests of the operator have.
+    """
+    same_graph = chain(_placed(form), _typed(form))
+    other_graph = chain(_fewer(form), _attributes(form, values), _ranked(form))
+    for other in chain(same_graph, other_graph):
+        # What a change of values or places computes is known to be valid.
+        if valid(other, runs=not _same(form, other)):
+            yield other
 
 
-Step = tuple[When, Callable[[Model], Model | None]]
+def _same(form: Form, other: Form) -> bool:
+    """Return whether two forms differ at most in types, and in where operands come from."""
+    shapes = [[o and o.value.shape for o in f.operands] for f in (form, other)]
+    return (
+        form.attributes == other.attributes
+        and form.outputs == other.outputs
+        and shapes[0] == shapes[1]
+    )
 
 
-def _constants(model: Model) -> Iterator[Step]:
-    makers = {o: n for n in model.proto.graph.node for o in n.output if o}
-    constants = {i.name for i in model.proto.graph.initializer}
-    found = described(model)
-    for k, name in enumerate(model.node.input):
-        source = makers[name].input[0] if name in makers else name
-        if name in makers:
-
-            def direct(m: Model, k: int = k, source: str = source) -> Model:
-                m.node.input[k] = source
-                kept = [n for n in m.proto.graph.node if n.name == NODE]
-                del m.proto.graph.node[:]
-                m.proto.graph.node.extend(kept)
-                return m
-
-            yield {f"input {k}": [found[f"input {k}"]]}, direct
-        if k and name and source in model.given and source not in constants:
-
-            def constant(m: Model, name: str = name, source: str = source) -> Model:
-                graph = m.proto.graph
-                value = m.given[source]
-                given = [i for i in graph.input if i.name != source]
-                kept = [n for n in graph.node if name not in n.output]
-                del graph.input[:], graph.node[:]
-                graph.input.extend(given)
-                graph.node.extend(kept)
-                graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
-                return Model(m.proto, {n: v for n, v in m.given.items() if n != source})
-
-            yield {f"input {k}": [found[f"input {k}"]]}, constant
+def _with(form: Form, k: int, operand: Operand | None) -> Form:
+    operands = (*form.operands[:k], operand, *form.operands[k + 1 :])
+    return replace(form, operands=operands)
 
 
-def _dropped(model: Model) -> Iterator[Step]:
-    schema = onnx.defs.get_schema(model.node.op_type, model.opset, "")
+def _placed(form: Form) -> Iterator[Form]:
+    """Yield the form with operands from other places, and with Booleans negated."""
+    for k, operand in enumerate(form.operands):
+        if operand is None:
+            continue
+        possible: dict[Source, bool] = {
+            "constant": k > 0,
+            "input": True,
+            "computed": operand.dtype in _ADDED,
+            "shape": k > 0 and operand.dtype == TensorProto.INT64,
+        }
+        for place, may in possible.items():
+            if may and place != operand.place:
+                yield _with(form, k, replace(operand, place=place))
+        if k and operand.dtype == TensorProto.BOOL and operand.value.size == 1:
+            yield _with(form, k, Operand(~operand.value, "constant"))
+    later = [o and replace(o, place="constant") for o in form.operands[1:]]
+    if len(later) > 1:
+        # As exporters write them.
+        yield replace(form, operands=(form.operands[0], *later))
+
+
+def _typed(form: Form) -> Iterator[Form]:
+    """Yield the form with each type of its operands changed to others."""
+    known = [operand for operand in form.operands if operand is not None]
+    for old in dict.fromkeys(operand.dtype for operand in known):
+        for new in _TYPES:
+            dtype = helper.tensor_dtype_to_np_dtype(new)
+            if new != old:
+                yield replace(
+                    form,
+                    operands=tuple(
+                        replace(o, value=o.value.astype(dtype))
+                        if o is not None and o.dtype == old
+                        else o
+                        for o in form.operands
+                    ),
+                )
+
+
+_USES: tuple[Use, ...] = ("used", "unread")
+
+
+def _fewer(form: Form) -> Iterator[Form]:
+    """Yield the form with an optional operand less, and with other outputs."""
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
-    for k, name in enumerate(model.node.output):
-        if k and name and any(n for n in model.node.output if n != name):
-
-            def without(m: Model, k: int = k, name: str = name) -> Model:
-                ends = [o for o in m.proto.graph.output if o.name != name]
-                del m.proto.graph.output[:]
-                m.proto.graph.output.extend(ends)
-                m.node.output[k] = ""
-                while not m.node.output[-1]:
-                    m.node.output.pop()
-                return m
-
-            yield {f"output {k}": ["used"]}, without
-    for k, name in enumerate(model.node.input):
-        if name and k < len(schema.inputs) and schema.inputs[k].option == optional:
-
-            def absent(m: Model, k: int = k, name: str = name) -> Model:
-                m.node.input[k] = ""
-                while m.node.input and not m.node.input[-1]:
-                    m.node.input.pop()
-                if name not in m.node.input:
-                    graph = m.proto.graph
-                    given = [i for i in graph.input if i.name != name]
-                    stored = [i for i in graph.initializer if i.name != name]
-                    del graph.input[:], graph.initializer[:]
-                    graph.input.extend(given)
-                    graph.initializer.extend(stored)
-                return Model(m.proto, {n: v for n, v in m.given.items() if n != name})
-
-            yield {f"input {k}": {"not": []}}, absent
+    for k, operand in enumerate(form.operands):
+        slots = form.schema.inputs
+        if operand is not None and k < len(slots) and slots[k].option == optional:
+            other = _with(form, k, None)
+            while other.operands and other.operands[-1] is None:
+                other = replace(other, operands=other.operands[:-1])
+            yield other
+    uses = form.outputs
+    for k in range(1, len(uses)):
+        yield replace(form, outputs=uses[:k])
+        for use in ("unread", ""):
+            yield replace(form, outputs=(*uses[:k], use, *uses[k + 1 :]))
+    if len(uses) < len(form.schema.outputs):
+        for use in _USES:
+            yield replace(form, outputs=(*uses, use))
 
 
-def _attributes(model: Model) -> Iterator[Step]:
-    found = described(model)
-    for attribute in model.node.attribute:
-        name = f"attribute {attribute.name}"
-        if name not in found:
-            continue
-        ones: list[int | list[int]] = []
-        if attribute.type == attribute.INTS and attribute.ints and found[name] != 1:
-            ones = [[1] * len(attribute.ints)]
-        elif attribute.type == attribute.INT and attribute.i > 1:
-            ones = [1]
-        for value in (None, *ones):
-
-            def other(
-                m: Model, name: str = attribute.name, value: int | list[int] | None = value
-            ) -> Model:
-                kept = [a for a in m.node.attribute if a.name != name]
-                del m.node.attribute[:]
-                m.node.attribute.extend(kept)
-                if value:
-                    m.node.attribute.append(helper.make_attribute(name, value))
-                return m
-
-            yield {name: [found[name]]}, other
-
-
-def _retyped(model: Model) -> Iterator[Step]:
-    found = described(model)
-    types = {i.type.tensor_type.elem_type for i in model.proto.graph.input}
-    for given in sorted(types & set(_WIDER)):
-
-        def retype(m: Model, given: int = given) -> Model:
-            wide = helper.tensor_dtype_to_np_dtype(_WIDER[given])
-            graph = m.proto.graph
-            for info in graph.input:
-                if info.type.tensor_type.elem_type == given:
-                    info.type.tensor_type.elem_type = _WIDER[given]
-            for k, tensor in enumerate(graph.initializer):
-                if tensor.data_type == given:
-                    value = numpy_helper.to_array(tensor).astype(wide)
-                    graph.initializer[k].CopyFrom(numpy_helper.from_array(value, tensor.name))
-            low = helper.tensor_dtype_to_np_dtype(given)
-            values = {
-                n: v.astype(wide) if isinstance(v, np.ndarray) and v.dtype == low else v
-                for n, v in m.given.items()
-            }
-            return Model(m.proto, values)
-
-        name = TensorProto.DataType.Name(given).lower()
-        first = next((k for k, v in found.items() if v == name and k.startswith("type of in")), "")
-        if first:
-            yield {first: [name]}, retype
-
-
-def harder(model: Model) -> Iterator[Model]:
-    """Yield a model with what its test lacks: an output, an attribute, inputs from other nodes."""
-    schema = onnx.defs.get_schema(model.node.op_type, model.opset, "")
-    made = []
-    if len(model.node.output) < len(schema.outputs):
-        other = model.copy()
-        other.node.output.append("more")
-        other.proto.graph.output.append(helper.make_empty_tensor_value_info("more"))
-        made.append(other)
-    for name, known in schema.attributes.items():
-        if known.type not in (onnx.defs.OpSchema.AttrType.FLOAT, onnx.defs.OpSchema.AttrType.INT):
-            continue
-        present = {a.name: helper.get_attribute_value(a) for a in model.node.attribute}
+def _attributes(form: Form, values: Mapping[str, Collection[Any]]) -> Iterator[Form]:
+    """Yield the form with one attribute changed to its default, or to what a test has."""
+    kinds = onnx.defs.OpSchema.AttrType
+    for name, known in form.schema.attributes.items():
         default = helper.get_attribute_value(known.default_value) if known.default_value.type else 0
-        value = present.get(name, default)
-        now = value * 0.7 + 0.1 if isinstance(value, float) else 1 - value
-        if isinstance(value, float) or value in (0, 1):
-            other = model.copy()
-            kept = [a for a in other.node.attribute if a.name != name]
-            del other.node.attribute[:]
-            other.node.attribute.extend([*kept, helper.make_attribute(name, now)])
-            made.append(other)
-    for other in made:
-        changed = sound(other)
-        if changed is not None and runs(changed):
-            yield changed
-    yield from _computed(model)
+        now = form.attributes.get(name, default)
+        others: list[Any] = [None] * (name in form.attributes)
+        if known.type == kinds.FLOAT:
+            others += [now * 0.7 + 0.1]
+        elif known.type == kinds.INT:
+            others += [1 - now] if now in (0, 1) else [1]
+        elif known.type == kinds.INTS and form.attributes.get(name):
+            others += [[1] * len(now)]
+        elif known.type == kinds.STRING:
+            others += [v for v in values.get(name, ()) if v != now]
+        for value in others:
+            rest = {n: v for n, v in form.attributes.items() if n != name}
+            yield replace(form, attributes=rest if value is None else {**rest, name: value})
 
 
-def _computed(model: Model) -> Iterator[Model]:
-    types = {i.name: i.type.tensor_type.elem_type for i in model.proto.graph.input}
-    for k, name in enumerate(model.node.input):
-        if types.get(name) in _ONES:
-            other = model.copy()
-            zero = np.zeros((), helper.tensor_dtype_to_np_dtype(types[name]))
-            other.proto.graph.initializer.append(numpy_helper.from_array(zero, "zero"))
-            other.proto.graph.node.insert(0, helper.make_node("Add", [name, "zero"], ["sum"]))
-            other.node.input[k] = "sum"
-            if (made := sound(other)) is not None:
-                yield made
-        if k and types.get(name) == TensorProto.INT64 and name in model.given:
-            yield from filter(None, [_from_shapes(model, k)])
-
-
-def _from_shapes(model: Model, k: int) -> Model | None:
-    """Return a model whose input `k` is computed from shapes alone, with the test's value."""
-    other = model.copy()
-    name, graph = model.node.input[k], other.proto.graph
-    given = [i for i in graph.input if i.name != name]
-    del graph.input[:]
-    graph.input.extend(given)
-    graph.initializer.append(numpy_helper.from_array(np.asarray(model.given[name]), name))
-    makers = [
-        helper.make_node("Size", [given[0].name], ["size"]),
-        helper.make_node("Sub", ["size", "size"], ["zero"]),
-        helper.make_node("Add", [name, "zero"], ["sum"]),
-        *graph.node,
-    ]
-    del graph.node[:]
-    graph.node.extend(makers)
-    other.node.input[k] = "sum"
-    left = {n: v for n, v in model.given.items() if n != name}
-    return sound(Model(other.proto, left))
-
-
-def because(model: Model, ask: Callable[[Model], bool | None]) -> Iterator[When]:
-    """Yield reasons why a model is refused: features each of whose change alone helps.
-
-    If no change helps, changes are made one after another, and the reasons are those of the last
-    model that is refused; none if none is built.
-    """
-    if when := helping(model, ask):
-        yield when
+def _ranked(form: Form) -> Iterator[Form]:
+    """Yield the form with an axis of one element more or less, of the first operand or of all."""
+    first = form.operands[0] if form.operands else None
+    if first is None:
         return
-    for backwards in (False, True):
-        now = model
-        while change := next(plainer(now, backwards=backwards), None):
-            if ask(change.model):
-                yield helping(now, ask)
-                break
-            now = change.model
+    rank = first.value.ndim
+    alike = {k for k, o in enumerate(form.operands) if o is not None and o.value.ndim == rank}
+    for chosen in ({0}, alike) if len(alike) > 1 else ({0},):
+        for grow in (True, False):
+            operands = [
+                o if o is None or k not in chosen else _axis(o, grow)
+                for k, o in enumerate(form.operands)
+            ]
+            if any(o is not None for o in operands):
+                yield replace(form, operands=tuple(operands), ranks=())
 
 
-def helping(model: Model, ask: Callable[[Model], bool | None]) -> When:
-    """Return the features each of whose change alone makes a model built."""
-    found = [change.when for change in plainer(model) if ask(change.model)]
-    return reduce(lambda one, other: other | one, found, {})
+def _axis(operand: Operand, grow: bool) -> Operand:
+    value = operand.value
+    return replace(operand, value=value[None] if grow else value.reshape(-1, *value.shape[2:]))
 
 
-def lowest_type(low: Model, fmt: Format) -> When:
-    """Return the feature that tells a low model from the same in FP32."""
-    name = low_type(fmt).name.lower()
-    found = described(low)
-    slot = next((k for k, v in found.items() if k.startswith("type of") and v == name), "")
-    return {slot: [name]} if slot else {}
+class Gathering:
+    """Asks about an operator's tests and the forms that differ from them in one thing."""
+
+    def __init__(self, asked: Asked, tests: Sequence[Model]) -> None:
+        self._asked, self._tests = asked, tests
+        self._values = defaultdict[str, dict[Any, None]](dict)
+        for a in (a for test in tests for a in test.node.attribute if a.type == a.STRING):
+            self._values[a.name][helper.get_attribute_value(a)] = None
+        self._changing = set[str]()
+
+    def all(self) -> None:
+        """Ask everything."""
+        seen = Counter[Any]()
+        for test in self._tests:
+            found = described(test)
+            kinds = [(k, v) for k, v in found.items() if k.startswith(("input", "output", "type"))]
+            alike = (test.opset, *kinds, *(a.name for a in test.node.attribute))
+            seen[alike] += 1
+            built = self._asked.ask(test, sound=True)
+            form = form_of(test)
+            rank = found.get("rank of input 0")
+            asked = seen[alike] <= NEIGHBOURS and seen[rank] < FORMS
+            seen[rank] += asked and bool(built)
+            if form is not None and asked and built is not None and form.op not in SLOW:
+                self._near(form, test)
+            if built and asked:
+                for fmt, at in product((FP16, BF16), (test, *later(test))):
+                    self._low(at, fmt)
+
+    def _near(self, form: Form, model: Model, *, further: bool = True) -> None:
+        """Ask about the forms that differ from one in one thing.
+
+        With `further`, also about those that differ from these, where a new thing changes the
+        answer.
+        """
+        before, answer = described(model), self._asked.ask(model)
+        for other in changes(form, self._values):
+            changed = other.model()
+            assert changed is not None
+            if {answer, self._asked.ask(changed, sound=True)} == {True, False} and further:
+                after = described(changed)
+                new = [(order(k), k, v) for k, v in after.items() if before.get(k) != v]
+                thing = str(min(new, default=""))
+                if thing not in self._changing:
+                    self._changing.add(thing)
+                    self._near(other, changed, further=False)
+
+    def _low(self, model: Model, fmt: Format) -> None:
+        """Ask about a model as halfwise would write it in a low format."""
+        low = lowered(model, fmt, by_schema=True)
+        if (
+            low is None
+            or not self._asked.ask(model)
+            or self._asked.ask(low, sound=True) in (True, None)
+        ):
+            return
+        form = form_of(model)
+        for other in changes(form, {}) if form and form.op not in SLOW else ():
+            changed = other.model()
+            assert changed is not None
+            low = lowered(changed, fmt, by_schema=True)
+            if low is not None and self._asked.ask(changed):
+                self._asked.ask(low, sound=True)
 
 
-def gather(asked: Asked) -> dict[str, list[When]]:
-    """Ask everything, and return the reasons found by operator."""
-    reasons: defaultdict[str, list[When]] = defaultdict(list)
-    seen = Counter[tuple[Any, ...]]()
-    for number, test in enumerate(models()):
-        sys.stderr.write(f"\r{number} {test.node.op_type:30}")
-        op = test.node.op_type
-        form = (op, test.opset, *(len(f) > 0 for f in (*test.node.input, *test.node.output)))
-        seen[form] += 1
-        for model in (test, *(harder(test) if seen[form] <= HARDER else ())):
-            built = asked.ask(model, sound=True)
-            if built is False:
-                reasons[op] += because(model, asked.ask)
-            for fmt in (FP16, BF16) if built else ():
-                for at in (model, *later(model)):
-                    _ask_low(asked, at, fmt, reasons[op])
-    return reasons
-
-
-def _ask_low(asked: Asked, model: Model, fmt: Format, reasons: list[When]) -> None:
-    def ask(plain: Model) -> bool | None:
-        other = lowered(plain, fmt, by_schema=True)
-        return None if other is None or not asked.ask(plain) else asked.ask(other)
-
-    low = lowered(model, fmt, by_schema=True)
-    if low is None or not asked.ask(model) or asked.ask(low, sound=True) is not False:
-        return
-    kind = lowest_type(low, fmt)
-    alike = [
-        a.built for a in asked.answers[model.node.op_type] if Refused(kind, True).fits(a.found)
-    ]
-    if len(alike) > ENOUGH and not any(alike):
-        reasons.append(kind)
-        return
-    when = helping(model, ask)
-    if when or all(asked.ask(computed) for computed in _computed(model)):
-        # Otherwise the Casts are the reason, not the type.
-        reasons.append(when | kind)
-
-
-def conditions(reasons: list[When], answers: list[Answer]) -> list[Refused]:
-    """Return what refuses an operator's nodes, checked against all answers.
-
-    Values of one feature are joined. Reasons that a built node has too are narrowed to the types
-    and ranks with which it was refused. What no reason explains is described by its types, ranks
-    and attributes.
-    """
-    refused = [a.found for a in answers if a.built is False]
-    built = [a.found for a in answers if a.built]
-    found = [
-        _widened(Refused(kept, certain=True), built)
-        for when in _joined(reasons)
-        for kept in _narrowed(when, refused, built)
-    ]
-    left = [r for r in refused if not any(each.fits(r) for each in found)]
-    observed = _joined(when for r in left for when in _observed(r, built))
-    found += [_widened(Refused(when, certain=False), built) for when in observed]
-    if sum(not any(each.fits(r) for each in found) for r in left) > MANY * len(answers):
-        found.append(Refused({}, certain=False))
-    return _needed(found, refused)
-
-
-def _joined(reasons: Iterable[When]) -> list[When]:
-    """Return reasons with values of one feature joined where all others are the same."""
-    left = [json.loads(text) for text in sorted({json.dumps(r, sort_keys=True) for r in reasons})]
-    joined: list[When] = []
-    for when in left:
-        for other in joined:
-            differing = [k for k in when if when.get(k) != other.get(k)]
-            if when.keys() == other.keys() and len(differing) == 1:
-                values = other[differing[0]], when[differing[0]]
-                if all(isinstance(v, list) for v in values):
-                    other[differing[0]] = sorted({*values[0], *values[1]}, key=str)
-                    break
-        else:
-            joined.append(when)
-    return joined
-
-
-def _narrowed(when: When, refused: list[Any], built: list[Any]) -> list[When]:
-    if not any(Refused(when, certain=True).fits(b) for b in built):
-        return [when]
-    narrow = []
-    for found in refused:
-        if Refused(when, certain=True).fits(found):
-            others = [n for n in found if n.startswith(("attribute", "input"))]
-            for name in (*_describing(found), *others):
-                more = {**when, name: [found[name]]}
-                if name not in when and not any(Refused(more, certain=True).fits(b) for b in built):
-                    narrow.append(more)
-                    break
-    return _joined(narrow)
-
-
-def _describing(found: Mapping[str, Feature]) -> list[str]:
-    order = ("type of input", "type of output", "rank of input")
-    return [n for start in order for n in found if n.startswith(start)]
-
-
-def _widened(refused: Refused, built: list[Any]) -> Refused:
-    """Return a refusal for all numbers but those that were built, where these are few."""
-    when = dict(refused.when)
-    for name, test in refused.when.items():
-        if not name.startswith("attribute") or not isinstance(test, list):
-            continue
-        others = {k: v for k, v in when.items() if k != name}
-        rest = Refused(others, certain=True)
-        taken = {b[name] for b in built if name in b and rest.fits(b)}
-        numbers = all(isinstance(v, int | float) for v in test)
-        if numbers and len(taken) <= FEW and not {*test} <= {0, 1}:
-            when[name] = {"not": sorted(taken, key=str)}
-    return Refused(when, refused.certain)
-
-
-def _observed(found: Mapping[str, Feature], built: list[Any]) -> list[When]:
-    """Return the first feature, or two types or ranks, that no built node has; or nothing."""
-    single = [n for start in ("output", "input", "attribute") for n in found if n.startswith(start)]
-    names = _describing(found)
-    pairs = [pair for pair in combinations((*names, *single), 2) if pair[0] in names]
-    for chosen in [*((n,) for n in (*names, *single)), *pairs]:
-        when: When = {n: [found[n]] for n in chosen}
-        if not any(Refused(when, certain=False).fits(b) for b in built):
-            return [when]
-    return []
-
-
-def _needed(found: list[Refused], refused: list[Any]) -> list[Refused]:
-    """Return the refusals without those that explain nothing that others do not."""
-    needed: list[Refused] = []
-    explained: set[int] = set()
-    fits = [(each, {k for k, r in enumerate(refused) if each.fits(r)}) for each in found]
-    for each, which in sorted(fits, key=lambda f: (not f[0].certain, len(f[0].when), -len(f[1]))):
-        if which - explained:
-            needed.append(each)
-            explained |= which
-    return needed
-
-
-def whole(asked: Asked) -> None:
-    """Ask about the tests with several nodes: if one is built, so are all of its nodes."""
+def whole() -> Iterator[Model]:
+    """Yield the tests with several nodes: if one is built, so are all of its nodes."""
     for case in cases():
         proto = case.model
-        if proto is None or (len(proto.graph.node) == 1 and not proto.functions):
-            continue
-        given = dict(zip((i.name for i in inputs_of(proto)), first_inputs(case), strict=False))
-        key = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-        if key not in asked.known:
-            asked.known[key] = asked.said(Model(proto, given)).built
-        if asked.known[key]:
-            try:
-                network = network_from_proto(proto)
-            except HalfwiseError:
-                continue
-            for node in network.model.graph.all_nodes():
-                asked.answers[node.op_type].append(Answer(features(node, network.opset), True))
+        if proto is not None and (len(proto.graph.node) > 1 or proto.functions):
+            names = (i.name for i in inputs_of(proto))
+            yield Model(proto, dict(zip(names, first_inputs(case), strict=False)))
 
 
-def untested(asked: Asked, known: Iterable[str]) -> list[str]:
+def built_of(place: Place, model: Model) -> bool | None:
+    """Return whether a model is built."""
+    return verdict(place, model.proto, model.given).built
+
+
+class Answers(NamedTuple):
+    """What was asked: by model, and by operator its forms."""
+
+    known: dict[str, bool | None]
+    by_op: defaultdict[str, list[Answer]]
+
+
+def of_operator(place: Place, job: tuple[Sequence[Model], Mapping[str, bool | None]]) -> Answers:
+    """Return the answers about an operator's tests and their neighbours.
+
+    Args:
+        place: The builder.
+        job: The tests, and answers that are known.
+    """
+    tests, known = job
+    asked = Asked(place, known)
+    Gathering(asked, tests).all()
+    by_op = defaultdict[str, list[Answer]](list, {tests[0].node.op_type: asked.answers})
+    return Answers(asked.known, by_op)
+
+
+def gathered(known: dict[str, bool | None], notes: Path | None) -> Answers:
+    """Ask about all tests; `notes` keeps what was answered so far."""
+    tests = defaultdict[str, list[Model]](list)
+    for model in models():
+        tests[model.node.op_type].append(model)
+    jobs = [(each, known) for each in sorted(tests.values(), key=len, reverse=True)]
+    answers = Answers(dict(known), defaultdict(list))
+    for found in in_processes(of_operator, jobs):
+        answers.known.update(found.known)
+        answers.by_op.update(found.by_op)
+        sys.stderr.write(f"{len(answers.by_op)} of {len(jobs)}: {', '.join(found.by_op)}\n")
+        if notes:
+            notes.write_text(json.dumps(answers._asdict()), encoding="utf-8")
+    several = list(whole())
+    new = [model for model in several if key_of(model) not in answers.known]
+    for model, built in zip(new, in_processes(built_of, new), strict=True):
+        answers.known[key_of(model)] = built
+    for model in several:
+        if answers.known[key_of(model)]:
+            with suppress(HalfwiseError):
+                network = network_from_proto(model.proto)
+                for node in network.model.graph.all_nodes():
+                    found_features = features(node, network.opset)
+                    answers.by_op[node.op_type].append(Answer(found_features, built=True))
+    if notes:
+        notes.write_text(json.dumps(answers._asdict()), encoding="utf-8")
+    return answers
+
+
+def untested(place: Place, known: Iterable[str]) -> list[str]:
     """Return the operators without a test that the parser does not know."""
     opset = onnx.defs.onnx_opset_version()
     lacking = []
@@ -517,7 +405,7 @@ def untested(asked: Asked, known: Iterable[str]) -> list[str]:
         given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in names]
         end = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 8, 8])
         model = one(node, given, [end], opset=opset)
-        if asked.said(model).lacks:
+        if verdict(place, model.proto, {}).lacks:
             lacking.append(schema.name)
     return lacking
 
@@ -536,7 +424,7 @@ def one(
     return Model(helper.make_model(graph, opset_imports=imports, ir_version=11), {})
 
 
-def types(asked: Asked) -> list[str]:
+def types(place: Place) -> list[str]:
     """Return the element types that no tensor may have."""
     refused = []
     for name, number in TensorProto.DataType.items():
@@ -547,7 +435,7 @@ def types(asked: Asked) -> list[str]:
         copied = one(helper.make_node("Identity", ["x"], ["y"], NODE), [given], [same])
         node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"], NODE)
         read = one(node, [given], [floats], {"s": np.ones((), np.float32)})
-        if number and not any(asked.said(m).built for m in (copied, read)):
+        if number and not any(built_of(place, m) for m in (copied, read)):
             refused.append(name.lower())
     kinds = {
         "sequence": helper.make_sequence_type_proto,
@@ -556,23 +444,26 @@ def types(asked: Asked) -> list[str]:
     for name, make in kinds.items():
         kind = make(helper.make_tensor_type_proto(TensorProto.FLOAT, [4]))
         given, same = (helper.make_value_info(n, kind) for n in "xy")
-        if not asked.said(
-            one(helper.make_node("Identity", ["x"], ["y"], NODE), [given], [same])
-        ).built:
+        copied = one(helper.make_node("Identity", ["x"], ["y"], NODE), [given], [same])
+        if not built_of(place, copied):
             refused.append(name)
     return sorted(refused)
 
 
-def opsets(asked: Asked) -> tuple[int, int]:
-    """Return the first and the last opset of this onnx with which an Add is built."""
+def first_opset(place: Place) -> int:
+    """Return the first opset with which an Add is built; there is no last one."""
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
     add = helper.make_node("Add", ["x", "x"], ["y"], NODE)
-    all_opsets = range(1, onnx.defs.onnx_opset_version() + 1)
-    taken = [o for o in all_opsets if asked.said(one(add, [x], [y], opset=o)).built]
-    return taken[0], taken[-1]
+
+    def built(opset: int) -> bool | None:
+        return built_of(place, one(add, [x], [y], opset=opset))
+
+    if not built(FAR):
+        raise SystemExit(f"opset {FAR} is refused: the last opset has to be found, too")
+    return next(opset for opset in count(1) if built(opset))
 
 
-def largest_k(asked: Asked) -> Refused:
+def largest_k(place: Place) -> Refused:
     """Return the refusal of a TopK with a larger K than is built."""
     built, refused = 1, 1 << 16
     while refused - built > 1:
@@ -582,46 +473,55 @@ def largest_k(asked: Asked) -> Refused:
         i = helper.make_tensor_value_info("i", TensorProto.INT64, [1, k])
         node = helper.make_node("TopK", ["x", "k"], ["y", "i"], NODE)
         model = one(node, [x], [y, i], {"k": np.array([k])})
-        built, refused = (k, refused) if asked.said(model).built else (built, k)
-    return Refused({"value of input 1": {"above": built}}, certain=True)
+        built, refused = (k, refused) if built_of(place, model) else (built, k)
+    when: When = {"value of input 1": {"above": built}}
+    return Refused(when, seen_in(when, [{**described(model), "value of input 1": refused}]))
 
 
 def main() -> None:
     """Ask, and write what was answered."""
-    notes = Path(sys.argv[1]) if sys.argv[1:] else None
-    known = json.loads(notes.read_text()) if notes and notes.exists() else {}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--notes", type=Path)
+    options = parser.parse_args()
+    kept = options.notes if options.notes and options.notes.exists() else None
+    known = json.loads(kept.read_text(encoding="utf-8"))["known"] if kept else {}
+    answers = gathered(known, options.notes)
     with tempfile.TemporaryDirectory() as folder, RtxBuilder() as builder:
-        asked = Asked(builder, Path(folder), known)
-        known_types, known_opsets = types(asked), opsets(asked)
-        try:
-            reasons = gather(asked)
-            whole(asked)
-        finally:
-            if notes:
-                notes.write_text(json.dumps(known))
-        limits = {"TopK": [largest_k(asked)]}
-        never = untested(asked, asked.answers)
+        place = Place(builder, Path(folder))
+        known_types, first = types(place), first_opset(place)
+        limits = {"TopK": [largest_k(place)]}
+        never = untested(place, answers.by_op)
+        page = {
+            "version": builder.version,
+            "asked": datetime.now(UTC).date().isoformat(),
+            "first_opset": first,
+            "types": known_types,
+            **told(answers.by_op, known_types, limits, never),
+        }
+    options.page.write_text(lines(page), encoding="utf-8")
+
+
+def told(
+    answers: Mapping[str, list[Answer]],
+    refused_types: list[str],
+    limits: Mapping[str, list[Refused]],
+    never: list[str],
+) -> dict[str, Any]:
+    """Return which operators are never built, cannot be known, or are refused in some forms."""
     found: dict[str, Any] = {}
-    unknown = []
-    for op, answers in sorted(asked.answers.items()):
-        tally = Counter(a.built for a in answers)
+    unknown: list[str] = []
+    never = [*never]
+    for op, given in sorted(answers.items()):
+        tally = Counter(a.built for a in given)
         if not tally[True]:
             (unknown if tally[None] else never).append(op)
             continue
-        usable = [a for a in answers if not known_types_in(a, known_types)]
-        met = [*limits.get(op, []), *conditions(reasons[op], usable)]
-        if met:
-            found[op] = [{"when": dict(m.when), "certain": m.certain} for m in met]
-    page = {
-        "version": "1.7.1",
-        "asked": datetime.now(UTC).date().isoformat(),
-        "opsets": known_opsets,
-        "types": known_types,
-        "never": sorted(never),
-        "unknown": unknown,
-        "refused": found,
-    }
-    PAGE.write_text(lines(page), encoding="utf-8")
+        usable = [a for a in given if not known_types_in(a, refused_types)]
+        met = [*limits.get(op, []), *conditions(usable)]
+        if met and not op.startswith(QUANTISED):
+            found[op] = [{"when": dict(m.when), "seen": m.seen} for m in met]
+    return {"never": sorted(never), "unknown": unknown, "refused": found}
 
 
 def lines(page: Mapping[str, Any]) -> str:

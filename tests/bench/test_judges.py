@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -96,3 +98,10 @@ def test_a_model_before_both_judges(rtx, webgpu, tmp_path: Path):
     assert found.plain == (True, True)
     assert {to: w.built for to, w in found.written.items()} == {"fp16": True, "bf16": True}
     assert not both.right(model, save(tmp_path / "wrong.onnx", "Neg"))[0]
+
+
+def test_what_was_found_is_read_back_from_json():
+    stored = json.loads(json.dumps(asdict(Found("m", True, True, {"fp16": GOOD}, (True, False)))))
+    back = judges._read(stored)
+    assert json.loads(json.dumps(asdict(back))) == stored
+    assert back.written["fp16"].passed

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.faults import export, numbers
+from tests.faults import numbers, structure
 from tests.spellings import proto
 from tests.unit.reporting.comparisons import comparison
 from tests.unit.reporting.runs import observations
@@ -40,7 +40,7 @@ def test_lint_ignored_rules_and_json(call, model):
 
 
 def test_lint_a_model_that_other_commands_refuse(call, tmp_path):
-    (tmp_path / "m.onnx").write_bytes(export.missing_operand(True).SerializeToString())
+    (tmp_path / "m.onnx").write_bytes(structure.missing_operand(True).SerializeToString())
     code, out, err = call("lint", str(tmp_path / "m.onnx"))
     assert (code, err) == (10, "")
     assert "ONNX's checker refuses the model" in out

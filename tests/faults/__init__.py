@@ -9,16 +9,7 @@ import onnx
 
 from halfwise.api import lint
 from halfwise.records import LintReport
-from tests.faults import (
-    export,
-    exporters,
-    numbers,
-    quantisation,
-    shapes,
-    tensorrt,
-    tidiness,
-    written_out,
-)
+from tests.faults import numbers, quantisation, structure, tensorrt
 from tests.faults.fault import Fault, registered
 
 FAULTS: tuple[Fault, ...] = registered()
@@ -26,15 +17,11 @@ FAULTS: tuple[Fault, ...] = registered()
 __all__ = [
     "FAULTS",
     "Fault",
-    "export",
-    "exporters",
     "linted",
     "numbers",
     "quantisation",
-    "shapes",
+    "structure",
     "tensorrt",
-    "tidiness",
-    "written_out",
 ]
 
 

@@ -16,8 +16,8 @@ _KERNEL = re.compile(
 _TENSOR = re.compile(r"\{ Name: (.*?), Dimensions: \[([^\]]*)\].*?, Datatype: (\w+)")
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX|\s|$)")
 
-PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
-"""Operators whose weights a builder may round."""
+PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
+"""Operators whose weights a builder may round; a list of its own, as judges share no rule."""
 LOW = {"Half", "BFloat16"}
 _COMPUTING = {"gemm", "correlation", "deconvolution", "runtime_fusion"}
 

@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from tests.judges.kernels import Kernel, kernels
@@ -62,6 +63,12 @@ class RtxBuilder(Judge):
         super().__init__(
             folder, "get-rtx", [sys.executable, str(_WORKER)], {"PYTHONPATH": str(folder)}
         )
+
+    @property
+    def version(self) -> str:
+        """The version of the installed package, such as "1.7.1.116"."""
+        found = metadata.distributions(path=[str(self._folder)])
+        return next(each.version for each in found if "bindings" in each.name)
 
     def build(
         self,

@@ -6,7 +6,7 @@ TensorRT for RTX. It describes refused nodes by features. No table here is typed
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,22 @@ class Refused:
 
     Attributes:
         when: Per feature (see `features`), the values.
-        certain: Whether changing each of them alone was seen to help, and no node that has them
-            all was taken; otherwise no more is known than that all such nodes were refused.
+        seen: Per feature that tells forms apart (see `forms`), the values that refused nodes had.
+            Empty where no change of a feature alone was seen to help.
     """
 
     when: Mapping[str, Test]
-    certain: bool
+    seen: Mapping[str, Collection[Feature]] = field(default_factory=dict)
+
+    def certain(self, found: Mapping[str, Feature]) -> bool:
+        """Return whether nodes of this form were refused; else similar ones were."""
+        same = all(found[k] in values for k, values in self.seen.items() if k in found)
+        return bool(self.seen) and same and all(k in self.seen for k in forms(found))
+
+    @property
+    def of_type(self) -> bool:
+        """Whether the type of an input or output is a reason."""
+        return any(name.split()[0] == "type" for name in self.when)
 
     def fits(self, found: Mapping[str, Feature]) -> bool:
         """Return whether a node with these features is refused for this reason."""
@@ -39,13 +49,11 @@ class Refused:
 
     def words(self, op: str) -> str:
         """Return what nodes of operator `op` are refused, such as "with computed axes"."""
-        told = " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
-        return told or "with many shapes"
+        return " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
 
     def remedy(self, op: str) -> str:
         """Return what makes them other nodes, such as "make axes a constant"."""
-        told = ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
-        return told or "write it as several nodes"
+        return ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Taken:
 
     Attributes:
         version: The version asked.
-        opsets: The first and the last opset with which it builds.
+        first_opset: The first opset with which it builds; there is no last one.
         types: Element types (ONNX's names in lower case) that no tensor may have.
         never: Operators that it builds in no form.
         unknown: Operators that it has, but that cannot be built without a GPU.
@@ -62,7 +70,7 @@ class Taken:
     """
 
     version: str
-    opsets: tuple[int, int]
+    first_opset: int
     types: Collection[str]
     never: Collection[str]
     unknown: Collection[str]
@@ -71,7 +79,7 @@ class Taken:
     def why(self, op: str, found: Mapping[str, Feature]) -> Refused | None:
         """Return why a node with these features is refused; None if it is not known to be."""
         fits = [refused for refused in self.refused.get(op, ()) if refused.fits(found)]
-        return min(fits, key=lambda refused: not refused.certain, default=None)
+        return min(fits, key=lambda refused: not refused.certain(found), default=None)
 
     def told_apart_by(self, op: str) -> frozenset[str]:
         """Return the features that decide whether a node of an operator is refused."""
@@ -87,12 +95,23 @@ def taken() -> Taken:
 def taken_from(read: Mapping[str, Any]) -> Taken:
     """Return answers from their JSON form."""
     refused = {
-        op: tuple(Refused(entry["when"], entry["certain"]) for entry in entries)
-        for op, entries in read["refused"].items()
+        op: tuple(Refused(**entry) for entry in entries) for op, entries in read["refused"].items()
     }
-    first, last = read["opsets"]
-    never, unknown = frozenset(read["never"]), frozenset(read["unknown"])
-    return Taken(read["version"], (first, last), frozenset(read["types"]), never, unknown, refused)
+    types, never, unknown = (frozenset(read[name]) for name in ("types", "never", "unknown"))
+    return Taken(read["version"], read["first_opset"], types, never, unknown, refused)
+
+
+def forms(found: Mapping[str, Feature]) -> list[str]:
+    """Return the features by which forms of an operator are told apart.
+
+    These are the types, ranks and places of inputs, outputs, and attributes that are words.
+    """
+    kinds = ("input", "output", "type of input", "rank of input")
+    return [
+        name
+        for name, value in found.items()
+        if name.startswith(kinds) or (name.startswith("attribute") and isinstance(value, str))
+    ]
 
 
 def features(
@@ -108,7 +127,7 @@ def features(
 
     * `input K`: constant, input (of the graph), computed, or shape (computed from shapes alone);
       absent if the node has no such input
-    * `output K`: used; absent if it is not
+    * `output K`: used, or unread if it has a name only; absent if it has none
     * `type of input K`, `rank of input K`, the same of outputs: where known
     * `value of input K`: of a constant with one element
     * `attribute NAME`: every attribute of the operator; its default (None without one) if the
@@ -137,9 +156,10 @@ def features(
         if constant is not None and constant.size == 1:
             found[f"value of input {k}"] = _one(constant)
     for k, value in enumerate(node.outputs):
-        if value.name and (k == 0 or value.uses() or value.is_graph_output()):
+        if value.name:
             dtype = low if k < len(outputs) and outputs[k] else None
-            found[f"output {k}"] = "used"
+            used = value.uses() or value.is_graph_output()
+            found[f"output {k}"] = "used" if used else "unread"
             found |= _described(f"output {k}", value, dtype)
     return found | _attributes(node, opset)
 
@@ -149,12 +169,16 @@ def why_not_low(
 ) -> Refused | None:
     """Return why TensorRT refuses a node in a low type that it takes in FP32; None if it does not.
 
-    Arguments are those of `features`.
+    The reason is a type, or it is certain: where similar nodes are refused for another reason, the
+    low type changes nothing. Arguments are those of `features`.
     """
     known, op = taken(), node.op_type
     if op not in known.refused or why_refused(node, opset):
         return None
-    return known.why(op, features(node, opset, low, inputs, outputs, only=known.told_apart_by(op)))
+    found = features(node, opset, low, inputs, outputs)
+    refused = known.why(op, found)
+    counts = refused is not None and (refused.of_type or refused.certain(found))
+    return refused if counts else None
 
 
 def why_refused(node: ir.Node, opset: int) -> Refused | None:

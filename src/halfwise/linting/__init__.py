@@ -3,16 +3,7 @@
 from collections.abc import Collection
 
 from halfwise.graph.loading import Unchecked
-from halfwise.linting import (
-    exporters,
-    numbers,
-    quantisation,
-    shapes,
-    tensorrt,
-    tidiness,
-    types,
-    written_out,
-)
+from halfwise.linting import numbers, quantisation, structure, tensorrt
 from halfwise.linting.rule import Rule, Subject, registered
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, Finding
@@ -20,7 +11,7 @@ from halfwise.tensorrt.versions import Version
 
 __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 
-FAMILIES = (written_out, numbers, quantisation, shapes, types, tidiness, exporters, tensorrt)
+FAMILIES = (numbers, quantisation, structure, tensorrt)
 """The modules of rules, in display order."""
 _ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]
 RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.index(rule.family)))

@@ -22,8 +22,8 @@ from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import known_version
 from halfwise.wording import clean, command, count, listed, sentence, shorten
 
-_PRECISION = ("written_out", "numbers", "quantisation", "types")
-"""Families of rules about precision; the others are about shapes, names and parsers."""
+_PRECISION = ("numbers", "quantisation")
+"""Families of rules about precision; the others are about files and parsers."""
 _MOST_RULES = 4
 """Most rules named in a remark; the rest are counted."""
 _MOST_PLACES = 3

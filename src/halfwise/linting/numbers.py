@@ -1,4 +1,4 @@
-"""Numbers that FP16, or 32 bits, cannot hold: eps, masks, weights, integers."""
+"""Numbers that low types cannot hold: eps, masks, weights, integers, sums; Casts that lose some."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,11 +8,128 @@ import onnx_ir as ir
 from halfwise.formats import FP16
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
-from halfwise.graph.reading import behind, is_constant, maker, readers, scalar
+from halfwise.graph.norms import normalisations
+from halfwise.graph.one_node import FIRST_OPSET
+from halfwise.graph.reading import (
+    Nodes,
+    activations,
+    axes_of,
+    behind,
+    is_constant,
+    maker,
+    readers,
+    scalar,
+)
+from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity
-from halfwise.tensorrt.versions import has, since
+from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
 from halfwise.wording import number, verb
+
+_ONNX = "https://onnx.ai/onnx/operators/onnx__"
+_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
+
+
+@rule("layernorm-written-out", "warning", "https://github.com/NVIDIA/TensorRT/issues/2781")
+def layer_norm(subject: Subject) -> Iterator[Found]:
+    """The squares in a LayerNorm leave FP16's range for inputs of 256 and more.
+
+    TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
+    """
+    for nodes in _normalisations(subject, "LayerNormalization"):
+        axes = _inner_axes(nodes)
+        if axes:
+            what = f"over axis {', '.join(map(str, axes))}, which is not the last"
+            fix = (
+                "LayerNormalization takes only the last axes: put a Transpose before and after it, "
+                "or keep these nodes in FP32 (halfwise fix)."
+            )
+            yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
+        else:
+            fix = "Export with opset 17 or later, or run halfwise modernize."
+            yield _found(subject, nodes, "LayerNormalization", 17, fix)
+
+
+@rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
+def group_norm(subject: Subject) -> Iterator[Found]:
+    """A GroupNorm between two Reshapes becomes many layers in TensorRT, with squares in FP16.
+
+    TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
+    """
+    version = first_reading(FIRST_OPSET["GroupNormalization"])
+    known = "" if version is None else f" --trt-version {text_of(version)}"
+    fix = f"Export with opset 18 or later, or run halfwise modernize{known}."
+    for nodes in _normalisations(subject, "GroupNormalization"):
+        yield _found(subject, nodes, "GroupNormalization", 18, fix)
+
+
+@rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
+def rms_norm(subject: Subject) -> Iterator[Found]:
+    """The squares in an RMSNorm leave FP16's range for inputs of 256 and more.
+
+    RMSNormalization is in opset 23, and in TensorRT since 10.15.
+    """
+    fix = (
+        f"For TensorRT {text_of(SINCE['RMSNormalization'])} and later, raise the opset to 23 "
+        "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
+    )
+    for nodes in _normalisations(subject, "RMSNormalization"):
+        yield _found(subject, nodes, "RMSNormalization", 23, fix)
+
+
+@rule("gelu-written-out", "info", _ONNX + "Gelu.html")
+def gelu(subject: Subject) -> Iterator[Found]:
+    """The cube in the tanh form of GELU leaves FP16's range for inputs of 41 and more.
+
+    Gelu is in opset 20; TensorRT is known to have it since 10.15.
+    """
+    fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
+    for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
+        yield _found(subject, nodes, "Gelu", 20, fix)
+
+
+@rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
+def attention(subject: Subject) -> Iterator[Found]:
+    """TensorRT fuses attention written as several nodes, but not if some of them are kept in FP32.
+
+    Attention is in opset 23, and in TensorRT since 10.14.
+    """
+    fix = (
+        f"For TensorRT {text_of(SINCE['Attention'])} and later, export with opset 23; otherwise "
+        "constrain all of it or none."
+    )
+    for nodes in dict.fromkeys(attentions(subject.network)):
+        yield _found(subject, nodes, "Attention", 23, fix)
+
+
+def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
+    found = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
+    return list(dict.fromkeys(found))
+
+
+def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
+    ordered = sorted(nodes, key=subject.order.__getitem__)
+    has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
+    where = f" {what}" if what else ""
+    message = (
+        f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, write out {op}"
+        f"{where}; {has}"
+    )
+    return Found(message, fix, ordered[0])
+
+
+def _inner_axes(nodes: Nodes) -> tuple[int, ...]:
+    """Return the reduced axes if they are not the last ones; else empty."""
+    for node in nodes:
+        value: ir.Value | None = node.inputs[0] if node.inputs else None
+        if node.op_type not in _REDUCTIONS or value is None or value.shape is None:
+            continue
+        rank = value.shape.rank()
+        axes = axes_of(node)
+        if axes and rank and sorted(a % rank for a in axes) != list(range(rank))[-len(axes) :]:
+            return axes
+    return ()
+
 
 _ADDERS = ("Add", "Sum", "Max", "Clip")
 """Operators that add an eps to a value."""
@@ -343,3 +460,75 @@ def float_indices(subject: Subject) -> Iterator[Found]:
 
 def _is_floating(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
+
+
+_BITS = {
+    ir.DataType.DOUBLE: 53,
+    ir.DataType.FLOAT: 24,
+    ir.DataType.FLOAT16: 11,
+    ir.DataType.BFLOAT16: 8,
+    ir.DataType.INT64: 63,
+    ir.DataType.UINT64: 64,
+    ir.DataType.INT32: 31,
+    ir.DataType.UINT32: 32,
+    ir.DataType.INT16: 15,
+    ir.DataType.UINT16: 16,
+    ir.DataType.INT8: 7,
+    ir.DataType.UINT8: 8,
+}
+"""Bits of precision of a type, without the sign."""
+
+
+@rule("cast-loses", "warning", "https://onnx.ai/onnx/operators/onnx__Cast.html")
+def casts(subject: Subject) -> Iterator[Found]:
+    """A Cast to fewer bits and back loses the difference, whatever precision is chosen.
+
+    Casts of floats to integers and back do not count: they truncate on purpose.
+    """
+    for node in subject.nodes():
+        before = _source(node)
+        first = None if before is None else before.producer()
+        start = None if first is None else _source(first)
+        if before is None or start is None or not node.outputs:
+            continue
+        types = (start.dtype, before.dtype, node.outputs[0].dtype)
+        if _loses(*types):
+            integers = start.dtype is not None and start.dtype.is_integer()
+            bits = _BITS[before.dtype] if before.dtype else 0
+            yield Found(
+                f"{name_of(start)} goes from {types[0]} to {types[1]} and then to {types[2]}: "
+                f"{bits} bits are left",
+                "Cast it directly to the last type.",
+                node,
+                name_of(start),
+                # FP32 holds all integers up to 16.7 million.
+                "info" if integers and before.dtype == ir.DataType.FLOAT else None,
+            )
+
+
+@rule("fp64", "warning", "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md")
+def doubles(subject: Subject) -> Iterator[Found]:
+    """TensorRT has no FP64: its parser converts it to FP32."""
+    for node in subject.nodes():
+        if any(v.dtype == ir.DataType.DOUBLE for v in node.outputs):
+            yield Found(
+                f"it writes {name_of(node.outputs[0])} in FP64, which becomes FP32",
+                "Export in FP32 (model.float()), or find out which node needs FP64.",
+                node,
+                name_of(node.outputs[0]),
+            )
+
+
+def _source(node: ir.Node) -> ir.Value | None:
+    return node.inputs[0] if node.op_type == "Cast" and node.inputs else None
+
+
+def _loses(start: ir.DataType | None, middle: ir.DataType | None, end: ir.DataType | None) -> bool:
+    if start not in _BITS or middle not in _BITS or end not in _BITS:
+        return False
+    assert start is not None
+    assert middle is not None
+    assert end is not None
+    if not middle.is_floating_point():
+        return False
+    return _BITS[middle] < min(_BITS[start], _BITS[end])

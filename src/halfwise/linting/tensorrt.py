@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 
 from halfwise.graph.model import is_standard
-from halfwise.graph.taken import taken, why_refused
+from halfwise.graph.taken import features, taken, why_refused
 from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
@@ -38,11 +38,14 @@ def opset(subject: Subject) -> Iterator[Found]:
         return
     given, version = subject.opset, text_of(subject.tensorrt)
     since, first, last = opsets(subject.tensorrt)
-    if subject.tensorrt >= ASKED:
-        first, last = taken().opsets
+    asked = subject.tensorrt >= ASKED
+    if asked:
+        first = taken().first_opset
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
+    elif asked:
+        return
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
@@ -92,15 +95,20 @@ def forms(subject: Subject) -> Iterator[Found]:
 
     For example, axes that are known only at run time, a second output, a type. Checked with
     --trt-version only. The forms are what the builder of TensorRT for RTX, which is like TensorRT
-    11, answered; whether older versions take them is not known.
+    11, answered; whether older versions take them is not known. A warning where only similar forms
+    were refused. Operators that quantise have rules of their own.
     """
     if subject.tensorrt is None:
         return
     for node in subject.nodes():
-        refused = why_refused(node, subject.opset)
-        if refused is not None and is_standard(node):
-            message = f"refuses {node.op_type} {refused.words(node.op_type)}"
-            yield _asked(subject, message, refused.remedy(node.op_type), node, refused.certain)
+        if not is_standard(node) or why_refused(node, subject.opset) is None:
+            continue
+        found = features(node, subject.opset)
+        refused = taken().why(node.op_type, found)
+        assert refused is not None
+        message = f"refuses {node.op_type} {refused.words(node.op_type)}"
+        remedy = refused.remedy(node.op_type)
+        yield _asked(subject, message, remedy, node, refused.certain(found))
 
 
 @rule("type-unparsed", "error", OPERATORS)

@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.graph.roles import Role, roles_of
-from halfwise.graph.taken import Refused, features, taken, why_not_low
+from halfwise.graph.taken import Feature, Refused, features, taken, why_not_low
 from tests.unit.graph.sketch import Sketch, f32
 
 FP16, BF16 = ir.DataType.FLOAT16, ir.DataType.BFLOAT16
@@ -49,11 +49,43 @@ def test_a_low_input_of_the_graph_comes_from_a_cast():
     ],
 )
 def test_values_of_a_feature(test, value, fits):
-    assert Refused({"f": test}, certain=True).fits({"f": value}) is fits
+    assert Refused({"f": test}).fits({"f": value}) is fits
 
 
 def test_a_feature_that_a_node_lacks_refuses_nothing():
-    assert not Refused({"input 7": {"not": []}}, certain=True).fits({"input 0": "input"})
+    assert not Refused({"input 7": {"not": []}}).fits({"input 0": "input"})
+
+
+SEEN: dict[str, list[Feature]] = {
+    "input 0": ["input"],
+    "type of input 0": ["float"],
+    "rank of input 0": [3, 4],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "certain"),
+    [
+        ({"input 0": "input", "type of input 0": "float", "rank of input 0": 4}, True),
+        ({"input 0": "input", "type of input 0": "float16", "rank of input 0": 4}, False),
+        ({"input 0": "input", "type of input 0": "float", "rank of input 0": 2}, False),
+        ({**dict.fromkeys(("input 0", "input 1"), "input"), "type of input 0": "float"}, False),
+        ({"input 0": "input", "attribute axis": 5}, True),
+        ({"input 0": "input", "attribute mode": "cubic"}, False),
+    ],
+)
+def test_a_refusal_is_certain_of_forms_that_were_refused(form, certain):
+    assert Refused({}, SEEN).certain(form) is certain
+    assert not Refused({}).certain(form)
+
+
+def test_an_output_that_nothing_reads_counts():
+    s = Sketch(17)
+    y = s.op("MaxPool", s.input("x", [1, 2, 8, 8]), kernel_shape=[2, 2])
+    s.nodes[-1].output.append("indices")
+    assert features(node_of(s, y), 17)["output 1"] == "unread"
+    s.nodes[-1].output[1] = ""
+    assert "output 1" not in features(node_of(s, y), 17)
 
 
 def test_each_refusal_has_words():
@@ -68,8 +100,7 @@ def test_what_was_asked_is_consistent():
     assert not set(known.never) & (set(known.refused) | set(known.unknown))
     assert "float" not in known.types
     assert {"Unique", "Det", "Compress"} <= set(known.never)
-    assert known.opsets[0] <= 7
-    assert known.opsets[1] >= 26
+    assert known.first_opset == 7
 
 
 def test_what_fp32_is_refused_too_is_no_reason_to_pin():
@@ -85,6 +116,12 @@ def one(op, opset, *more, **attributes):
     return s.network(s.op(op, x, *more, name="n", **attributes))
 
 
+def attention(*mask, **attributes):
+    s = Sketch(23)
+    q, k, v = (s.op("Mul", s.input(n, [1, 2, 8, 16]), f32([2.0])) for n in "qkv")
+    return s.network(s.op("Attention", q, k, v, *mask, name="n", **attributes))
+
+
 WEIGHTS = f32(np.ones((3, 4, 2, 2)))
 
 
@@ -97,6 +134,8 @@ WEIGHTS = f32(np.ones((3, 4, 2, 2)))
         (one("LpNormalization", 22), FP16, Role.COMPUTE),
         (one("ConvTranspose", 22, WEIGHTS), BF16, Role.PINNED),
         (one("ConvTranspose", 22, WEIGHTS), FP16, Role.COMPUTE),
+        *((attention(), FP16, Role.COMPUTE), (attention(is_causal=1), FP16, Role.COMPUTE)),
+        (attention(f32(np.zeros((8, 8)))), FP16, Role.COMPUTE),
         *((one("Relu", 22), BF16, Role.COMPUTE), (one("Sin", 22), BF16, Role.COMPUTE)),
     ],
 )

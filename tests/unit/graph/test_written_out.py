@@ -3,7 +3,7 @@ import pytest
 
 from halfwise.graph.model import node_name
 from halfwise.graph.written_out import attentions, written_out
-from tests.faults.written_out import attention
+from tests.faults.numbers import attention
 from tests.unit.graph.sketch import Sketch, f32
 
 

@@ -9,13 +9,43 @@ from tests.faults import FAULTS, linted
 from tests.unit.linting.said import said
 
 
+def test_what_is_frozen(tmp_path):
+    assert said("reshape", tmp_path) == (
+        "its first axis is dynamic, but the constant constant_0 = [1, -1] fixes it"
+    )
+    assert said("initial_state", tmp_path) == (
+        "its batch axis is dynamic, but its initial state constant_3 is a constant for a fixed "
+        "batch size"
+    )
+    assert said("length", tmp_path) == (
+        "axis 1 of x is dynamic, but the constant constant_0 = [1, 10, 2, 4] fixes it"
+    )
+
+
+def test_an_output_that_does_not_vary(tmp_path):
+    assert said("fixed_output", tmp_path) == (
+        "axis 0 of the output sum_out is declared n, as in an input, but is always 1"
+    )
+
+
+def test_names(tmp_path):
+    assert said("unnamed", tmp_path) == "it has no name; TensorRT calls it node_of_second_out"
+    assert said("duplicate", tmp_path).startswith("2 nodes are called first;")
+
+
+def test_what_nobody_reads(tmp_path):
+    assert said("spare_node", tmp_path) == "nothing reads spare_out"
+    assert said("spare_output", tmp_path) == "nothing reads its optional output places"
+    assert said("spare_constant", tmp_path) == "nothing reads the constant spare (4)"
+    assert said("spare_input", tmp_path) == "nothing reads the input z"
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
         ("folded_bias", "has 8 elements for 4 channels"),
         ("folded_bias_of_gemm", "has 4 elements for 6 channels"),
         ("declared_as_half", "it casts to FLOAT, but its output is declared as FLOAT16"),
-        ("early_dynamo", "the first dynamo exporter, of PyTorch 2.2, exported the model"),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):

@@ -1,0 +1,364 @@
+"""Faults of the file: frozen sizes, names, unused parts, exporters."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from halfwise.graph.loading import check_again, numbers
+from halfwise.graph.model import is_standard
+from halfwise.graph.protobufs import graphs_in, nodes_in
+from halfwise.graph.sizes import (
+    STATES,
+    declared_axes,
+    frozen_batches,
+    frozen_lengths,
+    frozen_states,
+)
+from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+
+_FIX = (
+    "Export with this axis dynamic, and read the size from the tensor (x.shape[0]), not from a "
+    "Python int. If the exporter folds it, switch off constant folding."
+)
+
+
+@rule("frozen-batch", "warning", "https://github.com/roboflow/rf-detr/issues/949")
+def batch(subject: Subject) -> Iterator[Found]:
+    """A batch size fixed in a constant breaks every other batch size, or mixes samples.
+
+    Checked: Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed
+    initial states of recurrent operators.
+    """
+    found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
+    for each in sorted(found, key=lambda f: subject.order[f.node]):
+        name = name_of(each.constant)
+        yield Found(
+            f"its batch axis is dynamic, but its initial state {name} is a constant for a fixed "
+            "batch size"
+            if each.node.op_type in STATES
+            else f"its first axis is dynamic, but the constant {name}{_content(each.constant)} "
+            "fixes it",
+            _FIX,
+            each.node,
+            name,
+        )
+
+
+@rule("frozen-axis", "warning", "https://github.com/pytorch/pytorch/issues/43795")
+def axis(subject: Subject) -> Iterator[Found]:
+    """A length fixed in a constant breaks every other length.
+
+    Checked: Reshapes to fixed sizes only, and Expands of a dynamic axis to a fixed size. For the
+    first axis, see frozen-batch.
+    """
+    for each in frozen_lengths(subject.network):
+        constant = each.constant
+        yield Found(
+            f"axis {each.axis} of {name_of(each.node.inputs[0])} is dynamic, but the constant "
+            f"{name_of(constant)}{_content(constant)} fixes it",
+            _FIX,
+            each.node,
+            name_of(constant),
+        )
+
+
+@rule("frozen-output", "warning", "https://github.com/roboflow/rf-detr/issues/949")
+def output(subject: Subject) -> Iterator[Found]:
+    """An output declares an input's dynamic axis, but its size is fixed.
+
+    The export fixed the size somewhere on the way.
+    """
+    proto = subject.model.proto.graph
+    symbols = {d.dim_param for info in proto.input for d in info.type.tensor_type.shape.dim}
+    declared = {info.name: info.type.tensor_type.shape.dim for info in proto.output}
+    for value in subject.network.graph.outputs:
+        axes = declared.get(name_of(value), ())
+        computed = declared_axes(value) if value.shape is not None else ()
+        node = value.producer()
+        if node is None or len(axes) != len(computed):
+            continue
+        for place, (before, size) in enumerate(zip(axes, computed, strict=True)):
+            if before.dim_param and before.dim_param in symbols and isinstance(size, int):
+                yield Found(
+                    f"axis {place} of the output {name_of(value)} is declared {before.dim_param}, "
+                    f"as in an input, but is always {size}",
+                    _FIX,
+                    node,
+                    name_of(value),
+                )
+
+
+def _content(value: ir.Value) -> str:
+    array = numbers(value)
+    if array is None or array.size > 8 or array.dtype.kind != "i":
+        return ""
+    return f" = {np.ravel(array).tolist()}"
+
+
+_NAMES = "https://github.com/onnx/onnx/blob/main/docs/IR.md#names-within-a-graph"
+_UNUSED = "https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs"
+_OPTIONAL = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
+_OTHERWISE = ("BatchNormalization", "GRU", "LSTM", "RNN")
+_CLEAN = "Remove it: polygraphy surgeon sanitize --cleanup does."
+
+
+@rule("unnamed-node", "info", _NAMES, reads_graph=False)
+def unnamed(subject: Subject) -> Iterator[Found]:
+    """TensorRT invents names for unnamed nodes, and nothing maps them back to the model.
+
+    Constants do not count.
+    """
+    for place, node in subject.model.nodes:
+        if not node.name and node.op_type != "Constant":
+            called = f"node_of_{next(iter(node.output), '')}"
+            yield Found(
+                f"it has no name; TensorRT calls it {called}",
+                "Export with names, or name it: constraints and reports refer to nodes by name.",
+                place,
+            )
+
+
+@rule("duplicate-name", "warning", _NAMES, reads_graph=False)
+def duplicates(subject: Subject) -> Iterator[Found]:
+    """TensorRT numbers nodes that share a name, so a constraint reaches only the first."""
+    counts = Counter(node.name for _, node in subject.model.nodes if node.name)
+    for place, node in subject.model.nodes:
+        if (number := counts.pop(node.name, 0)) > 1:
+            yield Found(
+                f"{number} nodes are called {node.name}; a constraint with that name applies to "
+                "the first only",
+                "Give every node a unique name.",
+                place,
+            )
+
+
+@rule("unused-node", "info", _UNUSED, reads_graph=False)
+def unused_nodes(subject: Subject) -> Iterator[Found]:
+    """A node whose outputs nothing reads, left over by an export or an edit."""
+    used = _used(subject.model.proto.graph)
+    for place, node in subject.model.nodes:
+        if node.output and not used & set(filter(None, node.output)):
+            yield Found(f"nothing reads {', '.join(filter(None, node.output))}", _CLEAN, place)
+
+
+@rule("unused-output", "info", _OPTIONAL, reads_graph=False)
+def unused_outputs(subject: Subject) -> Iterator[Found]:
+    """A named optional output is computed, and TensorRT's parser supports few of them.
+
+    Outputs of recurrent operators are excluded: exporters name them all, and they cost nothing. So
+    are those of a BatchNormalization: they come with training mode, which has its own rule.
+    """
+    used = _used(subject.model.proto.graph)
+    for place, node in subject.model.nodes:
+        names = [name for name in _optional(node, subject.opset) if name not in used]
+        if names and used & set(filter(None, node.output)):
+            yield Found(
+                f"nothing reads its optional output {', '.join(names)}",
+                'Remove it, or name it "".',
+                place,
+            )
+
+
+def _optional(node: onnx.NodeProto, opset: int) -> list[str]:
+    """Return the names of a node's optional outputs that it names."""
+    if node.domain not in ("", "ai.onnx") or node.op_type in _OTHERWISE:
+        return []
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return []
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    pairs = zip(schema.outputs, node.output, strict=False)
+    return [name for output, name in pairs if name and output.option == optional]
+
+
+@rule("unused-constant", "info", _UNUSED, reads_graph=False)
+def unused_constants(subject: Subject) -> Iterator[Found]:
+    """A weight that nothing reads: wasted space, and a sign of an incomplete fold or edit."""
+    graph = subject.model.proto.graph
+    used = _used(graph)
+    for body in graphs_in(graph):
+        for tensor in body.initializer:
+            if tensor.name not in used:
+                shape = "×".join(map(str, tensor.dims)) or "one number"
+                yield Found(
+                    f"nothing reads the constant {tensor.name} ({shape})", _CLEAN, None, tensor.name
+                )
+
+
+@rule("unused-input", "info", _UNUSED, reads_graph=False)
+def unused_inputs(subject: Subject) -> Iterator[Found]:
+    """A graph input that nothing reads: a builder may drop it, and then refuse data for it."""
+    graph = subject.model.proto.graph
+    used = _used(graph)
+    constants = {tensor.name for tensor in graph.initializer}
+    for info in graph.input:
+        if info.name not in used and info.name not in constants:
+            yield Found(
+                f"nothing reads the input {info.name}",
+                "Remove it, or find the node that should read it.",
+                None,
+                info.name,
+            )
+
+
+def _used(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of all values that a node reads, or that a graph or body outputs."""
+    read = {name for _, node in nodes_in(graph) for name in node.input}
+    return read | {info.name for body in graphs_in(graph) for info in body.output}
+
+
+_MODE_SINCE = 7
+"""Before this opset, BatchNormalization and Dropout had `is_test`, which exporters set at will."""
+
+
+@rule("exporter-bias", "error", "https://github.com/pytorch/pytorch/issues/166797")
+def bias(subject: Subject) -> Iterator[Found]:
+    """A Conv or Gemm whose bias has the wrong number of channels, because two names collided.
+
+    Reported for PyTorch's dynamo exporter from November 2025 on, when it folds a BatchNorm. ONNX's
+    checker does not check biases.
+    """
+    for node in subject.nodes():
+        channels, given = _channels(node), _bias(node)
+        if channels is None or given is None or given in (channels, 1):
+            continue
+        yield Found(
+            f"the bias {name_of(node.inputs[2])} has {given} elements for {channels} channels",
+            "Export again with optimize=False, or with the older exporter (dynamo=False).",
+            node,
+            name_of(node.inputs[2]),
+        )
+
+
+@rule(
+    "exporter-cast",
+    "error",
+    "https://github.com/microsoft/onnxconverter-common/pull/326",
+    reads_graph=False,
+)
+def cast(subject: Subject) -> Iterator[Found]:
+    """A Cast to one type whose output is declared as another: ONNX Runtime refuses the model.
+
+    onnxconverter-common 1.15 leaves such Casts to FP32 when it converts to FP16; 1.14 did not.
+    """
+    graph = subject.model.proto.graph
+    declared = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+    for place, node in standard_nodes(subject, "Cast"):
+        to = next((a.i for a in node.attribute if a.name == "to"), None)
+        told = declared.get(node.output[0]) if node.output else None
+        if to and told and to != told:
+            names = (_type_name(to), _type_name(told))
+            yield Found(
+                "it casts to {}, but its output is declared as {}".format(*names),
+                "Convert again with onnxconverter-common 1.14, or with `halfwise fix`.",
+                place,
+                node.output[0],
+            )
+
+
+def _channels(node: ir.Node) -> int | None:
+    """Return how many elements the node's bias needs; None if unknown."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if weight is None or weight.shape is None or not weight.shape.is_static():
+        return None
+    sizes = [int(size) for size in weight.shape]  # type: ignore[arg-type]
+    if is_standard(node, "Conv") and sizes:
+        return sizes[0]
+    if is_standard(node, "ConvTranspose") and len(sizes) > 1:
+        return sizes[1] * node.attributes.get_int("group", 1)
+    if is_standard(node, "Gemm") and len(sizes) == 2:
+        return sizes[0 if node.attributes.get_int("transB", 0) else 1]
+    return None
+
+
+def _bias(node: ir.Node) -> int | None:
+    """Return the elements of a bias along channels."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    shape = None if value is None else value.shape
+    if shape is None or len(shape) == 0 or not isinstance(shape[-1], int):
+        return None
+    return shape[-1]
+
+
+def _type_name(number: int) -> str:
+    known = number in onnx.TensorProto.DataType.values()
+    return onnx.TensorProto.DataType.Name(number) if known else str(number)
+
+
+@rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)
+def checker(subject: Subject) -> Iterator[Found]:
+    """No tool has to accept what ONNX's own checker refuses.
+
+    With --trt-version, a warning: TensorRT's parser builds some of it.
+    """
+    refusal = subject.model.refusal
+    if refusal:
+        # Exports for TensorRT contain its plugins as if they were ONNX operators.
+        plugin = ": No Op registered" in refusal
+        fix = (
+            "Give plugin operators a domain of their own."
+            if plugin
+            else check_again(subject.model.path)
+        )
+        yield Found(
+            f"ONNX's checker refuses the model: {refusal.rstrip('.')}",
+            fix,
+            severity="warning" if plugin or subject.tensorrt else None,
+        )
+
+
+@rule("constant-unreadable", "error", "https://onnx.ai/onnx/repo-docs/ExternalData.html")
+def unreadable(subject: Subject) -> Iterator[Found]:
+    """A constant whose data is truncated, missing or outside the model's folder."""
+    for name, reason in subject.model.broken.items():
+        yield Found(
+            f"the data of the constant {name} cannot be read: {reason.rstrip('.')}",
+            "Copy the external data files next to the model, or export it again.",
+            tensor=name,
+        )
+
+
+@rule(
+    "training-mode",
+    "warning",
+    "https://onnx.ai/onnx/operators/onnx__BatchNormalization.html",
+    reads_graph=False,
+)
+def training(subject: Subject) -> Iterator[Found]:
+    """A model exported in training mode uses batch statistics, and drops values at inference.
+
+    Checked: BatchNormalization with training_mode (from opset 14) or with outputs that exist only
+    in training (before), and Dropout whose training_mode is a constant true.
+    """
+    true = _true_constants(subject.model.proto)
+    for place, node in standard_nodes(subject, "BatchNormalization", "Dropout"):
+        flags = {a.name: a.i for a in node.attribute}
+        if node.op_type == "Dropout":
+            trains = len(node.input) > 2 and node.input[2] in true
+        elif subject.opset >= 14:
+            trains = bool(flags.get("training_mode"))
+        else:
+            trains = subject.opset >= _MODE_SINCE and sum(map(bool, node.output)) > 1
+        if trains:
+            yield Found(
+                f"{node.op_type} runs in training mode",
+                "Call model.eval() before the export.",
+                place,
+            )
+
+
+def _true_constants(proto: onnx.ModelProto) -> set[str]:
+    """Return the constants of one Boolean that is true."""
+    tensors = [(t.name, t) for t in proto.graph.initializer]
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            tensors += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    return {
+        name
+        for name, t in tensors
+        if t.data_type == onnx.TensorProto.BOOL and any((*t.int32_data, *t.raw_data))
+    }
