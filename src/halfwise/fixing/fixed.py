@@ -9,7 +9,7 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.measure import time_ratio
+from halfwise.fixing.engines.race import time_ratio
 from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.rule import place

@@ -26,10 +26,11 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
 from halfwise.fixing.engines.conclude import Early, Ended, Judging, Proven
-from halfwise.fixing.engines.measure import RACE_SHARE, again_if_lost
+from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import NEAR, Budget, Proposals, near
+from halfwise.fixing.engines.race import RACE_SHARE
 from halfwise.fixing.engines.search import EngineSearch, Units, cores, units_of
 from halfwise.fixing.engines.table import Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, has_tf32

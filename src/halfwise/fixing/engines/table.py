@@ -10,7 +10,8 @@ from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.measure import again_if_lost, is_lost, race, time_ratio, with_shapes
+from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
+from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, low_format
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut

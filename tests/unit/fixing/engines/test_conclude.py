@@ -4,7 +4,7 @@ import pytest
 
 from halfwise.fixing.engines.attempts import Candidate, Chosen
 from halfwise.fixing.engines.conclude import Ended, rungs
-from halfwise.fixing.engines.measure import ROUNDS
+from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import Offer
 from halfwise.records import (
     Cause,

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from halfwise.fixing.engines.attempts import USUAL, WITH_TF32, Candidate
 from halfwise.fixing.engines.conclude import rungs
-from halfwise.fixing.engines.measure import ROUNDS, Measure
+from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.engines.proposals import quicker
+from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import (
     MIXED,
     Offer,
