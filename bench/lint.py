@@ -176,7 +176,7 @@ def _forms() -> list[Figure]:
     made = ((f"{i} {form.op}", form.model()) for i, form in enumerate(FORMS))
     cases = [Case(name, m.proto, m.given) for name, m in made if m is not None]
     assert len(cases) == len(FORMS)
-    return _compared(f"{len(FORMS)} forms written by hand", cases)
+    return _compared("forms written by hand", cases)
 
 
 def _lows(place: Place, model: Model) -> list[str]:

@@ -119,8 +119,9 @@ def types(subject: Subject) -> Iterator[Found]:
     """
     if subject.tensorrt is None:
         return
-    values = [*subject.network.graph.inputs, *subject.network.graph.initializers.values()]
-    values += [output for node in subject.nodes() for output in node.outputs]
+    # Outputs first: they have a node, which an unused input lacks.
+    values = [output for node in subject.nodes() for output in node.outputs]
+    values += [*subject.network.graph.inputs, *subject.network.graph.initializers.values()]
     seen = set()
     for value in values:
         kind = _kind(value)
