@@ -8,7 +8,7 @@ from halfwise.linting import RULES
 from tests.faults import FAULTS, Fault, linted
 from tests.faults.damage import damaged
 
-TWO_FINDINGS = {"truncated": {"checker"}, "without_zero_point": {"form-unparsed"}}
+TWO_FINDINGS = {"truncated": {"checker"}}
 """What ONNX's checker or the builder refuses for the same reason."""
 
 
