@@ -104,7 +104,6 @@ _FARTHEST = 15360.0
 four times the input it still fits FP16."""
 _FP32 = 2.0**-23
 """Relative error allowed for a number in FP32, and for its inverse."""
-Write = Callable[[Writer], ir.Value]
 
 
 @dataclass(frozen=True, eq=False)
