@@ -57,7 +57,7 @@ from halfwise.wording import listed, number
 Assignment = frozenset[NodeName]
 
 LEFT_OUT = "left out of INT8"
-FEW = 8
+FEW = 10
 """Candidates below which a search may evaluate this many plans: half as many would settle nothing,
 and such models are small."""
 

@@ -15,7 +15,6 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
 from math import inf, isfinite, isnan, sqrt
 
 from halfwise.emulation.budget import Budget, OutOfTime
@@ -97,6 +96,7 @@ class Search:
         """Restrict guards and the start to the nodes that the search may keep."""
         self._everything = frozenset(self.nodes)
         self.start &= self._everything
+        self.passing += [self.start] if self.start else []
         self.suspects = [group & self._everything for group in self.suspects]
         self._contributions = dict[NodeName, float]()
 
@@ -120,7 +120,8 @@ class Search:
         try:
             with self.budget.bounding():
                 kept = self._seed(previous)
-                kept = kept if previous else self._without_groups(kept)
+                if not previous and self.ration == inf:
+                    kept = self._without_groups(kept)
                 if not (certify and self._is_outdone(kept)):
                     more = kept - previous if previous <= kept else frozenset[NodeName]()
                     kept, minimal = self._without_nodes(kept, more, certify=certify)
@@ -154,12 +155,13 @@ class Search:
         """Return a plan that passes: the cheapest guess, else a larger one, or a spread one."""
         base, suspected = previous or self.start, union(self.suspects)
         guesses = {
-            "no node": frozenset[NodeName](),
-            "the previous plan" if previous else "the starting plan": base,
-            "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
             "all suspected nodes": base | suspected,
+            "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
+            "the previous plan" if previous else "the starting plan": base,
+            # With more samples, nothing that failed passes.
+            **({} if previous else {"no node": frozenset[NodeName]()}),
         }
-        plans = {guess | self.forced: name for name, guess in reversed(guesses.items())}
+        plans = {guess | self.forced: name for name, guess in guesses.items()}
         for plan in sorted(plans, key=self.rank):
             if self._try(plan):
                 self._note("passes", guess=plans[plan], kept=len(plan))
@@ -172,6 +174,8 @@ class Search:
 
     def _extended(self, previous: Nodes) -> Nodes:
         """Return a plan for samples that joined: one that passed before, or what keeps more."""
+        if self.ration < inf:
+            return self._everything
         larger = self._cheapest_passing(self._everything)
         if self.guide is None or not self.guide.is_fitted:
             return larger
@@ -191,6 +195,7 @@ class Search:
         nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
+        ranking = list[tuple[Nodes, float]]()
         if isfinite(self.ration):
             return self._bisected(self._by_shared_error(always), best)
         measured = dict[Nodes, float]()
@@ -203,18 +208,22 @@ class Search:
 
         for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
+            few = [union([group for group, _ in ranking[:n]]) for n in range(1, len(ranking) + 1)]
+            plans = [self._everything - low for low in reversed(few)]
             if self.guide is not None and self._trusts(self.guide, measured, always):
-                plans = self.guide.plans(self._everything, always)
-            else:
-                few = [union([g for g, _ in ranking[:n]]) for n in range(1, len(ranking) + 1)]
-                plans = [self._everything - low for low in reversed(few)]
-            best = self._bisected(plans, best)
+                cuts = self.guide.plans(self._everything, always)
+                plans = cuts if len(cuts) > len({always, self._everything}) else plans
+            before, best = best, self._bisected(plans, best)
             self._note("ranked", groups=len(ranking), kept=len(best))
-            if len(best - always) < len(ranking):
+            if best == before != self._everything or len(best - always) < len(ranking):
                 break
-            if self.harmless is not None and is_spread(ranking) and not self._gains(best):
-                raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
+        if (
+            self.harmless is not None
+            and is_spread(ranking, best - always)
+            and not self._gains(best)
+        ):
+            raise _Futile
         return best
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
@@ -230,14 +239,7 @@ class Search:
         lowest = self._failed.get(self.forced)
         known = lowest.excess if lowest is not None and self.harmless is not None else inf
         self.guide.fit({self._everything - self.forced: known if isfinite(known) else 1.0})
-        plans = [always, *self.guide.plans(self._everything, always), self._everything]
-        found = dict.fromkeys(plans)
-        for smaller, larger in pairwise(plans):
-            low = accumulate(
-                self._ordered(larger, larger - smaller), lambda k, n: k - {n}, initial=larger
-            )
-            found |= dict.fromkeys(low)
-        return sorted(found, key=self.rank)
+        return self.guide.plans(self._everything, always)
 
     def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
         """Return the plan next to one that fails, of plans in the order of error, or `best`."""
@@ -267,26 +269,27 @@ class Search:
 
     def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
         """Lower nodes, at once the first; return the plan and whether it is 1-minimal."""
-        rest, failing = kept - self.forced - first, list[NodeName]()
-        order = [*self._ordered(kept, first - self.forced), *self._ordered(kept, rest)]
-        size = max(1, len(first - self.forced))
+        first, failing = first - self.forced, list[NodeName]()
+        order, size = self._ordered(kept, first), max(1, len(first))
+        if certify or not first:
+            order += self._ordered(kept, kept - self.forced - first)
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
             fresh = [n for n in pending if n not in needed]
             if not (failing or fresh or certify):
-                return kept, False
+                break
             # Nodes that failed together are halved until one is left: that trial was made before.
             some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
             plan = kept - frozenset(some)
-            if (certify or self.rank(plan) < self.rank(kept)) and self._try(plan):
+            if self._try(plan):
                 size = size if failing else 2 * len(some)
                 kept, failing = plan, [n for n in failing if n not in some]
             elif len(some) > 1:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
-        return kept, True
+        return kept, certify
 
     def _ordered(self, kept: Nodes, nodes: Nodes) -> list[NodeName]:
         """Return nodes of a plan in the order of lowering.
@@ -324,8 +327,10 @@ class Search:
 
     def _chosen(self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool) -> Found:
         """Return the cheapest of the plans that passed, and what is known of `kept`."""
-        if not minimal:
+        if exhausted:
             kept = self._cheapest_passing(kept)
+        elif not minimal:
+            kept = min((kept, *self._passed), key=self.rank)
         if kept == self._everything and not exhausted and not self._confirms(kept):
             self._note("hopeless")
             return self._found(kept, passed=False)
@@ -369,8 +374,8 @@ class _Rationed(Exception):
 LITTLE = 0.5
 """Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
 MANY = 64
-"""This many groups show faults in a few places: 20, one place each, leave two thirds without one.
-A convention: what finer groups would have saved is not known."""
+"""A plan that keeps so many nodes, none of which stands out, ends the search where it gains little.
+A convention: what more trials would have saved is not known."""
 OF_SERVING = 0.5
 """Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
 
@@ -428,15 +433,16 @@ def rankings(
         yield ranking()
 
 
-def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
-    """Return whether many groups each add so much error that half of them must be kept.
+def is_spread(ranking: Sequence[tuple[Nodes, float]], kept: Nodes) -> bool:
+    """Return whether so many groups add error that many nodes are kept, and none stands out.
 
     Args:
         ranking: Groups and their contributions; one that is infinite is a fault to be found.
+        kept: The nodes kept for their contributions.
     """
     errors = sorted(found for _, found in ranking)
     half = _together(errors[: len(errors) // 2 + 1])
-    return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
+    return len(kept) >= MANY and half > 1 and isfinite(errors[-1])
 
 
 def gains(
