@@ -213,9 +213,9 @@ class Search:
             if self.guide is not None and self._trusts(self.guide, measured, always):
                 cuts = self.guide.plans(self._everything, always)
                 plans = cuts if len(cuts) > len({always, self._everything}) else plans
-            before, best = best, self._bisected(plans, best)
+            best = self._bisected(plans, best)
             self._note("ranked", groups=len(ranking), kept=len(best))
-            if best == before != self._everything or len(best - always) < len(ranking):
+            if len(best - always) < len(ranking):
                 break
         self.watcher.step(1, 1)  # how much comes after is unknown
         if (
