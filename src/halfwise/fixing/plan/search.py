@@ -123,7 +123,8 @@ class Search:
                 if not previous and self.ration == inf:
                     kept = self._without_groups(kept)
                 if not (certify and self._is_outdone(kept)):
-                    more = kept - previous if previous <= kept else frozenset[NodeName]()
+                    mends = bool(previous) or self.ration < inf
+                    more = kept - previous if mends and previous <= kept else frozenset()
                     kept, minimal = self._without_nodes(kept, more, certify=certify)
         except _Futile:
             self._note("futile")
@@ -195,9 +196,9 @@ class Search:
         nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        ranking = list[tuple[Nodes, float]]()
         if isfinite(self.ration):
-            return self._bisected(self._by_shared_error(always), best)
+            self._share_error()
+            return best
         measured = dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
@@ -217,13 +218,9 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
+            if self.harmless is not None and is_spread(ranking) and not self._gains(best):
+                raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
-        if (
-            self.harmless is not None
-            and is_spread(ranking, best - always)
-            and not self._gains(best)
-        ):
-            raise _Futile
         return best
 
     def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
@@ -233,13 +230,12 @@ class Search:
         r2 = guide.r2((self._everything - k, trial.excess) for k, trial in tried if always <= k)
         return r2 is None or r2 >= TRUSTED
 
-    def _by_shared_error(self, always: Nodes) -> list[Nodes]:
-        """Return plans of least cost if nodes share the error of everything low, and between."""
-        assert self.guide is not None
+    def _share_error(self) -> None:
+        """Let all nodes share the error of everything low."""
         lowest = self._failed.get(self.forced)
         known = lowest.excess if lowest is not None and self.harmless is not None else inf
-        self.guide.fit({self._everything - self.forced: known if isfinite(known) else 1.0})
-        return self.guide.plans(self._everything, always)
+        if self.guide is not None:
+            self.guide.fit({self._everything - self.forced: known if isfinite(known) else 1.0})
 
     def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
         """Return the plan next to one that fails, of plans in the order of error, or `best`."""
@@ -374,8 +370,8 @@ class _Rationed(Exception):
 LITTLE = 0.5
 """Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
 MANY = 64
-"""A plan that keeps so many nodes, none of which stands out, ends the search where it gains little.
-A convention: what more trials would have saved is not known."""
+"""This many groups show faults in a few places: 20, one place each, leave two thirds without one.
+A convention: what finer groups would have saved is not known."""
 OF_SERVING = 0.5
 """Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
 
@@ -433,16 +429,15 @@ def rankings(
         yield ranking()
 
 
-def is_spread(ranking: Sequence[tuple[Nodes, float]], kept: Nodes) -> bool:
-    """Return whether so many groups add error that many nodes are kept, and none stands out.
+def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
+    """Return whether many groups each add so much error that half of them must be kept.
 
     Args:
         ranking: Groups and their contributions; one that is infinite is a fault to be found.
-        kept: The nodes kept for their contributions.
     """
     errors = sorted(found for _, found in ranking)
     half = _together(errors[: len(errors) // 2 + 1])
-    return len(kept) >= MANY and half > 1 and isfinite(errors[-1])
+    return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
 
 
 def gains(
