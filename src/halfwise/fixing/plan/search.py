@@ -20,6 +20,7 @@ from math import inf, isfinite, isnan, sqrt
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.guide import (
+    COARSE,
     TRUSTED,
     Guide,
     places,
@@ -285,6 +286,10 @@ class Search:
                 size, failing = len(some) // 2, some
             else:
                 needed[some[0]], failing = kept, []
+                # Those after it add more error for what they save.
+                pays = len(needed) < COARSE
+                if self._contributions and not (certify or first or pays):
+                    break
         return kept, certify
 
     def _ordered(self, kept: Nodes, nodes: Nodes) -> list[NodeName]:
