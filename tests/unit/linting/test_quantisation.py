@@ -32,10 +32,6 @@ from tests.unit.linting.said import said
             "takes",
         ),
         ("only_weights", "its weights are quantised, but x is not"),
-        (
-            "bias_outside",
-            "Add bias would fuse into the kernel of this MatMul, but between_back is in the way",
-        ),
         ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
         (
             "infinite_scale_of_a_channel",

@@ -33,13 +33,6 @@ def test_names(tmp_path):
     assert said("duplicate", tmp_path).startswith("2 nodes are called first;")
 
 
-def test_what_nobody_reads(tmp_path):
-    assert said("spare_node", tmp_path) == "nothing reads spare_out"
-    assert said("spare_output", tmp_path) == "nothing reads its optional output places"
-    assert said("spare_constant", tmp_path) == "nothing reads the constant spare (4)"
-    assert said("spare_input", tmp_path) == "nothing reads the input z"
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
