@@ -1,8 +1,8 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,166 +21,45 @@ from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
-from halfwise.graph.model import Names, Network, graphs_of, is_standard, node_name, tensor_name
-from halfwise.graph.quantised import moves_before, quantised_nodes, quantising
-from halfwise.graph.roles import is_float
+from halfwise.graph.model import Names, Network, graphs_of
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
-from halfwise.judging.reference import check, check_types
+from halfwise.judging.reference import check, check_types, demand_same_inputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Comparison, NodeName, Step, TensorName
+from halfwise.records import Comparison, Step
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
 from halfwise.tools.compare.walk import emulated, excess_of, reference
-from halfwise.wording import count, quoted
+from halfwise.wording import count
 
-_FAMILIES = dict.fromkeys(
-    ("DynamicQuantizeMatMul", "Gemm", "MatMulNBits", "MatMulToFloat", "QGemm"), "MatMul"
-)
-"""Products that quantisers turn into one another."""
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
-"""Operators that quantisers fold into the product before them if their operands are constant."""
+"""Operators that other tools fold into the product before them if their operands are constant."""
 
 
-@dataclass(frozen=True)
-class Matching:
-    """Names in a quantised model by the names in its original.
+def hiding_folded(other: Network, original: Network) -> ir.Model:
+    """Return a copy of another file in which no tensor has the name of one that it does not hold.
 
-    Attributes:
-        nodes: Nodes of the main graphs; integer operators match the float operators they replace.
-        tensors: Float tensors that nodes of both main graphs compute, before any Q after them;
-            graph outputs match by name.
-    """
-
-    nodes: Mapping[NodeName, NodeName]
-    tensors: Mapping[TensorName, TensorName]
-
-
-def matching(original: Network, quantised: Network) -> Matching:
-    """Return the matching: nodes by name, else by output, else by order.
-
-    Only nodes of the same kind of operator match, and only if their constants have equally many
-    elements. All remaining nodes of an operator match in order if both models have equally many
-    left. If nodes were folded into a product, its tensor is the output of the last of them.
-    """
-    pairs = _matched(original, quantised)
-    ends = {value: _end(one, pairs) for one in pairs for value in one.outputs[:1]}
-    outputs = {tensor_name(v) for v in original.graph.outputs}
-    outputs &= {tensor_name(v) for v in quantised.graph.outputs}
-    tensors = {name: name for name in outputs}
-    for one, other in pairs.items():
-        for mine, made in zip(one.outputs, other.outputs, strict=False):
-            end = ends.get(mine, mine)
-            if mine.name and made.name and is_float(end) and is_float(made):
-                tensors.setdefault(tensor_name(end), tensor_name(made))
-    given = set(tensors.values())
-    folded = {tensor_name(value) for value, end in ends.items() if value is not end}
-    computed = {tensor_name(v) for n in quantised.nodes() for v in n.outputs if is_float(v)}
-    for value in (v for n in original.nodes() for v in n.outputs if v.name and is_float(v)):
-        name = tensor_name(value)
-        if name in computed - given - folded:
-            tensors.setdefault(name, name)
-    return Matching({node_name(a): node_name(b) for a, b in pairs.items()}, tensors)
-
-
-def renamed(quantised: Network, tensors: Mapping[TensorName, TensorName]) -> ir.Model:
-    """Return a copy of a quantised model whose tensors have the original's names.
-
-    Another tensor that already has such a name gets a numbered one.
+    A product that absorbed the node behind it may keep its own name for the result; this tensor
+    gets another name, so that it is not compared.
 
     Args:
-        quantised: The model; inputs and outputs keep their names.
-        tensors: Names in it by names in the original (see `Matching`).
+        other: Made from the original; not changed.
+        original: The model.
     """
-    model = quantised.copy()
-    inner = [v for n in model.graph for v in n.outputs if v.name and not v.is_graph_output()]
-    own = {their: name for name, their in tensors.items()}
+    model = other.copy()
+    made = {v.name: v for n in model.graph for v in n.outputs}
     names = Names(graphs_of(model))
-    for name in tensors:
-        names.take(name)
-    for value in inner:
-        name = tensor_name(value)
-        if name in own:
-            value.name = own[name]
-        elif name in tensors:
-            value.name = names.take(name)
+    for node in original.nodes():
+        data = [v.name for v in node.inputs if v is not None and v.const_value is None]
+        if node.op_type in _FOLDED and len(data) == 1 and node.outputs[0].name not in made:
+            value = made.get(data[0])
+            if value is not None and not value.is_graph_output():
+                value.name = names.take(f"{value.name}::folded")
     return model
-
-
-def _matched(original: Network, quantised: Network) -> dict[ir.Node, ir.Node]:
-    found: dict[ir.Node, ir.Node] = {}
-    ours, theirs = list(original.nodes()), list(quantised.nodes())
-    keys: tuple[Callable[[ir.Node], str | None], ...] = (node_name, lambda n: n.outputs[0].name)
-    for key in keys:
-        known = {(key(n), _family(n)): n for n in theirs if n not in set(found.values())}
-        for node in ours:
-            other = known.get((key(node), _family(node)))
-            if node not in found and other is not None and _fits(node, other):
-                found[node] = other
-    left = _by_family(n for n in theirs if n not in set(found.values()))
-    for family, nodes in _by_family(n for n in ours if n not in found).items():
-        others = left.get(family, [])
-        if len(nodes) == len(others) and all(map(_fits, nodes, others)):
-            found |= zip(nodes, others, strict=True)
-    return found
-
-
-def _by_family(nodes: Iterable[ir.Node]) -> dict[str, list[ir.Node]]:
-    found: dict[str, list[ir.Node]] = {}
-    for node in nodes:
-        found.setdefault(_family(node), []).append(node)
-    return found
-
-
-def _family(node: ir.Node) -> str:
-    """Return the kind of operator, whether it computes in floats or integers."""
-    op = node.op_type.removeprefix("QLinear").replace("Integer", "")
-    return _FAMILIES.get(op, op)
-
-
-def _fits(node: ir.Node, other: ir.Node) -> bool:
-    """Return whether the weights of two nodes, if both have any, have equally many elements."""
-    sizes = [_weights(one) for one in (node, other)]
-    return None in sizes or sizes[0] == sizes[1]
-
-
-def _weights(node: ir.Node) -> int | None:
-    """Return the size of the largest constant that a node reads, also through Q and DQ.
-
-    None if it reads none, and for nodes outside ONNX's domain, which pack several into one.
-    """
-    if not is_standard(node):
-        return None
-    sizes = [_constant(node, slot) for slot in range(len(node.inputs))]
-    return max((size for size in sizes if size is not None), default=None)
-
-
-def _constant(node: ir.Node, slot: int) -> int | None:
-    moves = moves_before(node, slot)
-    value = moves[-1].inputs[0] if moves else node.inputs[slot]
-    while value is not None and (maker := value.producer()) is not None:
-        if "QuantizeLinear" not in maker.op_type and "DequantizeLinear" not in maker.op_type:
-            return None
-        value = maker.inputs[0]
-    constant = None if value is None else value.const_value
-    return None if constant is None else constant.size
-
-
-def _end(node: ir.Node, matched: Mapping[ir.Node, ir.Node]) -> ir.Value:
-    """Return what the matched node outputs: the output of the last node folded into it, if any."""
-    value = node.outputs[0]
-    while not value.is_graph_output() and len(uses := tuple(value.uses())) == 1:
-        reader = uses[0].node
-        others = (v for v in reader.inputs if v is not None and v is not value)
-        if reader in matched or reader.op_type not in _FOLDED or reader.graph is not node.graph:
-            break
-        if any(v.const_value is None for v in others):
-            break
-        value = reader.outputs[0]
-    return value
 
 
 SOURCES = (
@@ -334,12 +213,12 @@ def _side(
 def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
     """Return another file, run unchanged, or emulated by its own types."""
     network = load(path)
-    _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
+    demand_same_inputs(case.network, network.model, str(path))
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
-    model, samples = network.model, case.calibration
+    model, samples = hiding_folded(network, case.network), case.calibration
     if quantising(network):
-        model, arithmetic = renamed(network, matching(case.network, network).tensors), "int8"
+        arithmetic = "int8"
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
     else:
@@ -478,13 +357,3 @@ def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, 
         "repairs applied; `halfwise verify` proves the repairs"
     )
     return replace(case, network=made), (note,)
-
-
-def _demand_inputs(case: Case, found: set[str], path: Path) -> None:
-    expected = {str(v.name) for v in case.network.graph.inputs}
-    if found != expected:
-        raise CaseError(
-            f"The inputs of {path} are {quoted(sorted(found))}, the model's "
-            f"{quoted(sorted(expected))}.",
-            "Give a model with the same names of inputs and tensors.",
-        )
