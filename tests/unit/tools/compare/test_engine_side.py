@@ -100,8 +100,8 @@ def test_a_fault_that_marks_cure(engines):
     cured, build = side.run, side.build
     ill, marked = Session(wrong.model), {}
 
-    def remembered(names):
-        outcome = build(names)
+    def remembered(names, *, unfused=False):
+        outcome = build(names, unfused=unfused)
         marked[outcome.number] = bool(names)
         return outcome
 
