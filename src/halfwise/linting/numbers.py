@@ -20,7 +20,6 @@ from halfwise.graph.reading import (
     readers,
     scalar,
 )
-from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
@@ -83,20 +82,6 @@ def gelu(subject: Subject) -> Iterator[Found]:
     fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
         yield _found(subject, nodes, "Gelu", 20, fix)
-
-
-@rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
-def attention(subject: Subject) -> Iterator[Found]:
-    """TensorRT fuses attention written as several nodes, but not if some of them are kept in FP32.
-
-    Attention is in opset 23, and in TensorRT since 10.14.
-    """
-    fix = (
-        f"For TensorRT {text_of(SINCE['Attention'])} and later, export with opset 23; otherwise "
-        "constrain all of it or none."
-    )
-    for nodes in dict.fromkeys(attentions(subject.network)):
-        yield _found(subject, nodes, "Attention", 23, fix)
 
 
 def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:

@@ -1,6 +1,5 @@
 """Quantisation that TensorRT refuses, misreads or runs in floats, or that loses channels."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -8,7 +7,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
-from halfwise.graph.model import QUANTISED, is_standard, node_name
+from halfwise.graph.model import is_standard, node_name
 from halfwise.graph.quantised import (
     FAR,
     NARROW,
@@ -20,7 +19,7 @@ from halfwise.graph.quantised import (
     residuals,
     small_channels,
 )
-from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.constrain import AGAIN, TAKEN
 from halfwise.tensorrt.versions import has, since, text_of
@@ -38,20 +37,6 @@ _PLACES = (
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types for weights only: their readers compute in floats, as intended."""
-
-
-@rule("quantised", "info", _TYPES, reads_graph=False)
-def quantised(subject: Subject) -> Iterator[Found]:
-    """Quantised operators fix the types around them, and lose accuracy of their own."""
-    found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
-    if found:
-        counts = Counter(node.op_type for _, node in found)
-        kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
-        yield Found(
-            f"the model is quantised: {kinds}",
-            "Compare it with the original: halfwise verify ORIGINAL QUANTISED --inputs DATA.",
-            found[0][0],
-        )
 
 
 @rule("quantisation-zero-point", "warning", _PARSER)
