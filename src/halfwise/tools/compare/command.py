@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -33,7 +33,7 @@ from halfwise.records import Comparison, Step
 from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.walk import emulated, excess_of, reference
+from halfwise.tools.compare.walk import Low, emulated, excess_of, reference
 from halfwise.wording import count
 
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
@@ -67,13 +67,48 @@ SOURCES = (
     "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
     "(.npz, .json)"
 )
+_DETAILS = {
+    "ort": ("", "optimised"),
+    "emulation": ("fp16", "bf16", "tf32"),
+    "engine": ("fp32", "tf32", "fp16", "bf16"),
+}
+"""What may stand behind the colon of a source; the first is the default."""
 _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
-_LOW = ("fp16", "bf16", "tf32")
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 """Types that ONNX Runtime takes from NumPy."""
-_NEEDS = "Give one of: " + SOURCES + "."
-_SHOWN_ENGINE = "engine"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What computes one side.
+
+    Attributes:
+        kind: The model in ONNX Runtime, emulated or as an engine; another model; saved outputs.
+        detail: The item of `_DETAILS`; of another model, "emulated" if it is.
+        path: The file; empty if there is none.
+    """
+
+    kind: Literal["ort", "emulation", "engine", "model", "record"]
+    detail: str = ""
+    path: Path = Path()
+
+
+def source_of(text: str) -> Source:
+    """Return the source that a text names: see `SOURCES`.
+
+    Raises:
+        UsageError: it names none.
+    """
+    kind, _, detail = text.partition(":")
+    if kind in _DETAILS and detail in ("", *_DETAILS[kind]):
+        return Source(cast(Any, kind), detail or _DETAILS[kind][0])
+    if text and holds_outputs(Path(text)):
+        return Source("record", path=Path(text))
+    path = Path(text.removeprefix("emulation:"))
+    if path.suffix == ".onnx":
+        return Source("model", "emulated" if kind == "emulation" else "", path)
+    raise UsageError(f"{text!r} is nothing that can be compared.", f"Give one of: {SOURCES}.")
 
 
 @bounded
@@ -104,19 +139,22 @@ def compare(
         BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
     """
     watcher = watcher or Silent()
-    _demand_known((a, b), runner)
+    sources = source_of(a), source_of(b)
+    kinds = [source.kind for source in sources]
+    if runner is not None and "record" not in kinds:
+        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
     given: dict[str, Any] = dict(options)
-    engines = any(source.partition(":")[0] == _SHOWN_ENGINE for source in (a, b))
+    engines = "engine" in kinds
     if engines:
         given["target"] = TENSORRT
     request = understand(inputs, given)
     case = load_asked(model, request, watcher, split=False)
-    case = _with_opset(case, request, (a, b))
+    case = _with_opset(case, request, sources)
     load = cache(load_model)
-    case, notes = _as_repaired(case, (a, b), load)
+    case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
     with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
-        first, second = (_side(s, case, request.settings, maker, runner, load) for s in (a, b))
+        first, second = (_side(s, case, request.settings, maker, runner, load) for s in sources)
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
@@ -127,24 +165,23 @@ def compare(
         off = excess_of(case.criterion, first, second, [*found.outputs]) if judged else None
         found = found.model_copy(update={"notes": (*notes, *found.notes), "excess": off})
         asked = found.differs and not found.nothing_to_fix
-        steps = _next(case, request, b, second) if asked else ()
+        steps = _next(case, request, sources[1], second) if asked else ()
         return found.model_copy(update={"next_step": steps})
 
 
-def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, ...]:
-    """Return what to do if a `compare` with the source `other` finds outputs that differ.
+def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step, ...]:
+    """Return what to do if a `compare` with another source finds outputs that differ.
 
     Nothing for another FP32 file: no precision is at fault, and its nodes are named.
     """
-    kind, _, low = other.partition(":")
-    if other.endswith(".onnx") and side.arithmetic == "fp32":
+    if other.kind == "model" and side.arithmetic == "fp32":
         return ()
-    file = Path(other.removeprefix("emulation:"))
-    if side.arithmetic == "int8":
-        pairs = bool(quantised_nodes(load_model(file)))
-        return (fix_step(case, request, None, file) if pairs else int8_step(case, request, None),)
-    if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
-        to = {"to": low} if low == BF16.name else {}
+    if other.kind == "model" and side.arithmetic == "int8":
+        if quantised_nodes(load_model(other.path)):
+            return (fix_step(case, request, None, other.path),)
+        return (int8_step(case, request, None),)
+    if other.kind == "model" or (other.kind == "emulation" and other.detail != "tf32"):
+        to = {"to": BF16.name} if other.detail == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)
     return (diagnose_step(case, request, None),)
 
@@ -166,48 +203,28 @@ Load = Callable[[Path], Network]
 """Reads each model file once."""
 
 
-def _demand_known(sources: Sequence[str], runner: str | None) -> None:
-    """Raise UsageError for errors that show before anything is loaded or started."""
-    for source in sources:
-        kind, _, detail = source.partition(":")
-        if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
-            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
-    if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
-        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
-
-
 def _side(
-    source: str,
+    source: Source,
     case: Case,
     settings: Settings,
     engines: EngineMaker | None,
     runner: str | None,
     load: Load,
 ) -> Side:
-    """Return the side the user named.
-
-    Raises:
-        UsageError: unknown source.
-        CaseError: a file cannot be used.
-    """
-    kind, _, detail = source.partition(":")
-    if kind == "ort" and detail in ("", "optimised"):
-        return reference(case.network, case.calibration, settings, optimise=bool(detail))
-    if kind == "emulation" and (detail or "fp16") in _LOW:
-        low: Any = detail or "fp16"
-        return emulated(case.network, case.calibration, settings, low)
-    if kind == "emulation" and detail.endswith(".onnx"):
-        return _model(load, Path(detail), case, settings, emulate=True)
-    if kind == _SHOWN_ENGINE and engines is not None:
-        return engines.shown(engines.side(detail or "fp32"))
-    path = Path(source)
-    if source and holds_outputs(path):
-        tensors, whose = recorded_tensors(case, path, runner)
+    """Return the side that computes a source; raises CaseError if a file cannot be used."""
+    if source.kind == "ort":
+        optimise = source.detail == "optimised"
+        return reference(case.network, case.calibration, settings, optimise=optimise)
+    if source.kind == "emulation":
+        return emulated(case.network, case.calibration, settings, cast(Low, source.detail))
+    if source.kind == "record":
+        tensors, whose = recorded_tensors(case, source.path, runner)
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
-    if path.suffix == ".onnx":
-        return _model(load, path, case, settings, emulate=False)
-    raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+    if engines is not None and source.kind == "engine":
+        return engines.shown(engines.side(source.detail))
+    emulate = source.detail == "emulated"
+    return _model(load, source.path, case, settings, emulate=emulate)
 
 
 def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
@@ -324,16 +341,16 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
     return "fp16" if "FLOAT16" in dtypes else "fp32"
 
 
-def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
+def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
     """Return the case at an opset that has BF16, if a source needs it."""
-    if not any(s in ("emulation:bf16", "engine:bf16") for s in sources):
+    if not any(source.detail == BF16.name for source in sources):
         return case
     settings = request.settings
     network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
     return replace(case, network=network)
 
 
-def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, tuple[str, ...]]:
+def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:
     """Return the case with the compared file's repairs applied, and a note.
 
     Repairs store tensors at other scales, so against the original model each would look like a
@@ -342,11 +359,11 @@ def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, 
     Raises:
         CaseError: the file cannot be read, or its repairs do not apply to this model.
     """
-    files = [s for s in sources if s.endswith(".onnx") and not holds_outputs(Path(s))]
-    if len(files) != 1 or any(s not in files and holds_outputs(Path(s)) for s in sources if s):
+    paths = [source.path for source in sources if source.kind == "model"]
+    if len(paths) != 1 or any(source.kind == "record" for source in sources):
         return case, ()
-    path = files[0].removeprefix("emulation:")
-    candidate = load(Path(path))
+    (path,) = paths
+    candidate = load(path)
     network, _ = with_readable(case.network)
     repairs = further(candidate.model, network.model)
     if not repairs:

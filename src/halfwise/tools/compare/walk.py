@@ -254,6 +254,9 @@ choice: the roundings are drawn once, and a kernel may round at several steps. F
 nodes, √n times as much."""
 
 
+_SIDES: tuple[SideName, SideName] = ("a", "b")
+
+
 @dataclass(frozen=True)
 class Born:
     """A born error, on the sample where it is largest.
@@ -372,8 +375,11 @@ class Walk:
         """
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
-        sides = _Sides(self, targets, alone=alone)
-        wanted = sides.wanted
+        inexact = [name for name in _SIDES if not self.side(name).exact]
+        few = any(self.side(name).few for name in inexact)
+        borders = [] if few or alone else self.borders(targets)
+        wanted = list(dict.fromkeys((*targets, *borders)))
+        regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
         for index, (sample, first, second) in enumerate(pairs):
             for name in targets:
@@ -383,7 +389,37 @@ class Walk:
                     found.error.add(first[name], second[name], index)
                 else:
                     found.lack = self._lack(name) or "skipped"
-            sides.add(sample, {"a": first, "b": second}, index)
+            for side in inexact:
+                held = first if side == "a" else second
+                computed = [name for name in targets if name in held]
+                key = side, frozenset(held)
+                if computed and key not in regions:
+                    starts = [TensorName(name) for name in held]
+                    regions[key] = Regions(self.network, computed, starts, runtime=self.runtime)
+                if computed:
+                    self._births(side, regions[key], sample, held, index)
+
+    def _births(
+        self, name: SideName, regions: Regions, sample: Sample, held: Outputs, index: int
+    ) -> None:
+        """Record the errors born on a side, on the sample with that index."""
+        side, computed = self.side(name), regions.run(sample, held)
+        suspects = []
+        for target, expected in computed.items():
+            found = self.found[TensorName(target)]
+            found.given[name] = frozenset(map(TensorName, held))
+            error = found.born.setdefault(name, RelativeError()).add(expected, held[target], index)
+            if error > side.tolerance:
+                suspects.append((found, error))
+        wiggled = regions.run(sample, held, UNITS[side.arithmetic]) if suspects else {}
+        for found, error in suspects:
+            actual, expected, natural = held[found.tensor], computed[found.tensor], 0.0
+            if found.tensor in wiggled:
+                natural = RelativeError().add(expected, wiggled[found.tensor], 0)
+            # Each node of a region rounds anew, and such errors add up like a random walk.
+            natural *= WIGGLED * sqrt(len(self.region(found, name)))
+            if error > natural and (found.worst is None or error > found.worst.error):
+                self.remember(found, Born(name, index, error, actual, expected))
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises.
@@ -467,55 +503,3 @@ class Walk:
             return "constant"
         # Tensors between Q and DQ are compared behind DQ.
         return "skipped" if name in self._stored else self.a.lack(name) or self.b.lack(name)
-
-
-class _Sides:
-    """Measures, for some targets, errors born on each inexact side."""
-
-    def __init__(self, walk: Walk, targets: Sequence[TensorName], *, alone: bool) -> None:
-        self._walk, self._targets = walk, targets
-        names: tuple[SideName, SideName] = ("a", "b")
-        self._names = [name for name in names if not walk.side(name).exact]
-        few = any(walk.side(name).few for name in self._names)
-        borders = [] if few or alone else walk.borders(targets)
-        self.wanted = list(dict.fromkeys((*targets, *borders)))
-        self._regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
-
-    def add(self, sample: Sample, values: dict[SideName, Outputs], index: int) -> None:
-        for name in self._names:
-            have = values[name]
-            targets = [t for t in self._targets if t in have]
-            if targets:
-                key = name, frozenset(have)
-                if key not in self._regions:
-                    self._regions[key] = Regions(
-                        self._walk.network,
-                        targets,
-                        [TensorName(t) for t in have],
-                        runtime=self._walk.runtime,
-                    )
-                self._add(name, sample, have, index)
-
-    def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
-        regions, side = self._regions[name, frozenset(have)], self._walk.side(name)
-        computed = regions.run(sample, have)
-        given = frozenset(map(TensorName, have))
-        suspects = []
-        for target, expected in computed.items():
-            found = self._walk.found[TensorName(target)]
-            found.given[name] = given
-            error = found.born.setdefault(name, RelativeError()).add(expected, have[target], index)
-            if error > side.tolerance:
-                suspects.append((found, error))
-        if not suspects:
-            return
-        wiggled = regions.run(sample, have, UNITS[side.arithmetic])
-        for found, error in suspects:
-            natural = 0.0
-            if found.tensor in wiggled:
-                natural = RelativeError().add(computed[found.tensor], wiggled[found.tensor], 0)
-            # Each node of a region rounds anew, and such errors add up like a random walk.
-            natural *= WIGGLED * sqrt(len(self._walk.region(found, name)))
-            if error > natural and (found.worst is None or error > found.worst.error):
-                actual, expected = have[found.tensor], computed[found.tensor]
-                self._walk.remember(found, Born(name, index, error, actual, expected))
