@@ -31,14 +31,11 @@ def opset(subject: Subject) -> Iterator[Found]:
         return
     given, version = subject.opset, text_of(subject.tensorrt)
     since, first, last = opsets(subject.tensorrt)
-    asked = subject.tensorrt >= ASKED
-    if asked:
-        first = taken().first_opset
+    if subject.tensorrt >= ASKED:  # how new an operator may be, its own rules say
+        first, last = taken().first_opset, given
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
-    elif asked:
-        return
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)

@@ -265,15 +265,14 @@ class Born:
         side: Side where it is born.
         sample: Index of the sample.
         error: Its size there.
-        actual: The side's tensor.
-        expected: The node's FP32 result on the side's inputs.
+        tensors: The side's tensor, and the node's FP32 result on the side's inputs; empty if
+            forgotten.
     """
 
     side: SideName
     sample: int
     error: float
-    actual: NDArray[Any]
-    expected: NDArray[Any]
+    tensors: tuple[NDArray[Any], ...]
 
 
 @dataclass
@@ -339,7 +338,6 @@ class Walk:
     runtime: Runtime = CPU
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
     found: dict[TensorName, Found] = field(default_factory=dict)
-    _remembered: dict[TensorName, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start with the tensors known to be lacking."""
@@ -419,7 +417,7 @@ class Walk:
             # Each node of a region rounds anew, and such errors add up like a random walk.
             natural *= WIGGLED * sqrt(len(self.region(found, name)))
             if error > natural and (found.worst is None or error > found.worst.error):
-                self.remember(found, Born(name, index, error, actual, expected))
+                self.remember(found, Born(name, index, error, (actual, expected)))
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises.
@@ -458,15 +456,16 @@ class Walk:
         remembered.
         """
         born = found.worst
-        if born is None or found.tensor not in self._remembered:
+        if born is None or not born.tensors:
             return inf
+        actual, expected = born.tensors
         ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
         if found.tensor in ends:
-            return relative_rms(born.expected, born.actual)
+            return relative_rms(expected, actual)
         behind = Regions(self.network, ends, [found.tensor], runtime=self.runtime)
         sample = self.samples[born.sample]
-        right = behind.run(sample, {found.tensor: born.expected})
-        wrong = behind.run(sample, {found.tensor: born.actual})
+        right = behind.run(sample, {found.tensor: expected})
+        wrong = behind.run(sample, {found.tensor: actual})
         if not wrong.keys() >= right.keys():
             return inf
         return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
@@ -474,13 +473,10 @@ class Walk:
     def remember(self, found: Found, born: Born) -> None:
         """Keep an error's tensors if it is among the first in the graph."""
         found.worst = born
-        self._remembered = {**self._remembered, found.tensor: None}
-        for name in [n for n in self.found if n in self._remembered][REMEMBERED:]:
-            del self._remembered[name]
-            late = self.found[name].worst
-            if late is not None:
-                nothing = np.zeros(0, np.float32)
-                self.found[name].worst = replace(late, actual=nothing, expected=nothing)
+        held = [f for f in self.found.values() if f.worst is not None and f.worst.tensors]
+        for late in held[REMEMBERED:]:
+            assert late.worst is not None
+            late.worst = replace(late.worst, tensors=())
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
         """Yield the tensors in order, in parts that fit in memory on the largest sample."""
