@@ -10,21 +10,18 @@ from halfwise.case import Case, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.declarations.options import Worker as WorkerNames
 from halfwise.errors import BackendMissing, CaseError
-from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.stages import Stages
-from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
 from halfwise.graph.one_node import FIRST_OPSET
-from halfwise.graph.roles import roles_of
 from halfwise.inputs import RANDOM
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
-from halfwise.metrics import Outputs
 from halfwise.options.engines import split
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
+from halfwise.records import LeftAlone, Modernized, NodeName, Verdict
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import not_real, note_text
@@ -41,6 +38,7 @@ from halfwise.tensorrt.versions import (
     version_of,
 )
 from halfwise.tensorrt.workers import resolve
+from halfwise.tools.compare.walk import all_low
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.tools.modernize.rewriting import Modernizer, Proven
 from halfwise.wording import capital, clean, count, number, sentence, shorten
@@ -211,32 +209,18 @@ def _low_verdicts(
     verdicts = []
     for network in (case.network, new):
         with stages("judge"):
-            verdicts.append(_low_verdict(network, case, settings, references, nonfinite))
+            judged = judge(
+                all_low(network, settings.fmt, settings),
+                case.calibration,
+                references,
+                case.criterion,
+                case.metric,
+                reference_nonfinite=nonfinite,
+                inspected=0,
+                runtime=settings.runtime,
+            )
+        verdicts.append(judged.verdict)
     return verdicts[0], verdicts[1]
-
-
-def _low_verdict(
-    network: Network,
-    case: Case,
-    settings: Settings,
-    references: list[Outputs],
-    nonfinite: frozenset[TensorName],
-) -> Verdict:
-    """Return the verdict on `network` with every node low, by emulation."""
-    roles = roles_of(network, low_type(settings.fmt))
-    low, _ = rewrite(
-        network, roles, frozenset(), settings.fmt, fixed=frozenset(), low_io=frozenset()
-    )
-    return judge(
-        low.model,
-        case.calibration,
-        references,
-        case.criterion,
-        case.metric,
-        reference_nonfinite=nonfinite,
-        inspected=0,
-        runtime=settings.runtime,
-    ).verdict
 
 
 _NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."

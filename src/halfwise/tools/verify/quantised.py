@@ -1,6 +1,6 @@
 """Which Q/DQ pairs make a quantised model's outputs wrong: leaving them out mends the outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -255,30 +255,25 @@ class Reach:
 
 
 class Counter:
-    """Counts the values of one tensor, in steps from zero."""
+    """Counts the values that a pair quantises, in steps from zero."""
 
-    def __init__(
-        self, limits: tuple[float, float], step: float = 0.0, *, even: bool = True
-    ) -> None:
-        """Start with no values.
-
-        Args:
-            limits: The smallest and the largest level, minus the zero point.
-            step: The scale; 0 if there are many scales, and values are given in steps.
-            even: Whether all levels are equally far apart.
-        """
-        self._low, self._high = limits
-        self._step, self._is_even = step, even
+    def __init__(self, pair: Pair) -> None:
+        """Start with no values."""
+        self._pair = pair
+        self._step = float(pair.scale) if pair.axis is None else 0.0
+        self._is_even = not pair.dtype.is_floating_point()
+        kind = (ml_dtypes.iinfo if self._is_even else ml_dtypes.finfo)(pair.dtype.numpy())
+        self._low = float(kind.min) - float(pair.zero_point.min())
+        self._high = float(kind.max) - float(pair.zero_point.max())
         self._counts = np.zeros(1 << (32 - _SHIFT), np.int64)
         self._elements = self._beyond = 0
         self._largest = self._rounding = self._clipping = 0.0
 
-    def add(self, array: NDArray[np.generic]) -> None:
-        """Count f[*shape]; non-finite values count only as elements."""
+    def add(self, _: int, array: NDArray[np.generic]) -> None:
+        """Count f[*shape] of a sample; non-finite values count only as elements."""
         self._elements += array.size
-        for piece in pieces(np.asarray(array, np.float32)):
-            steps = piece / np.float32(self._step or 1.0)
-            steps = steps[np.isfinite(steps)]
+        for piece in pieces(np.asarray(array, np.float32) / self._pair.steps(array.shape)):
+            steps = piece[np.isfinite(piece)]
             if self._low == 0:  # values below are cut off on purpose, as by a Relu
                 steps = np.maximum(steps, 0.0)
             past = steps - np.clip(steps, self._low, self._high)
@@ -328,35 +323,19 @@ def reaches(
     Raises:
         RunFailed: as for `ElementProbe`.
     """
-    counters = [_counter(pair) for pair in pairs]
+    counters = [Counter(pair) for pair in pairs]
     views: list[View] = []
     for pair, counter in zip(pairs, counters, strict=True):
         assert pair.source is not None
-        add = _adding(counter, pair)
         if pair.source.const_value is not None:
-            add(0, constant_array(pair.source))
+            counter.add(0, constant_array(pair.source))
         else:
-            views.append(View((tensor_name(pair.source),), add))
+            views.append(View((tensor_name(pair.source),), counter.add))
     if views and len(samples):
         probe = ElementProbe(network.model, runtime=runtime)
         names = dict.fromkeys(name for view in views for name in view.tensors)
         probe.run(samples, views, probe.sizes(samples[0], list(names)))
     return [counter.reach() for counter in counters]
-
-
-def _counter(pair: Pair) -> Counter:
-    is_float = pair.dtype.is_floating_point()
-    kind = (ml_dtypes.finfo if is_float else ml_dtypes.iinfo)(pair.dtype.numpy())
-    zeros = pair.zero_point
-    limits = float(kind.min) - float(zeros.min()), float(kind.max) - float(zeros.max())
-    step = float(pair.scale) if pair.axis is None else 0.0
-    return Counter(limits, step, even=not is_float)
-
-
-def _adding(counter: Counter, pair: Pair) -> Callable[[int, NDArray[np.generic]], None]:
-    if pair.axis is None:
-        return lambda _, array: counter.add(array)
-    return lambda _, array: counter.add(np.asarray(array, np.float32) / pair.steps(array.shape))
 
 
 MOST_CAUSES = 8
