@@ -11,8 +11,8 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.one_node import FIRST_OPSET, Replacement
 from halfwise.metrics import relative_error
-from halfwise.tools.modernize import rewriting as modernize
-from halfwise.tools.modernize.rewriting import TOLERANCE, Modernizer
+from halfwise.tools import modernize
+from halfwise.tools.modernize import TOLERANCE, Modernizer
 from tests.models.normalisation import averaged
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
