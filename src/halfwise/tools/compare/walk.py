@@ -202,11 +202,13 @@ class Regions:
         """
         if self._session is None:
             return self._in_halves(sample, given, wiggle)
-        change = _Wiggle(wiggle)
-        feed: dict[str, Any] = {name: change(array) for name, array in sample.items()}
+        random = np.random.default_rng(0)
+        feed: dict[str, Any] = {
+            name: _wiggled(array, wiggle, random) for name, array in sample.items()
+        }
         for name, dtype in self._starts.items():
             wanted = np.float32 if dtype is None else dtype.numpy()
-            feed[f"{name}{GIVEN}"] = change(given[name].astype(wanted))
+            feed[f"{name}{GIVEN}"] = _wiggled(given[name].astype(wanted), wiggle, random)
         try:
             return self._session.run(feed, self.targets)
         except TookTooLong:
@@ -228,16 +230,12 @@ class Regions:
         return self._part(self.targets[:middle]), self._part(self.targets[middle:])
 
 
-class _Wiggle:
-    def __init__(self, size: float) -> None:
-        self._size, self._random = size, np.random.default_rng(0)
-
-    def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
-        if self._size == 0 or array.dtype.kind != "f":
-            return array
-        factors = 1 + self._random.uniform(-self._size, self._size, array.shape)
-        with np.errstate(all="ignore"):
-            return np.asarray(array * factors, array.dtype)
+def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+    if size == 0 or array.dtype.kind != "f":
+        return array
+    factors = 1 + random.uniform(-size, size, array.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(array * factors, array.dtype)
 
 
 BYTES_AT_ONCE = 32 << 20

@@ -170,9 +170,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     for whose, names in left_out.items():
         if names:
             facts: dict[str, Fact] = {"whose": whose, "names": tuple(names)}
-            note = Note(kind="left-out", severity="warning", facts=facts)
-            tell(watcher, [note])
-            case = replace(case, notes=(*case.notes, note))
+            case = _noted(case, Note(kind="left-out", severity="warning", facts=facts), watcher)
     if not lacking:
         return case
     network = replace(case.network, model=case.network.copy())
@@ -217,8 +215,7 @@ def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
     graphs = graphs_of(candidate.model)
     if names := tuple(node_name(f.node) for graph in graphs for f in folded(graph)):
         note = Note(kind="folded", severity="warning", facts={"nodes": names})
-        tell(watcher, [note])
-        case = replace(case, notes=(*case.notes, note))
+        case = _noted(case, note, watcher)
     values = (v for graph in graphs for v in values_of(graph))
     found = census(candidate)
     if found.quantised:
@@ -227,6 +224,11 @@ def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
         return case
     else:
         note = Note(kind="none-low", severity="warning")
+    return _noted(case, note, watcher)
+
+
+def _noted(case: Case, note: Note, watcher: Watcher) -> Case:
+    """Return the case with a note, which is told."""
     tell(watcher, [note])
     return replace(case, notes=(*case.notes, note))
 
