@@ -30,10 +30,17 @@ from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Comparison, Step
-from halfwise.tools.compare import RecordedSide, Side, Walk
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.walk import Low, emulated, excess_of, reference
+from halfwise.tools.compare.walk import (
+    Low,
+    RecordedSide,
+    Side,
+    Walk,
+    emulated,
+    excess_of,
+    reference,
+)
 from halfwise.wording import count
 
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))

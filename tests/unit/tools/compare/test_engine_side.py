@@ -6,9 +6,8 @@ from halfwise.case import Settings
 from halfwise.emulation.ort import Session
 from halfwise.records import TensorName
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import reference
+from halfwise.tools.compare.divergence import compared, find_divergence
+from halfwise.tools.compare.walk import Walk, reference
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.tools.compare.copies import SAMPLES, network
 
