@@ -235,23 +235,9 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
 
 
 @accepts(Worker)
-def doctor(
-    trust_config: Annotated[
-        bool,
-        typer.Option(
-            "--trust-config",
-            rich_help_panel="TensorRT",
-            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
-        ),
-    ] = False,
-    **options: Any,
-) -> None:
+def doctor(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    if trust_config:
-        from halfwise.tensorrt.workers import trust_nearest
-
-        trust_nearest()
     ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
     print_facts(watched(ask, Display(), name="doctor"))

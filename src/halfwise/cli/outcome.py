@@ -71,8 +71,6 @@ def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
         specs = resolve(**named)
     except UsageError:
         specs = []
-    for spec in specs[:1]:
-        spec.announce()
     with started(specs[0].command) if specs else nullcontext():
         yield
 

@@ -381,7 +381,6 @@ def usable(
     """
     watcher.stage("worker")
     watcher.left(HELLO_SECONDS)
-    spec.announce()
     with Worker(spec.name, spec.command, wait=wait) as worker:
         worker.demand_usable()
         info = worker.info
