@@ -63,7 +63,6 @@ def build(
     found = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
         display,
-        worker=options,
     )
     show(found, built, display)
 

@@ -70,7 +70,7 @@ FORMS: Mapping[str, object] = {
         "import_error?": _REFUSAL,
         "cuda_error?": _REFUSAL,
     },
-    **{name: {} for name in ("put", "forget", "warm", "waiting", "started")},
+    **{name: {} for name in ("put", "forget", "waiting", "started")},
     "have": {"missing": [_SHA256]},
     "get": {"total": _SIZE},
     "build": {
@@ -192,8 +192,7 @@ class Expected:
     def admit(self, number: int, header: Header, size: int) -> None:
         """Check a frame that answers request `number`: its header, and the bytes that follow it.
 
-        Log lines may belong to an earlier request, since TensorRT's threads outlive it. Nobody
-        awaits the end of request 0, sent ahead.
+        Log lines may belong to an earlier request, since TensorRT's threads outlive it.
 
         Raises:
             Unfit: the frame may not come now.
@@ -201,8 +200,6 @@ class Expected:
         kind, request = header.get("kind"), header.get("id")
         if kind not in ENDS and kind not in _BESIDE:
             raise Unfit("sends a frame of an unknown kind")
-        if kind in ENDS and request == 0:
-            return
         if kind in ENDS and (request != number or type(request) is not int):
             raise Unfit(f"sends a {kind} for a request that was not made")
         content = {key: value for key, value in header.items() if key not in ("id", "kind")}

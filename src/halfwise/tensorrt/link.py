@@ -29,7 +29,6 @@ from halfwise.tensorrt.transport import (
     Lost,
     Unfit,
     Waited,
-    taken,
     worker_source,
 )
 from halfwise.tensorrt.worker import AT_LAYER
@@ -149,7 +148,6 @@ _LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
 _WAIT_AGAIN = 5.0
 """Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
-_BUILDER_SECONDS = 180.0
 
 LogListener = Callable[[str, str], None]
 """Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
@@ -259,15 +257,13 @@ class Link:
         """
         self._there.clear()  # a container's cache vanishes when it ends
         try:
-            ahead = taken(self._command)
-            self._connection = ahead or Connection(self._command, worker_source())
+            self._connection = Connection(self._command, worker_source())
         except OSError as error:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
-            # A worker started ahead answers only after it has loaded the builder.
-            limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
-            answer, _ = self._connection.ask({"op": "hello"}, admit=HELLO.admit, limit=limit)
+            hello = {"op": "hello"}
+            answer, _ = self._connection.ask(hello, admit=HELLO.admit, limit=self._limit)
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost

@@ -171,7 +171,6 @@ LINE = {"kind": "log", "severity": "info", "text": "t"}
         LINE,
         {**LINE, "id": 1},  # TensorRT's threads go on after a request
         {**LINE, "id": None},
-        {"kind": "result", "id": 0},  # sent ahead
     ],
 )
 def test_what_may_come(header):
