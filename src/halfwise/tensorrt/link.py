@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -120,26 +119,6 @@ def _chunks(path: Path) -> Iterator[bytes]:
         yield chunk
         while chunk := file.read(CHUNK):
             yield chunk
-
-
-def keep_aside(path: Path) -> str:
-    """Move a timing cache aside, and return a sentence that says so.
-
-    trtexec warns and overwrites it, but a cache can take hours to build. It becomes
-    NAME.old, or NAME.old2 and so on if that exists: nothing is overwritten. If another process has
-    removed it meanwhile, that is no error.
-    """
-    names = (f"{path.name}.old{number if number > 1 else ''}" for number in count(1))
-    aside = next(found for name in names if not (found := path.with_name(name)).exists())
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return f"TensorRT did not take the timing cache {path}."
-    return (
-        f"TensorRT did not take the timing cache {path}: it is damaged, from another version or "
-        f"GPU, or holds kernels that this version cannot read back. It is {aside} now, and a new "
-        "one was written."
-    )
 
 
 _TRANSFER_SECONDS = 300.0
