@@ -108,7 +108,7 @@ class NodeFinder:
         bare = _MYELIN.sub("", layer)
         if _OWN.search(bare):
             return ()
-        parts = names_in(bare)
+        parts: Sequence[str] = names_in(bare)
         if self._known is not None and bare != layer:
             parts = [
                 p for part in parts for p in ([part] if part in self._known else part.split("+"))

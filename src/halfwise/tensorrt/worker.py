@@ -1066,16 +1066,9 @@ class Bound:
             raise
 
     def _bind_inputs(self, profile, inputs, payload):
-        wanted = sorted(name for name, io in self.io.items() if io["mode"] == "input")
-        given = sorted(i["name"] for i in inputs)
-        if wanted != given:
-            raise Refused("shape", f"The engine's inputs are {wanted}, not {given}.")
         offset = 0
         for array in inputs:
             name, shape, io = array["name"], tuple(array["shape"]), self.io[array["name"]]
-            if array["dtype"] != io["dtype"]:
-                found = (name, io["dtype"], array["dtype"])
-                raise Refused("dtype", "Input {} of the engine is {}, not {}.".format(*found))
             if not io["linear"]:
                 raise Refused("dtype", f"Input {name} of the engine has no linear layout.")
             if not self.context.set_input_shape(name, shape):
@@ -1548,13 +1541,6 @@ class Build:
 
     def _set_limits(self, profile, tensor, limits):
         shapes = [tuple(limits[key]) for key in ("min", "opt", "max")]
-        if any(not low <= mid <= high for low, mid, high in zip(*shapes)):
-            raise Refused(
-                "profile",
-                "The profile of input {} does not have min <= opt <= max: {}.".format(
-                    tensor.name, ", ".join(map(str, shapes))
-                ),
-            )
         set_limits = profile.set_shape_input if tensor.is_shape_tensor else profile.set_shape
         try:
             set_limits(tensor.name, *shapes)
