@@ -293,12 +293,8 @@ def test_what_is_missing_is_told_together():
 @pytest.mark.parametrize(
     ("version", "standing"),
     [
-        ("10.0.1", "halfwise was checked against the bindings of TensorRT 10.0.1, not run with it"),
-        (
-            "10.3.0",
-            "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
-        ),
-        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest version checked"),
+        ("10.0.1", "halfwise was not run with TensorRT 10.0.1, checked against its bindings"),
+        ("10.3.0", "halfwise was not run with TensorRT 10.3.0, unchecked"),
     ],
 )
 def test_versions_say_how_well_they_are_known(version, standing):
