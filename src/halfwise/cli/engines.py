@@ -55,7 +55,6 @@ def build(
     found = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
         display,
-        worker=options,
     )
     show(found, built, display)
 
@@ -227,23 +226,9 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
 
 
 @accepts(Worker)
-def doctor(
-    trust_config: Annotated[
-        bool,
-        typer.Option(
-            "--trust-config",
-            rich_help_panel="TensorRT",
-            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
-        ),
-    ] = False,
-    **options: Any,
-) -> None:
+def doctor(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    if trust_config:
-        from halfwise.tensorrt.workers import trust_nearest
-
-        trust_nearest()
     ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
     print_facts(watched(ask, Display(), name="doctor"))

@@ -331,7 +331,6 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
     if spec.source != "default":
         watcher.stage("worker")
         watcher.left(ANSWER_SECONDS)
-        spec.announce()
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
                 found = worker.info.tensorrt
