@@ -181,7 +181,7 @@ _REDUCED_AXES_ARE_READ = 18
 _AXES_OF_SIZE_1_ARE_READ = 13
 """First operator set in which Squeeze and Unsqueeze take their axes as an input."""
 
-Attribute = int | tuple[int, ...] | ir.Attr
+Attribute = float | int | str | Sequence[int] | ir.Attr
 
 
 class Writer:

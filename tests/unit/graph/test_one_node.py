@@ -15,7 +15,6 @@ from halfwise.graph.one_node import (
     alone,
     between,
     candidates,
-    exactly,
     replace_all,
 )
 from halfwise.graph.written_out import read_softmaxes
@@ -121,7 +120,8 @@ def softmaxes_in(form, *, opset=17, axis=-1, rank=2, **options):
         "other": lambda: s.op("Div", total, exp),
         "eps": lambda: s.op("Div", exp, s.op("Add", total, 1e-6)),
     }[form]()
-    return [(r.op, r.x.name, r.axis) for r in read_softmaxes(s.network(y))]
+    found = read_softmaxes(s.network(y))
+    return [(r.op, r.x.name, r.axis) for r in found if r.axis is not None]
 
 
 @pytest.mark.parametrize("form", ["quotient", "product", "inverse", "logarithm"])
@@ -196,10 +196,6 @@ def test_alone_with_transposes_and_constants():
     (y,) = Session(model).run({"x": data}).values()
     expected = 2 * (data - data.mean(1, keepdims=True)) / data.std(1, keepdims=True)
     assert np.allclose(y, expected, atol=1e-5)
-    exact = exactly(made, data)
-    assert exact is not None
-    assert np.allclose(exact, expected, atol=1e-6)
-    assert exactly(replacement(), data) is None
 
 
 def part(network, x, output):

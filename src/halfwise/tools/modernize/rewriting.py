@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
+from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed
@@ -24,7 +25,6 @@ from halfwise.graph.one_node import (
     alone,
     between,
     candidates,
-    exactly,
     replace_all,
 )
 from halfwise.metrics import relative_error
@@ -240,7 +240,7 @@ class Modernizer:
                 after = sessions[c].run({made[c].x: seen[made[c].x]})[made[c].output]
                 error = relative_error(before, after)
                 if error > max(errors[c], TOLERANCE):
-                    self._compare_exactly(c, seen, after)
+                    self._compare_exactly(c, new[c], seen, after)
                 errors[c] = max(errors[c], error)
                 largest = max(largest, seen[made[c].x].nbytes + before.nbytes)
         return errors, largest
@@ -254,15 +254,21 @@ class Modernizer:
         return probe
 
     def _compare_exactly(
-        self, candidate: Candidate, seen: Mapping[str, NDArray[Any]], after: NDArray[Any]
+        self,
+        candidate: Candidate,
+        new: ir.Model,
+        seen: Mapping[str, NDArray[Any]],
+        after: NDArray[Any],
     ) -> None:
         """Record the error of the original and the new node against FP64: either may be wrong."""
         made = _replacement(candidate)
-        truth = exactly(made, seen[made.x])
-        if truth is not None:
-            both = (np.asarray(a, np.float64) for a in (seen[made.output], after))
-            before, new = (relative_error(truth, a) for a in both)
-            self._inexact[candidate] = (before, new)
+        try:
+            truth = DoubleSession(new).run({made.x: seen[made.x]})[made.output]
+        except RunFailed:
+            return
+        both = (np.asarray(a, np.float64) for a in (seen[made.output], after))
+        before, error = (relative_error(truth, a) for a in both)
+        self._inexact[candidate] = (before, error)
 
     def _difference(self, candidate: Candidate, error: float) -> str:
         if candidate not in self._inexact:
