@@ -32,7 +32,6 @@ class Flaw(Enum):
     """A flaw in a file that does not change what the model computes."""
 
     NAMELESS = "a graph has no name"
-    SPARSE = "a constant is stored sparse"
     REPEATED = "a value is described more than once"
     SHAPELESS = "an input or output has no shape"
     UNSORTED = "a node comes before one that it reads from"
