@@ -20,12 +20,8 @@ from halfwise.graph.model import (
 )
 from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
 from halfwise.graph.reading import activations
-from halfwise.graph.roles import bodies
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import NodeName, TensorName
-
-_LARGEST_PART = 1000
-"""Nodes between two values above which they are not run alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,47 +124,6 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     result.name, result.type = replacement.output, x.type
     graph.outputs.append(result)
     return model
-
-
-def between(
-    graph: ir.Graph, x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]
-) -> ir.Graph | None:
-    """Return a copy of the part of `graph` that computes `output` from `x` and constants alone.
-
-    It takes time for that part only; ONNX IR's `extract` takes time for the whole graph.
-
-    Args:
-        graph: The graph of both values.
-        x: The start.
-        output: The end.
-        places: Each node's place in the graph.
-
-    Returns:
-        The part; None if there is none, if it is large, or if a node of it has bodies.
-    """
-    constants, nodes = set[ir.Value](), set[ir.Node]()
-    waiting = [output]
-    while waiting:
-        value = waiting.pop()
-        node = value.producer()
-        if value is x or node in nodes:
-            continue
-        if value.is_initializer():
-            constants.add(value)
-        elif node is None or bodies(node) or len(nodes) == _LARGEST_PART:
-            return None
-        else:
-            nodes.add(node)
-            waiting += [v for v in node.inputs if v is not None]
-    part = ir.GraphView(
-        [x],
-        [output],
-        nodes=sorted(nodes, key=places.__getitem__),
-        initializers=tuple(constants),
-        opset_imports=graph.opset_imports,
-        name=graph.name,
-    )
-    return part.clone()
 
 
 def _made(
