@@ -52,7 +52,7 @@ def test_build_and_inspect(call, engine, eight, tmp_path):
 def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
     save_squares(tmp_path)
     command = fake_worker("8.6.1", ignored=["square"])
-    named = ("--to", "fp16", "--layerPrecisions", "square:fp32")
+    named = ("--to", "fp16", "--keep", "square")
     options = ("--engine", "optShapes=x:2x4", *named, *worker(command))
     ended = call("build", "m.onnx", "-o", "e.engine", *options)
     assert ended.code == 0

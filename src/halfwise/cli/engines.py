@@ -45,21 +45,13 @@ def build(
             help="Constrain every node of this type to FP32, as fix does. Repeatable.",
         ),
     ] = None,
-    layer_precisions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--layerPrecisions",
-            metavar="SPEC",
-            help="As in trtexec: name:fp32,… with * in names. Constrains nothing else.",
-        ),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Build a TensorRT engine and show the precision of its layers."""
     from halfwise.reporting.inspection import built
 
-    fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
+    fp32 = given(to=to, keep=keep, keep_op=keep_op)
     found = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
         display,
