@@ -13,6 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.accumulate import sums_in_low
+from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Elements, Steps, cast, new_node, round_value
 from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
@@ -147,19 +148,13 @@ def _round_constant(
     return (chosen,), chosen.outputs[0]
 
 
-def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
-    """Round as the nodes of `round_tf32` do."""
-
-    def nearest(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled = numbers * np.float32(_SPLITTER)
-        return scaled - (scaled - numbers)
-
-    with np.errstate(all="ignore"):
-        high = nearest(array)
-        if rounding == "zero":
-            before = nearest(high * np.float32(_STEP_DOWN))
-            high = np.where(np.abs(high) > np.abs(array), before, high)
-        return np.where(np.abs(array) < np.float32(_LARGEST_SPLIT), high, array)
+def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[Any]:
+    """Round an array as the nodes of `round_tf32` do: by running them."""
+    value = ir.val("value", ir.DataType.FLOAT, array.shape)
+    nodes, rounded = round_tf32(value, "rounded", rounding=rounding)
+    graph = ir.Graph([value], [rounded], nodes=nodes, opset_imports={"": 13}, name="rounding")
+    (result,) = Session(ir.Model(graph, ir_version=7)).run({"value": array}).values()
+    return np.asarray(result)
 
 
 def _is_product(node: ir.Node) -> bool:
