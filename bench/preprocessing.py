@@ -62,7 +62,6 @@ class Pipeline:
         deviation: Divided by.
         layout: "NCHW", "NHWC", "CHW" or "reshaped".
         dtype: Of the result.
-        order: Of the samples.
     """
 
     fit: str = "stretch"
@@ -78,12 +77,10 @@ class Pipeline:
     deviation: tuple[float, float, float] = IMAGENET[1]
     layout: str = "NCHW"
     dtype: str = "float32"
-    order: tuple[int, ...] = tuple(range(SAMPLES))
 
     def __call__(self, photos: Sequence[Image], *, other_order: bool = False) -> list[Image]:
         """Return what it makes of the photos; optionally with sums in another order."""
-        made = [self._one(photo, other_order=other_order) for photo in photos]
-        return [made[i] for i in self.order]
+        return [self._one(photo, other_order=other_order) for photo in photos]
 
     def _one(self, photo: Image, *, other_order: bool) -> Image:
         x = self._framed(photo)
@@ -230,7 +227,6 @@ SINGLES: tuple[tuple[str, Change, Change], ...] = (
     ("flip", {}, {"flip": "lr"}),
     ("flip", {}, {"flip": "ud"}),
     ("flip", {}, {"flip": "180"}),
-    ("order", {}, {"order": (1, 0, 2, 4, 3)}),
 )
 """Kind, what both pipelines have, and what B has besides."""
 
@@ -258,7 +254,7 @@ def _truth(a: Pipeline, b: Pipeline) -> set[str]:
     found = set()
     direct = {
         "fit": "fit", "size": "size", "flip": "flip", "channels": "channels", "scale": "scale",
-        "mean": "mean", "deviation": "deviation", "dtype": "dtype", "order": "order",
+        "mean": "mean", "deviation": "deviation", "dtype": "dtype",
     }  # fmt: skip
     for field, kind in direct.items():
         if getattr(a, field) != getattr(b, field):
@@ -328,8 +324,7 @@ def photos() -> list[Image]:
 def compare(trial: Trial, raws: Sequence[Image], *, raw: bool) -> set[str]:
     """Return the kinds of differences that are named."""
     chosen = [raws[i] for i in trial.photos]
-    shown = [chosen[i] for i in trial.a.order] if raw else None
-    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=shown)
+    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=chosen if raw else None)
     return {difference.kind for difference in report.differences}
 
 
@@ -383,7 +378,7 @@ def _false_alarms(planned: dict[str, list[Trial]], raws: Sequence[Image], *, raw
     for trial in draw.sample([t for group in planned.values() for t in group], SAME):
         pipeline = trial.b
         chosen = [raws[i] for i in trial.photos]
-        shown = [chosen[i] for i in pipeline.order] if raw else None
+        shown = chosen if raw else None
         made = pipeline(chosen)
         shaken = [x * (1 + 1e-7 * noise.standard_normal(x.shape)).astype(x.dtype) for x in made]
         shaken = [x.astype(made[0].dtype) for x in shaken]

@@ -147,7 +147,6 @@ DifferenceKind = Literal[
     "batch-axis",
     "layout",
     "dtype",
-    "order",
     "flip",
     "channels",
     "scale",
@@ -223,11 +222,8 @@ class InputComparison(Record):
             differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
-        order: Index of the sample of A for each sample of B.
         code: Python that transforms a sample of A into one of B, with NumPy only; empty if nothing
             is to be done.
-        pipeline_a: A's resizing, fitted on raw images; None without them.
-        pipeline_b: B's resizing.
     """
 
     name: str
@@ -241,10 +237,7 @@ class InputComparison(Record):
     residual_max: float
     level: float
     exact: bool
-    order: tuple[int, ...]
     code: str = ""
-    pipeline_a: str | None = None
-    pipeline_b: str | None = None
 
 
 class PreprocessingReport(Record):

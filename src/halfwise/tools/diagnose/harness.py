@@ -113,10 +113,9 @@ def _left(
     code = {each.name: transformation(each.code) for each in named if each.code}
     if all(each.exact for each in named if each.code):
         return {}
-    order = named[0].order if len(named) == 1 else tuple(range(len(others)))
 
     def changed(index: int) -> Sample:
-        sample = subject.samples[order[index]]
+        sample = subject.samples[index]
         return {n: code[n](a).astype(a.dtype) if n in code else a for n, a in sample.items()}
 
     try:

@@ -177,9 +177,6 @@ def _lines(each: InputComparison) -> Iterator[str]:
             yield f"  → A: {sentence(difference.a)}; B: {sentence(difference.b)}"
         if difference.evidence:
             yield f"  → {sentence(difference.evidence)}"
-    if each.pipeline_a is not None and each.pipeline_b is not None:
-        yield f"A: {each.pipeline_a}"
-        yield f"B: {each.pipeline_b}"
     most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
     if not each.differences:
         yield f"No difference: {most} between the values."

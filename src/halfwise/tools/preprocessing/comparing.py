@@ -1,59 +1,51 @@
 """Compare one input of two pipelines: how it is stored, where images lie, and their values.
 
-Each step names what differs and makes A like B; the next step sees the rest.
+Each step names what differs and makes A like B; the next one sees the rest.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations, product
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import affine_transform, gaussian_filter
 
+from halfwise.errors import CaseError
 from halfwise.records import InputComparison
-from halfwise.records.diagnosis import difference
-from halfwise.tools.preprocessing.alignment import (
-    Arrays,
-    Findings,
-    Images,
-    aligned,
-    blurred,
-    displacement,
-    frames_of,
-    grey,
-    match,
-    overlap,
-    raw_image,
-    say_frames,
-    say_padding,
-    within,
-)
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
     OWN,
+    TURNS,
     Array,
     Change,
     Layout,
     Pair,
-    affine,
     layout_of,
     relaid,
     reordered,
+    row,
     run,
     scaled,
     transformation,
     written,
 )
-from halfwise.wording import number
+from halfwise.wording import dimensions, number
+
+Arrays = Sequence[NDArray[Any]]
+Images = Sequence[Array]
+Shift = tuple[int, int]
 
 LOSSY = ("kernel", "resampling", "fit", "size", "padding")
 """Differences that no code undoes, or only about."""
 _MOST_FITTED = 6
-"""Samples for fitting geometry and values; order and residual use all."""
+"""Samples on which a difference is found; the residual uses all."""
 _SAME = 1e-5
 """Largest difference that rounding explains, over the range of the values."""
 _ROUNDED = 2.0
-"""Levels of 255 that rounding explains: two roundings in another order differ by one."""
+"""Levels of 255, or pixels of a size, that rounding explains: two roundings in another order."""
 _FINE, _SLACK, _ROUGH, _ROUGHEST = 2e-4, 0.004, 0.012, 0.05
 """Slack in gain, and in offset over 255 levels: only float rounding, bytes (a level is 0.0039),
 other kernels, another fit."""
@@ -64,8 +56,29 @@ _LEAST = 24.0
 _MOST_PIXELS = 100_000
 _MOST_RESIZED = 3
 _TRUSTED = 4.0
+"""Levels of error up to which a kernel is believed; a wrong one leaves 1 to 20."""
 _BETTER = 0.6
 """Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
+_THUMBNAIL = 24
+_BLUR = 2.5
+"""Standard deviation of blurs in pixels."""
+_ALIKE, _UNLIKE = 0.95, 0.3
+"""Correlation of blurred images of the same view, and of images with little in common."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What differs.
+
+    Attributes:
+        change: The differences, and the lines from A to B.
+        level: One of 255 levels in B's unit.
+        shift: Rows and columns by which B's view lies further down and to the right.
+    """
+
+    change: Change
+    level: float = 1 / 255
+    shift: Shift = (0, 0)
 
 
 def compare_arrays(
@@ -81,35 +94,28 @@ def compare_arrays(
     Args:
         a: Samples of A: finite numbers of any shape, which may vary between samples; or text,
             compared for equality.
-        b: Samples of B, equally many.
+        b: The same samples of B.
         name: Name of the input in A.
         name_b: Name in B, if it differs.
-        raws: The raw image behind each sample of A, [h, w], [h, w, c] or [c, h, w] with values from
-            0 to 255. With them, and Pillow, resize kernels are named.
+        raws: The raw image behind each sample, [h, w], [h, w, c] or [c, h, w] with values from 0 to
+            255. With them, and Pillow, resize kernels are named.
 
     Raises:
         CaseError: Samples of one pipeline are images of several layouts.
     """
     first, other = a[0], b[0]
-    layouts = layout_of(first), layout_of(other)
-    found = Findings(tuple(range(len(b))), 1 / 255)
+    one, two = layout_of(first), layout_of(other)
+    seen = _compare_images(a, b, (one, two), raws) if one and two else _compare_plain(a, b)
+    change = seen.change
     if first.dtype != other.dtype:
-        found.say("dtype", f"B is {other.dtype}, A is {first.dtype}.", first.dtype, other.dtype)
-    if layouts[0] is None or layouts[1] is None:
-        _compare_plain(found, a, b)
-    else:
-        _compare_images(found, a, b, (layouts[0], layouts[1]), raws)
-    code = ""
-    if found.change.differences:
-        order = None if found.order == tuple(range(len(b))) else found.order
-        code = written(found.change.lines, other.dtype, order)
-    largest = _residual(a, b, found, code)
-    kinds = {each.kind for each in found.change.differences}
-    differences = found.change.differences
-    if largest > _ROUNDED * found.level and kinds.isdisjoint((*LOSSY, "shape", "values")):
-        left = f"{number(largest / found.level)} of 255 levels at most"
+        what = f"B is {other.dtype}, A is {first.dtype}."
+        change = Change.of("dtype", what, first.dtype, other.dtype) + change
+    code = written(change.lines, other.dtype) if change.differences else ""
+    largest = _residual(a, b, seen, code)
+    if largest > _ROUNDED * seen.level and change.kinds.isdisjoint((*LOSSY, "shape", "values")):
+        left = f"{number(largest / seen.level)} of 255 levels at most"
         what = "Values differ, and no known step explains how."
-        differences += (difference("values", what, "", "", left),)
+        change += Change.of("values", what, "", "", evidence=left)
     return InputComparison(
         name=name,
         name_b=name_b or name,
@@ -118,145 +124,398 @@ def compare_arrays(
         shape_b=other.shape,
         dtype_a=first.dtype.name,
         dtype_b=other.dtype.name,
-        differences=differences,
+        differences=change.differences,
         residual_max=largest,
-        level=found.level,
-        exact=largest <= 1.01 * found.level,
-        order=found.order,
+        level=seen.level,
+        exact=largest <= 1.01 * seen.level,
         code=code,
-        pipeline_a=found.resized[0],
-        pipeline_b=found.resized[1],
     )
 
 
-def _residual(a: Arrays, b: Arrays, found: Findings, code: str) -> float:
+def _residual(a: Arrays, b: Arrays, seen: _Seen, code: str) -> float:
     """Return the largest |A transformed − B| where both show the same; inf if a shape differs."""
-    change = transformation(code) if code else np.asarray
+    make = transformation(code) if code else np.asarray
     largest = 0.0
-    for i, y in zip(found.order, b, strict=True):
+    for x, y in zip(a, b, strict=True):
         if y.dtype.kind not in "biuf":
-            largest = largest if np.array_equal(a[i], y) else np.inf
-        elif (made := change(a[i])).shape != y.shape:
+            largest = largest if np.array_equal(x, y) else np.inf
+        elif (made := make(x)).shape != y.shape:
             return np.inf
         else:
             left = np.abs(made.astype(np.float64) - y)
-            if any(found.shift) and (layout := layout_of(y)):
-                here = run(layout.read, left)
-                _, left = overlap(here, here, found.shift)
+            if any(seen.shift) and (layout := layout_of(y)):
+                left = _overlap(*[run(layout.read, left)] * 2, seen.shift)[1]
             largest = max(largest, float(left.max(initial=0)))
     return largest
 
 
-def _compare_plain(found: Findings, a: Arrays, b: Arrays) -> None:
-    """Compare numbers that are no image: axes, order of samples, one gain and offset."""
+def _compare_plain(a: Arrays, b: Arrays) -> _Seen:
+    """Compare numbers that are no image: axes, one gain and offset."""
     if a[0].dtype.kind not in "biuf" or b[0].dtype.kind not in "biuf":
         unequal = sum(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-        if unequal:
-            found.say(
-                "values", "The text differs.", "", "", f"{unequal} of {len(b)} samples differ"
-            )
-        return
-    rank = a[0].ndim
-    axes = next(
-        (p for p in permutations(range(rank)) if b[0].shape == tuple(a[0].shape[i] for i in p)),
-        tuple(range(rank)),
-    )
-    apart = [
-        (x.shape, y.shape)
-        for x, y in zip(a, b, strict=True)
-        if x.ndim != rank or x.transpose(axes).shape != y.shape
-    ]
-    if apart:
-        found.say("shape", f"B is {apart[0][1]}, A is {apart[0][0]}.", *apart[0])
-        return
-    if axes != tuple(range(rank)):
-        found.say("layout", f"B's axes are A's axes {axes}.", a[0].shape, b[0].shape)
-        found.change += Change(lines=(f"x = x.transpose({axes})",))
-    left, right = [run(found.change.lines, x) for x in a], [np.asarray(y, np.float64) for y in b]
-    pooled = [np.concatenate([x.ravel() for x in side]) for side in (left, right)]
-    spread = float(np.ptp(pooled[1])) if pooled[1].size else 0.0
-    found.level = (spread or 1.0) / 255
-    if np.abs(pooled[0] - pooled[1]).max(initial=0) > _SAME * (spread or 1.0):
-        gain, offset, misfit = _line(*pooled)
-        if misfit < 1e-3 * (pooled[1].std() or 1.0):
-            told = affine(np.array([gain]), np.array([offset]))
-            found.change += Change(told, (f"x = x * {gain:.9g} + {offset:.9g}",))
-        else:
-            share = number(misfit / (float(pooled[1].std()) or 1.0), 2)
-            evidence = f"the best gain and offset leave {share} of B's standard deviation"
-            what = "The values differ by more than a gain and an offset."
-            found.say("values", what, "", "", evidence)
+        told = f"{unequal} of {len(b)} samples differ"
+        change = Change.of("values", "The text differs.", "", "", evidence=told)
+        return _Seen(change if unequal else Change())
+    straight = tuple(range(a[0].ndim))
+    shapes = {p: tuple(a[0].shape[i] for i in p) for p in permutations(straight)}
+    axes = next((p for p, shape in shapes.items() if shape == b[0].shape), straight)
+    for x, y in zip(a, b, strict=True):
+        if x.ndim != len(axes) or x.transpose(axes).shape != y.shape:
+            what = f"B is {y.shape}, A is {x.shape}."
+            return _Seen(Change.of("shape", what, x.shape, y.shape))
+    change = Change()
+    if axes != straight:
+        what, line = f"B's axes are A's axes {axes}.", f"x = x.transpose({axes})"
+        change = Change.of("layout", what, a[0].shape, b[0].shape, line)
+    left = np.concatenate([run(change.lines, x).ravel() for x in a])
+    right = np.concatenate([np.ravel(y) for y in b]).astype(np.float64)
+    spread = float(right.max(initial=-np.inf) - right.min(initial=np.inf))
+    spread = spread if spread > 0 else 1.0
+    if np.abs(left - right).max(initial=0) <= _SAME * spread:
+        return _Seen(change, spread / 255)
+    gain, offset, misfit = _line(left, right)
+    share = misfit / (float(right.std()) or 1.0)
+    if share < 1e-3:
+        change += scaled(np.array([gain]), np.array([offset]))
+    else:
+        told = f"the best gain and offset leave {number(share, 2)} of B's standard deviation"
+        what = "The values differ by more than a gain and an offset."
+        change += Change.of("values", what, "", "", evidence=told)
+    return _Seen(change, spread / 255)
 
 
 def _compare_images(
-    found: Findings,
-    a: Arrays,
-    b: Arrays,
-    layouts: tuple[Layout, Layout],
-    raws: Arrays | None,
-) -> None:
-    """Compare images: axes, order and turn, frame, place, values, kernel."""
+    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout], raws: Arrays | None
+) -> _Seen:
+    """Compare images: axes, turn, frame, place, values, kernel."""
+    stored = _stored(a, b, layouts)
+    chosen = sorted({*np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int)})
+    left, right = (
+        [run(layout.read, side[i]) for i in chosen]
+        for side, layout in zip((a, b), layouts, strict=True)
+    )
+    turn = _turn(_framed(left).contents, _framed(right).contents)
+    one, other = _framed([run(turn.lines, x) for x in left]), _framed(right)
+    placed = _placed(one, other)
+    framed = one.value is not None or other.value is not None
+    view = _aligned(one.contents, other.contents, framed=framed, fitted="fit" in placed.kinds)
+    if view is None:
+        what = "A and B do not show the same images."
+        return _Seen(stored + Change.of("values", what, "", ""))
+    place = stored + Change(lines=layouts[0].read) + turn + placed + view.change
+    rough = not place.kinds.isdisjoint(("fit", "size"))
+    tone = _tone(view.a, view.b, rough=rough)
+    change = place + tone.change + _padding(one, other, tone)
+    rest = [(y - tone(x)) / tone.level for x, y in zip(view.a, view.b, strict=True)]
+    if _misfit(rest) > _ROUNDED:
+        sources = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
+        change += _kernel(sources, one.contents, other.contents) or _resampling(rest, rough=rough)
+    return _Seen(change + Change(lines=layouts[1].write), tone.level, view.shift)
+
+
+def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
+    """Return how the layouts differ; raise a CaseError unless all samples have the first's."""
+    for samples, layout, who in zip((a, b), layouts, "AB", strict=True):
+        for i, sample in enumerate(samples):
+            found = layout_of(sample)
+            if found is None or (found.order, found.lead) != (layout.order, layout.lead):
+                raise CaseError(
+                    f"Sample {i} of {who} has the shape {sample.shape}; expected {layout}, like "
+                    "the first sample.",
+                    "Give all samples in one layout.",
+                )
+    change = Change()
     if layouts[0].lead != layouts[1].lead:
         axes = ["with" if each.lead else "without" for each in layouts]
         what = f"B is {axes[1]} a batch axis, A {axes[0]}."
-        found.say("batch-axis", what, a[0].shape, b[0].shape)
-    if (layouts[0].order, layouts[0].reshaped) != (layouts[1].order, layouts[1].reshaped):
-        found.change += Change((relaid(*layouts),))
-    found.change += Change(lines=layouts[0].read)
-    turn = match(found, a, b, layouts)
-    chosen = dict.fromkeys(np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int))
-    left = [run((*layouts[0].read, *turn), a[found.order[i]]) for i in chosen]
-    right = [run(layouts[1].read, b[i]) for i in chosen]
-    frames = frames_of(left), frames_of(right)
-    whole = left[0].shape[1:], right[0].shape[1:]
-    say_frames(found, frames, whole)
-    contents = (
-        [within(x, box) for x, box in zip(left, frames[0], strict=True)],
-        [within(y, box) for y, box in zip(right, frames[1], strict=True)],
-    )
-    pairs = aligned(found, *contents, framed=bool(frames[0][0].value or frames[1][0].value))
-    if pairs is None:
-        stored = ("batch-axis", "layout", "dtype", "size")
-        found.change = Change(tuple(d for d in found.change.differences if d.kind in stored))
-        found.say("values", "A and B do not show the same images.", "", "")
-        return
-    tone, rest = _tone(found, *pairs)
-    say_padding(found, frames, tone)
-    if _misfit(rest) > _ROUNDED:
-        sources = (
-            None
-            if raws is None
-            else [
-                raw_image(raws[found.order[i]], y) for i, y in zip(chosen, contents[1], strict=True)
-            ]
+        change = Change.of("batch-axis", what, a[0].shape, b[0].shape)
+    if replace(layouts[0], lead=0) != replace(layouts[1], lead=0):
+        change += relaid(*layouts)
+    return change
+
+
+def _turn(a: Images, b: Images, *, least: float = 0.03) -> Change:
+    """Return the turn from A to B with which thumbnails correlate best.
+
+    A turn must gain `least` in mean correlation; photos gain 0.2 to 1.
+    """
+    small, target = ([_reduced(_grey(x), _THUMBNAIL) for x in side] for side in (a, b))
+
+    def likeness(turn: Change) -> float:
+        turned = [run(turn.lines, x) for x in small]
+        return _correlation(turned, target) - least * bool(turn.lines)
+
+    return max((Change(), *TURNS.values()), key=likeness)
+
+
+def _reduced(image: Array, side: int) -> Array:
+    """Return f64[side, side]: means of blocks, single pixels where there are fewer."""
+    for axis, length in enumerate(image.shape):
+        starts = (np.arange(side) * length / side).astype(int)
+        counts = np.diff(np.append(starts, length)).clip(1)
+        shape = (-1, 1) if axis == 0 else (1, -1)
+        image = np.add.reduceat(image, starts, axis) / counts.reshape(shape)
+    return image
+
+
+def _grey(image: Array) -> Array:
+    """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
+    grey: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
+    return grey
+
+
+def _correlation(a: Iterable[Array], b: Iterable[Array]) -> float:
+    """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other."""
+    found = []
+    for x, y in zip(a, b, strict=True):
+        one, other = x - x.mean(), y - y.mean()
+        size = float(np.linalg.norm(one) * np.linalg.norm(other))
+        found.append(
+            abs(float(np.vdot(one, other))) / size if size else float(one.any() == other.any())
         )
-        _say_kernel(found, sources, contents, rest)
-    found.change += Change(lines=layouts[1].write)
+    return float(np.mean(found))
 
 
-def _tone(found: Findings, a: Images, b: Images) -> tuple[Callable[[Array], Array], Images]:
-    """Say how values differ; return the map from A's to B's, and what it leaves, in levels."""
-    if _is_own(b) and not _is_own(a):
-        found.change += OWN
-        a = [run(OWN.lines, x) for x in a]
-    channels, gain, offset = _photometry(a, b)
-    spread = np.ptp(_pooled(b), axis=1).max() / 255 or 1.0
+@dataclass(frozen=True)
+class _Framed:
+    """Images within frames of one value.
 
-    def tone(x: Array) -> Array:
-        made: Array = x[list(channels)] * gain[:, None, None] + offset[:, None, None]
+    Attributes:
+        shape: Of the first frame, rows and columns.
+        boxes: Top, left, rows and columns of each image, i64[n, 4].
+        contents: What is within, f64[c, rows, columns] each.
+        value: Of the frames by channel, f64[c]; None without frames.
+    """
+
+    shape: tuple[int, ...]
+    boxes: NDArray[np.int64]
+    contents: Images
+    value: Array | None = None
+
+
+def _framed(images: Images) -> _Framed:
+    """Return images without the border that has one value in all; other borders are content."""
+    shape = images[0].shape[1:]
+    for corner in (0, -1):
+        value = images[0][:, corner, corner]
+        boxes = [_box(image, value) for image in images]
+        contents = [
+            x[:, top : top + rows, left : left + columns]
+            for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
+        ]
+        if any(x.shape != y.shape for x, y in zip(images, contents, strict=True)):
+            return _Framed(shape, np.array(boxes), contents, value)
+    return _Framed(shape, np.array(boxes), images)
+
+
+def _box(image: Array, value: Array) -> tuple[int, int, int, int]:
+    """Return top, left, rows and columns of what differs from a border's value, f64[c]."""
+    other = np.abs(image - value[:, None, None]).max(axis=0) > _SAME * np.ptp(image)
+    rows, columns = (np.flatnonzero(other.any(axis)) for axis in (1, 0))
+    if not len(rows):
+        return 0, 0, *other.shape
+    return rows[0], columns[0], np.ptp(rows) + 1, np.ptp(columns) + 1
+
+
+def _placed(a: _Framed, b: _Framed) -> Change:
+    """Return how sizes and frames differ."""
+    change, scale = Change(), np.divide(b.shape, a.shape)
+    if a.shape != b.shape:
+        one, other = dimensions(a.shape), dimensions(b.shape)
+        change = Change.of("size", f"B is {other}, A is {one}.", one, other)
+    gaps = np.abs(a.boxes * np.tile(scale, 2) - b.boxes)
+    first = int(gaps.max(axis=1).argmax())
+    if gaps.max() > _ROUNDED:
+        places = [
+            f"{rows}×{columns} at ({top}, {left})"
+            for top, left, rows, columns in (a.boxes[first], b.boxes[first])
+        ]
+        if gaps[:, 2:].max() > _ROUNDED:
+            change += Change.of("fit", FIT, *places)
+        else:
+            what = "The image is placed in its padding differently."
+            change += Change.of("padding", what, *places)
+    return change
+
+
+FIT = "The image is fitted to the frame differently."
+
+
+@dataclass(frozen=True)
+class _View:
+    """What A and B both show, pixel by pixel, and how it differs from what they show."""
+
+    a: Images
+    b: Images
+    change: Change
+    shift: Shift
+
+
+def _aligned(a: Images, b: Images, *, framed: bool, fitted: bool) -> _View | None:
+    """Return what both show; None if it is little.
+
+    Args:
+        a: f64[c, h, w] each.
+        b: Likewise.
+        framed: Whether they were cut out of frames.
+        fitted: Whether the frames show another fit.
+    """
+    change, shift, shape = Change(), (0, 0), b[0].shape[1:]
+    if any(x.shape[1:] != y.shape[1:] for x, y in zip(a, b, strict=True)):
+        a = [run(_stretching(y.shape[1:]), x) for x, y in zip(a, b, strict=True)]
+        change = Change(lines=() if framed else _stretching(shape))
+    greys = [_grey(x) for x in a], [_grey(y) for y in b]
+    moved = (0, 0) if framed else _displacement(*greys)
+    cut = [_overlap(x, y, moved) for x, y in zip(*greys, strict=True)]
+    if moved != (0, 0) and 1 - _correlation(*zip(*cut, strict=True)) < 0.5 * (
+        1 - _correlation(*greys)
+    ):
+        shift = moved
+        what = f"B is cropped {shift[0]} rows further down and {shift[1]} columns further right."
+        change += Change.of("crop", what, "(0, 0)", shift, *_shifting(shift, shape))
+        both = [_overlap(x, y, shift) for x, y in zip(a, b, strict=True)]
+        a, b = [x for x, _ in both], [y for _, y in both]
+    likeness = _likeness(a, b)
+    if likeness < _ALIKE:
+        a = [_zoomed(x, y) for x, y in zip(a, b, strict=True)]
+        if max(likeness, _likeness(a, b)) < _UNLIKE:
+            return None
+        if not fitted:
+            sizes = [dimensions(side[0].shape[1:]) for side in (a, b)]
+            change += Change.of("fit", FIT, *sizes)
+    return _View(a, b, change, shift)
+
+
+def _likeness(a: Images, b: Images) -> float:
+    """Return the mean correlation of the same views without their fine detail."""
+    return _correlation(*([_blurred(_grey(x)[None]) for x in side] for side in (a, b)))
+
+
+def _blurred(image: Array) -> Array:
+    """Return f64[c, h, w] without fine detail: the contrast of different kernels is the same."""
+    made: Array = gaussian_filter(image, (0, _BLUR, _BLUR), mode="nearest")
+    return made
+
+
+def _displacement(a: Images, b: Images) -> Shift:
+    """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
+
+    Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
+    surfaces of all samples are added.
+    """
+    shape = a[0].shape
+    if any(image.shape != shape for image in (*a, *b)):
+        return 0, 0
+    window = np.outer(*(np.hanning(n) for n in shape))
+    surface = np.zeros(shape)
+    for x, y in zip(a, b, strict=True):
+        cross = np.fft.fft2(x * window) * np.conj(np.fft.fft2(y * window))
+        surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
+    peak = np.unravel_index(int(surface.argmax()), shape)
+    down, along = (int(p) - n * (2 * int(p) > n) for p, n in zip(peak, shape, strict=True))
+    return down, along
+
+
+def _overlap(a: Array, b: Array, shift: Shift) -> tuple[Array, Array]:
+    """Return the parts of `a` and `b`, [..., h, w], where b[i] is a[i + shift]."""
+    for axis, step in zip((-2, -1), shift, strict=True):
+        places = np.arange(max(0, -step), a.shape[axis] - max(0, step))
+        a, b = a.take(places + step, axis), b.take(places, axis)
+    return a, b
+
+
+def _zoomed(x: Array, y: Array) -> Array:
+    """Return `x` at the factors about its centre, per axis, with which it looks most like `y`."""
+    small, target = (_reduced(_grey(image), 2 * _THUMBNAIL) for image in (x, y))
+    factors, ratio, reach = np.ones(2), 2**0.5, 2
+    for _ in range(5):
+        steps = product(range(-reach, reach + 1), repeat=2)
+        grid = [factors * ratio ** np.array(each) for each in steps]
+        factors = max(grid, key=lambda each: _correlation([_zoom(small, each)], [target]))
+        ratio, reach = ratio**0.5, 1
+    return np.stack([_zoom(plane, factors) for plane in x])
+
+
+def _zoom(plane: Array, factors: Array) -> Array:
+    middle = (np.array(plane.shape) - 1) / 2
+    made: Array = affine_transform(plane, factors, middle * (1 - factors), order=1, mode="nearest")
+    return made
+
+
+def _stretching(shape: Sequence[int]) -> tuple[str, ...]:
+    """Return the lines that resize `x` linearly, with half-pixel centres."""
+    return (
+        f"rows = (np.arange({shape[0]}) + 0.5) * x.shape[1] / {shape[0]} - 0.5",
+        f"columns = (np.arange({shape[1]}) + 0.5) * x.shape[2] / {shape[1]} - 0.5",
+        "rows = np.clip(rows, 0, x.shape[1] - 1)",
+        "columns = np.clip(columns, 0, x.shape[2] - 1)",
+        "top = np.minimum(rows.astype(int), x.shape[1] - 2)",
+        "left = np.minimum(columns.astype(int), x.shape[2] - 2)",
+        "down, along = (rows - top)[:, None], columns - left",
+        "x = x[:, top] * (1 - down) + x[:, top + 1] * down",
+        "x = x[:, :, left] * (1 - along) + x[:, :, left + 1] * along",
+    )
+
+
+def _shifting(shift: Shift, shape: Sequence[int]) -> tuple[str, ...]:
+    """Return the lines that shift `x` by whole pixels; the border is repeated."""
+    return (
+        f"rows = np.clip(np.arange({shape[0]}) + {shift[0]}, 0, x.shape[1] - 1)",
+        f"columns = np.clip(np.arange({shape[1]}) + {shift[1]}, 0, x.shape[2] - 1)",
+        "x = x[:, rows][:, :, columns]",
+    )
+
+
+@dataclass(frozen=True)
+class _Tone:
+    """How values differ.
+
+    Attributes:
+        change: The differences, and the lines from A to B.
+        level: One of 255 levels in B's unit.
+        channels: The channel of A for each of B.
+        gain: f64[channels], of values after each sample's own normalisation, if B has that alone.
+        offset: Likewise.
+        own: The lines of that normalisation.
+    """
+
+    change: Change
+    level: float
+    channels: tuple[int, ...]
+    gain: Array
+    offset: Array
+    own: tuple[str, ...] = field(default=())
+
+    def __call__(self, x: Array) -> Array:
+        """Return A's values f64[c, h, w] as B's."""
+        x = run(self.own, x)[list(self.channels)]
+        made: Array = x * self.gain[:, None, None] + self.offset[:, None, None]
         return made
 
-    rough = _misfit([(y - tone(x)) / spread for x, y in zip(a, b, strict=True)])
-    slack = _FINE if rough < _FLOAT else _SLACK
-    if rough > _ROUNDED:
-        channels, gain, offset = _photometry([blurred(x) for x in a], [blurred(y) for y in b])
-        kinds = {each.kind for each in found.change.differences}
-        slack = _ROUGH if kinds.isdisjoint(("fit", "size")) else _ROUGHEST
-    change, gain, offset, found.level = _named(
-        channels, gain, offset, _pooled(a), _pooled(b), slack
-    )
-    found.change += reordered(channels, len(a[0])) + change
-    return tone, [(y - tone(x)) / found.level for x, y in zip(a, b, strict=True)]
+
+def _tone(a: Images, b: Images, *, rough: bool) -> _Tone:
+    """Return how values differ between images that show the same; `rough` if only about."""
+    own = OWN if _is_own(b) and not _is_own(a) else Change()
+    a = [run(own.lines, x) for x in a]
+    channels, gain, offset = _photometry(a, b)
+    some, other = _pooled(a), _pooled(b)
+    spread = np.ptp(other, axis=1).max() / 255 or 1.0
+    fitted = _Tone(own, spread, channels, gain, offset)
+    misfit = _misfit([(y - fitted(x)) / spread for x, y in zip(a, b, strict=True)])
+    slack = _FINE if misfit < _FLOAT else _SLACK
+    if misfit > _ROUNDED:
+        channels, gain, offset = _photometry([_blurred(x) for x in a], [_blurred(y) for y in b])
+        slack = _ROUGHEST if rough else _ROUGH
+    likely = [n for n in KNOWN if n.admits(other.min(), other.max(), len(other), _LEAST)]
+    level = float(likely[0].line(len(other))[0].max() if likely else np.ptp(other) / 255) or 1.0
+    pair = None
+    if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
+        gain, offset = np.ones_like(gain), np.zeros_like(offset)
+    elif pair := _pair(channels, gain, offset, some, slack):
+        gain, offset = pair.line
+        level = float(pair.b.line(len(other))[0].max())
+    change = own + reordered(channels, len(some)) + scaled(gain, offset, pair)
+    return _Tone(change, level, channels, gain, offset, own.lines)
 
 
 def _misfit(left: Images) -> float:
@@ -322,118 +581,80 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
     return gain, offset, float(np.sqrt(np.mean(left[counted] ** 2)))
 
 
-def _named(
-    channels: tuple[int, ...], gain: Array, offset: Array, a: Array, b: Array, slack: float
-) -> tuple[Change, Array, Array, float]:
-    """Return the change of values, its exact gain and offset, and one level of B.
+def _pair(
+    channels: tuple[int, ...], gain: Array, offset: Array, a: Array, slack: float
+) -> Pair | None:
+    """Return the known normalisations of A and B that make a gain and an offset.
+
+    Among about equal fits, the usual ones with the fewest differences.
 
     Args:
         channels: The channel of A for each of B.
         gain: Measured, f64[channels].
         offset: Likewise.
         a: A's pixels, f64[channels, pixels].
-        b: B's.
         slack: How far a gain may be off, and an offset as a part of 255 levels.
     """
-    made_b = [n for n in KNOWN if n.admits(b.min(), b.max(), len(b), _LEAST)]
-    level = float(made_b[0].line(len(b))[0].max() if made_b else np.ptp(b) / 255) or 1.0
-    if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
-        return Change(), np.ones_like(gain), np.zeros_like(offset), level
     best: tuple[float, Pair | None] = (np.inf, None)
-    made_a = [n for n in KNOWN if n.admits(a.min(), a.max(), len(a), _LEAST)]
-    for one, other in product(made_a, KNOWN if len(a) == len(b) else ()):
+    likely = [n for n in KNOWN if n.admits(a.min(), a.max(), len(a), _LEAST)]
+    for one, other in product(likely, KNOWN if len(a) == len(channels) else ()):
         pair = Pair(one, other, channels, len(a))
-        units = other.line(len(b))[0] * 255
+        units = other.line(len(channels))[0] * 255
         off = np.abs(gain / pair.line[0] - 1), np.abs(offset - pair.line[1]) / units
         worst = float(np.max(off)) / slack
-        # Among about equal fits, the usual ones with the fewest differences.
         if worst <= 1 and worst + pair.cost < best[0]:
             best = worst + pair.cost, pair
-    if best[1] is None:
-        return scaled(gain, offset), gain, offset, level
-    gain, offset = best[1].line
-    level = float(best[1].b.line(len(b))[0].max())
-    return scaled(gain, offset, best[1]), gain, offset, level
+    return best[1]
 
 
-def _say_kernel(
-    found: Findings, sources: Images | None, contents: tuple[Images, Images], left: Images
-) -> None:
-    """Say which kernels were used, if raw images tell; else whether only fine detail differs."""
-    fits = [_resizing(sources, side) for side in contents] if sources else [None, None]
-    a, b = fits
-    kinds = {each.kind for each in found.change.differences}
-    if a is not None and b is not None:
-        found.resized = str(a), str(b)
-        errors = [number(each) for each in (a.errors[a.kernel], a.errors[b.kernel])]
-        if a.differs(b) or b.differs(a):
-            what = f"Images are resized with different kernels: {b.kernel} in B, {a.kernel} in A."
-            evidence = (
-                f"A is off by {errors[0]} of 255 levels with its own, by {errors[1]} with B's"
-            )
-            found.say("kernel", what, a.kernel, b.kernel, evidence)
-    elif kinds.isdisjoint(("fit", "size")) and _is_fine(left):
-        what = "The resize kernel or the antialiasing differs."
-        found.say("resampling", what, "", "", "give raw samples to name the kernels")
+def _padding(a: _Framed, b: _Framed, tone: _Tone) -> Change:
+    """Return that frames have other values, once A's values are B's."""
+    if a.value is None or b.value is None:
+        return Change()
+    mapped = tone(a.value[:, None, None]).ravel()
+    if np.abs(mapped - b.value).max() <= 0.6 * tone.level:
+        return Change()
+    words = row(mapped), row(b.value)
+    what = f"The padding value is {words[1]} in B, {words[0]} in A."
+    return Change.of("padding", what, *words, evidence="in B's unit, by channel")
 
 
-def _is_fine(left: Images) -> bool:
+def _resampling(left: Images, *, rough: bool) -> Change:
     """Return whether what is left is fine detail: a blur takes most of it away."""
-    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (blurred, np.asarray)]
-    return bool(power[0] < 0.25 * power[1])
+    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (_blurred, np.asarray)]
+    if rough or power[0] > 0.25 * power[1]:
+        return Change()
+    what = "The resize kernel or the antialiasing differs."
+    return Change.of("resampling", what, "", "", evidence="raw images and Pillow name the kernels")
 
 
-@dataclass(frozen=True)
-class _Resizing:
-    """How a pipeline resizes: what of the raw image it shows, and each kernel's RMS error."""
-
-    view: str
-    errors: Mapping[str, float]
-
-    def __str__(self) -> str:
-        """Return view and kernel."""
-        return f"{self.view}: {self.kernel}"
-
-    @property
-    def kernel(self) -> str:
-        """The kernel with the least error."""
-        return min(self.errors, key=lambda name: self.errors[name])
-
-    def differs(self, other: "_Resizing") -> bool:
-        """Return whether the other's kernel fits clearly worse; ties are below a factor 1.05."""
-        least = self.errors[self.kernel]
-        return self.errors[other.kernel] > max(1.25 * least, least + 0.1)
+Resize = Callable[[Array, tuple[int, int]], Array]
+"""Resizes f64[h, w] to a shape."""
 
 
-def _kernels() -> dict[str, Callable[[Array, tuple[int, int]], Array]]:
-    """Return resize kernels by name, from f64[h, w] to a shape; none without Pillow."""
+def _kernels() -> dict[str, Resize]:
+    """Return resize kernels by name; none without Pillow."""
     try:
-        from PIL import Image  # noqa: PLC0415 - optional
+        from PIL.Image import Resampling, Transform, fromarray  # noqa: PLC0415 - optional
     except ImportError:
         return {}
 
-    def resize(how: Image.Resampling, plane: Array, shape: tuple[int, int]) -> Array:
-        image = Image.fromarray(plane.astype(np.float32))
-        return np.asarray(image.resize(shape[::-1], how), np.float64)
+    def smooth(how: Resampling, plane: Array, shape: tuple[int, int]) -> Array:
+        return np.asarray(fromarray(plane.astype(np.float32)).resize(shape[::-1], how), np.float64)
 
-    def sample(how: Image.Resampling, plane: Array, shape: tuple[int, int]) -> Array:
-        image, extent = Image.fromarray(plane.astype(np.float32)), (0, 0, *plane.shape[::-1])
-        return np.asarray(
-            image.transform(shape[::-1], Image.Transform.EXTENT, extent, how), np.float64
-        )
+    def sample(how: Resampling, plane: Array, shape: tuple[int, int]) -> Array:
+        image, extent = fromarray(plane.astype(np.float32)), (0, 0, *plane.shape[::-1])
+        return np.asarray(image.transform(shape[::-1], Transform.EXTENT, extent, how), np.float64)
 
-    kinds = Image.Resampling
-    smooth = {
-        "bilinear with antialiasing": kinds.BILINEAR,
-        "bicubic with antialiasing": kinds.BICUBIC,
-        "Lanczos": kinds.LANCZOS,
-        "area": kinds.BOX,
-        "Hamming": kinds.HAMMING,
-    }
-    single = {"nearest": kinds.NEAREST, "bilinear": kinds.BILINEAR, "bicubic": kinds.BICUBIC}
     return {
-        **{name: partial(resize, how) for name, how in smooth.items()},
-        **{name: partial(sample, how) for name, how in single.items()},
+        "bilinear with antialiasing": partial(smooth, Resampling.BILINEAR),
+        "bicubic with antialiasing": partial(smooth, Resampling.BICUBIC),
+        "Lanczos": partial(smooth, Resampling.LANCZOS),
+        "area": partial(smooth, Resampling.BOX),
+        "Hamming": partial(smooth, Resampling.HAMMING),
+        "nearest": partial(sample, Resampling.NEAREST),
+        "bilinear": partial(sample, Resampling.BILINEAR),
+        "bicubic": partial(sample, Resampling.BICUBIC),
         "nearest from the corner, as OpenCV's": _from_corner,
     }
 
@@ -443,49 +664,75 @@ def _from_corner(plane: Array, shape: tuple[int, int]) -> Array:
     return plane[np.ix_(rows, columns)]
 
 
-def _resizing(sources: Images, images: Images) -> _Resizing | None:
-    """Return how raw images became `images`: stretched, or by the shorter side and a crop.
+def _kernel(raws: Arrays, a: Images, b: Images) -> Change | None:
+    """Return how the kernels differ by which raw images were resized; None if that is unknown.
 
-    None without Pillow, or if nothing comes nearer than 4 levels; a wrong kernel leaves 1 to 20.
+    Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
+    worse. Ties are below a factor of 1.05.
     """
-    kernels = _kernels()
-    if not kernels:
+    if not raws or not (kernels := _kernels()):
         return None
+    errors = [_errors(raws, side, kernels) for side in (a, b)]
+    one, other = (min(side, key=side.__getitem__) for side in errors)
+    least = errors[0][one], errors[1][other]
+    if max(least) > _TRUSTED:
+        return None
+    exchanged = errors[0][other], errors[1][one]
+    if all(x <= max(1.25 * y, y + 0.1) for x, y in zip(exchanged, least, strict=True)):
+        return Change()
+    what = f"Images are resized with different kernels: {other} in B, {one} in A."
+    own, theirs = number(least[0]), number(exchanged[0])
+    told = f"A is off by {own} of 255 levels with its own, by {theirs} with B's"
+    return Change.of("kernel", what, one, other, evidence=told)
+
+
+def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict[str, float]:
+    """Return each kernel's error, in the view that fits: stretched, or by the shorter side."""
     short = min(images[0].shape[1:])
-    views = {"stretched": None, "shorter side": short, "shorter side, then a crop": short * 8 / 7}
-    pairs = list(zip(sources, images, strict=True))[:_MOST_RESIZED]
+    pairs = [(_raw_image(raw, image), image) for raw, image in zip(raws, images, strict=False)]
 
-    def error(name: str, side: float | None) -> float:
-        return float(np.mean([_error(x, y, side, kernels[name]) for x, y in pairs]))
+    def error(kernel: Resize, side: float | None) -> float:
+        return float(np.mean([_error(x, y, side, kernel) for x, y in pairs]))
 
-    first = next(iter(kernels))
-    view = min(views, key=lambda each: error(first, views[each]))
-    errors = {name: error(name, views[view]) for name in kernels}
-    return _Resizing(view, errors) if min(errors.values()) < _TRUSTED else None
+    first = next(iter(kernels.values()))
+    view = min((None, short, short * 8 / 7), key=lambda side: error(first, side))
+    return {name: error(kernel, view) for name, kernel in kernels.items()}
 
 
-def _error(
-    source: Array,
-    image: Array,
-    side: float | None,
-    kernel: Callable[[Array, tuple[int, int]], Array],
-) -> float:
-    """Return the RMS error in raw levels of the best mix of the resized channels."""
+def _raw_image(raw: NDArray[Any], image: Array) -> Array:
+    """Return a raw image, f64[c, h, w], turned like `image`.
+
+    EXIF may turn both A and B against the raw image; but a round retina looks the same in every
+    direction, so a turn must gain 0.2.
+    """
+    layout = layout_of(raw)
+    source = np.atleast_3d(raw).astype(np.float64) if layout is None else run(layout.read, raw)
+    return run(_turn([source], [image], least=0.2).lines, source)
+
+
+def _error(source: Array, image: Array, side: float | None, kernel: Resize) -> float:
+    """Return the RMS error in raw levels of the best mix of the resized channels.
+
+    Args:
+        source: The raw image, f64[c, h, w].
+        image: What a pipeline made of it, f64[d, rows, columns].
+        side: Length of the shorter side before a crop; None if the image is stretched.
+        kernel: The kernel.
+    """
     shape = rows, columns = image.shape[1:]
-    full = source.shape[1:]
     if side is not None:
-        full = tuple(round(n * side / min(full)) for n in full)
-        shape = full
-    if full[0] < rows or (full[1] < columns and side is not None):
+        factor = side / min(source.shape[1:])
+        shape = round(source.shape[1] * factor), round(source.shape[2] * factor)
+    free = shape[0] - rows, shape[1] - columns
+    if min(free) < 0:
         return np.inf
-    made = np.stack([kernel(plane, (shape[0], shape[1])) for plane in source])
-    top, left = (made.shape[1] - rows) // 2, (made.shape[2] - columns) // 2
-    if side is not None:
+    made = np.clip([kernel(plane, shape) for plane in source], 0, 255)
+    top, left = (n // 2 for n in free)
+    cut = made[:, top : top + rows, left : left + columns]
+    if any(free):
+        down, along = _displacement([_grey(image)], [_grey(cut)])
+        top, left = np.clip((top - down, left - along), 0, free)
         cut = made[:, top : top + rows, left : left + columns]
-        down, along = displacement([grey(image)], [grey(cut)])
-        top = min(max(top - down, 0), made.shape[1] - rows)
-        left = min(max(left - along, 0), made.shape[2] - columns)
-    cut = np.clip(made[:, top : top + rows, left : left + columns], 0, 255)
     basis = np.stack([*cut.reshape(len(cut), -1), np.ones(rows * columns)], axis=1)
     wanted = image[len(image) // 2].ravel()
     weights = np.linalg.lstsq(basis, wanted, rcond=None)[0]
