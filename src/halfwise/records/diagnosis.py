@@ -289,8 +289,6 @@ class InputTrials(Record):
         also: Number of other changes that match.
         shown_by: Samples whose outputs were beyond the limit before and match now.
         numbers: Number of independent output values that became right.
-        beside_spread: Whether errors are relative to the spread of outputs between samples, taken
-            as at least a hundredth of their size; otherwise relative to their size.
     """
 
     planned: int
@@ -303,7 +301,6 @@ class InputTrials(Record):
     also: int = 0
     shown_by: int = 0
     numbers: int = 0
-    beside_spread: bool = False
 
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]

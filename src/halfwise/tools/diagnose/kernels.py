@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
 from halfwise.interruption import interruption
-from halfwise.judging.judge import judge_outputs
 from halfwise.records import (
     BuildOutcome,
     Criterion,
@@ -16,7 +15,6 @@ from halfwise.records import (
     Rung,
     RungName,
     Sign,
-    TensorName,
     Verdict,
     said,
 )
@@ -46,12 +44,6 @@ def fp32_engine(subject: Subject) -> Rung:
     return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, subject.same_function))
 
 
-def _roundings(network: Network) -> str:
-    if pairs_of(network):
-        return "how Q/DQ pairs round, and on the integer kernels that absorb them"
-    return "the order in which FP32 sums are rounded"
-
-
 def low_engine(subject: Subject) -> Rung:
     """Return whether the engine with everything low is as right as its emulation."""
     if subject.engines is None:
@@ -65,40 +57,35 @@ def low_engine(subject: Subject) -> Rung:
 
 def _stand_in(subject: Subject) -> Rung:
     network, samples = subject.case.network, subject.samples
+    criterion = subject.same_function
+    verdict = subject.judge(network.model, criterion, optimise=True)
     other = reference(network, samples, subject.settings, optimise=True)
-    names = [TensorName(str(v.name)) for v in network.graph.outputs]
-    # Outputs without a node are inputs or constants.
-    both = zip(subject.references, other.get(names), strict=True)
-    verdict = judge_outputs(
-        [{**right, **outputs} for right, outputs in both],
-        samples,
-        subject.references,
-        subject.same_function,
-        subject.case.metric,
-    ).verdict
-    found = decided = None
-    if not verdict.passed:
-        right = reference(network, samples, subject.settings)
-        found = find_divergence(subject.walk(right, other))
-        criterion = subject.same_function
-        decided = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
     rung = Rung(
         rung=4,
         name="fp32",
         passed=verdict.passed,
         how="emulated",
-        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function."
-        if found is None
-        else f"The outputs depend on {_roundings(network)}: ONNX Runtime disagrees with itself "
-        "with and without optimisations.",
-        nodes=() if found is None else found.first,
+        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function.",
         evidence=tuple(signs_of(verdict, other.label)),
-        advice=()
-        if found is None
-        else said("Expect no engine to agree better; look for what amplifies rounding."),
     )
-    what = f"{capital(_roundings(network))} changes"
-    return decided_rung(rung, decided, what, subject, *rung.advice, low=False)
+    if verdict.passed:
+        return rung
+    right = reference(network, samples, subject.settings)
+    rounding = (
+        "how Q/DQ pairs round, and on the integer kernels that absorb them"
+        if pairs_of(network)
+        else "the order in which FP32 sums are rounded"
+    )
+    changed = {
+        "cause": f"The outputs depend on {rounding}: ONNX Runtime disagrees with itself with and "
+        "without optimisations.",
+        "nodes": find_divergence(subject.walk(right, other)).first,
+        "advice": said("Expect no engine to agree better; look for what amplifies rounding."),
+    }
+    rung = rung.model_copy(update=changed)
+    found = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
+    what = f"{capital(rounding)} changes"
+    return decided_rung(rung, found, what, subject, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:

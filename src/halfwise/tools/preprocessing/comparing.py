@@ -32,7 +32,7 @@ from halfwise.tools.preprocessing.changes import (
     transformation,
     written,
 )
-from halfwise.wording import dimensions, number
+from halfwise.wording import dimensions, number, percent
 
 Arrays = Sequence[NDArray[Any]]
 Images = Sequence[Array]
@@ -55,11 +55,13 @@ _LEAST = 24.0
 """Levels between the darkest and the lightest pixel of a normalisation that may be."""
 _MOST_PIXELS = 100_000
 _MOST_RESIZED = 3
-_TRUSTED = 4.0
-"""Levels of error up to which a kernel is believed; a wrong one leaves 1 to 20."""
+_TRUSTED, _TIED = 0.15, 0.0015
+"""Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
 _BETTER = 0.6
 """Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
 _THUMBNAIL = 24
+_GAIN = 0.03
+"""Gain in mean correlation required of a turn; photos gain 0.2 to 1."""
 _BLUR = 2.5
 """Standard deviation of blurs in pixels."""
 _ALIKE, _UNLIKE = 0.95, 0.3
@@ -144,7 +146,8 @@ def _residual(a: Arrays, b: Arrays, seen: _Seen, code: str) -> float:
         else:
             left = np.abs(made.astype(np.float64) - y)
             if any(seen.shift) and (layout := layout_of(y)):
-                left = _overlap(*[run(layout.read, left)] * 2, seen.shift)[1]
+                read = run(layout.read, left)
+                _, left = _overlap(read, read, seen.shift)
             largest = max(largest, float(left.max(initial=0)))
     return largest
 
@@ -234,16 +237,13 @@ def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
     return change
 
 
-def _turn(a: Images, b: Images, *, least: float = 0.03) -> Change:
-    """Return the turn from A to B with which thumbnails correlate best.
-
-    A turn must gain `least` in mean correlation; photos gain 0.2 to 1.
-    """
+def _turn(a: Images, b: Images) -> Change:
+    """Return the turn from A to B with which thumbnails correlate best, mostly none."""
     small, target = ([_reduced(_grey(x), _THUMBNAIL) for x in side] for side in (a, b))
 
     def likeness(turn: Change) -> float:
         turned = [run(turn.lines, x) for x in small]
-        return _correlation(turned, target) - least * bool(turn.lines)
+        return _correlation(turned, target) - _GAIN * bool(turn.lines)
 
     return max((Change(), *TURNS.values()), key=likeness)
 
@@ -294,27 +294,29 @@ class _Framed:
 
 
 def _framed(images: Images) -> _Framed:
-    """Return images without the border that has one value in all; other borders are content."""
+    """Return images without the border that has one value in several; others are content."""
     shape = images[0].shape[1:]
-    for corner in (0, -1):
-        value = images[0][:, corner, corner]
+    whole = [(0, 0, *image.shape[1:]) for image in images]
+    for value in (image[:, corner, corner] for image in images for corner in (0, -1)):
         boxes = [_box(image, value) for image in images]
-        contents = [
-            x[:, top : top + rows, left : left + columns]
-            for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
-        ]
-        if any(x.shape != y.shape for x, y in zip(images, contents, strict=True)):
+        if sum(one != other for one, other in zip(boxes, whole, strict=True)) >= min(
+            2, len(images)
+        ):
+            contents = [
+                x[:, top : top + rows, left : left + columns]
+                for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
+            ]
             return _Framed(shape, np.array(boxes), contents, value)
-    return _Framed(shape, np.array(boxes), images)
+    return _Framed(shape, np.array(whole), images)
 
 
-def _box(image: Array, value: Array) -> tuple[int, int, int, int]:
+def _box(image: Array, value: Array) -> tuple[int, ...]:
     """Return top, left, rows and columns of what differs from a border's value, f64[c]."""
     other = np.abs(image - value[:, None, None]).max(axis=0) > _SAME * np.ptp(image)
     rows, columns = (np.flatnonzero(other.any(axis)) for axis in (1, 0))
     if not len(rows):
         return 0, 0, *other.shape
-    return rows[0], columns[0], np.ptp(rows) + 1, np.ptp(columns) + 1
+    return int(rows[0]), int(columns[0]), int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
 
 
 def _placed(a: _Framed, b: _Framed) -> Change:
@@ -556,29 +558,23 @@ def _photometry(a: Images, b: Images) -> tuple[tuple[int, ...], Array, Array]:
 def _line(x: Array, y: Array) -> tuple[float, float, float]:
     """Return gain, offset and RMS residual from `x` to `y`, f64[n], without outliers.
 
-    The gain is the ratio of deviations, which images that do not lie quite alike keep. Piles at the
-    ends are clipped values and show no gain; outliers lie beyond four deviations. What is left
-    must keep a tenth of the variance: a page's background alone fits any line.
+    The gain is the ratio of deviations, which images that do not lie quite alike keep. Outliers lie
+    beyond four deviations. What is left must keep a tenth of the variance: a page's background
+    alone fits any line.
     """
-    counted = np.ones(x.shape, np.bool_)
-    for values in (x, y):
-        for here in (values == values.min(), values == values.max()):
-            counted &= ~here if here.mean() > 1e-3 else True
-    if counted.mean() < 0.1:
-        counted[:] = True
+    kept = np.ones(x.shape, np.bool_)
     for _ in range(4):
-        one, other = x[counted], y[counted]
+        one, other = x[kept], y[kept]
         gain = float(other.std() / (one.std() or np.inf)) or 1.0
         gain *= 1 if np.vdot(one - one.mean(), other) >= 0 else -1
         offset = float(other.mean() - gain * one.mean())
         left = np.abs(y - gain * x - offset)
-        limit = 4 * 1.4826 * float(np.median(left[counted]))
-        kept = counted & (left <= max(limit, 1e-6 * float(np.ptp(y))))
-        few = kept.sum() < 0.5 * counted.sum() or x[kept].var() < 0.1 * one.var()
-        if few or (kept == counted).all():
+        limit = 4 * 1.4826 * float(np.median(left[kept]))
+        inside = kept & (left <= max(limit, 1e-6 * float(np.ptp(y))))
+        if inside.sum() < 0.5 * kept.sum() or x[inside].var() < 0.1 * one.var():
             break
-        counted = kept
-    return gain, offset, float(np.sqrt(np.mean(left[counted] ** 2)))
+        kept = inside
+    return gain, offset, float(np.sqrt(np.mean(left[kept] ** 2)))
 
 
 def _pair(
@@ -670,7 +666,8 @@ def _kernel(raws: Arrays, a: Images, b: Images) -> Change | None:
     Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
     worse. Ties are below a factor of 1.05.
     """
-    if not raws or not (kernels := _kernels()):
+    kernels = _kernels() if raws and all(raw.size for raw in raws) else {}
+    if not kernels:
         return None
     errors = [_errors(raws, side, kernels) for side in (a, b)]
     one, other = (min(side, key=side.__getitem__) for side in errors)
@@ -678,18 +675,21 @@ def _kernel(raws: Arrays, a: Images, b: Images) -> Change | None:
     if max(least) > _TRUSTED:
         return None
     exchanged = errors[0][other], errors[1][one]
-    if all(x <= max(1.25 * y, y + 0.1) for x, y in zip(exchanged, least, strict=True)):
+    if all(x <= max(1.25 * y, y + _TIED) for x, y in zip(exchanged, least, strict=True)):
         return Change()
     what = f"Images are resized with different kernels: {other} in B, {one} in A."
-    own, theirs = number(least[0]), number(exchanged[0])
-    told = f"A is off by {own} of 255 levels with its own, by {theirs} with B's"
+    own, theirs = percent(least[0]), percent(exchanged[0])
+    told = f"A is off by {own} of its deviation with its own, by {theirs} with B's"
     return Change.of("kernel", what, one, other, evidence=told)
 
 
 def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict[str, float]:
     """Return each kernel's error, in the view that fits: stretched, or by the shorter side."""
     short = min(images[0].shape[1:])
-    pairs = [(_raw_image(raw, image), image) for raw, image in zip(raws, images, strict=False)]
+    sources = [_channels(raw) for raw in raws]
+    # EXIF, or a flip, may turn both A and B against the raw images.
+    turn = _turn(sources, images[: len(raws)])
+    pairs = [(run(turn.lines, x), y) for x, y in zip(sources, images, strict=False)]
 
     def error(kernel: Resize, side: float | None) -> float:
         return float(np.mean([_error(x, y, side, kernel) for x, y in pairs]))
@@ -699,19 +699,14 @@ def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict
     return {name: error(kernel, view) for name, kernel in kernels.items()}
 
 
-def _raw_image(raw: NDArray[Any], image: Array) -> Array:
-    """Return a raw image, f64[c, h, w], turned like `image`.
-
-    EXIF may turn both A and B against the raw image; but a round retina looks the same in every
-    direction, so a turn must gain 0.2.
-    """
+def _channels(raw: NDArray[Any]) -> Array:
+    """Return a raw image as f64[c, h, w]."""
     layout = layout_of(raw)
-    source = np.atleast_3d(raw).astype(np.float64) if layout is None else run(layout.read, raw)
-    return run(_turn([source], [image], least=0.2).lines, source)
+    return np.atleast_3d(raw).astype(np.float64) if layout is None else run(layout.read, raw)
 
 
 def _error(source: Array, image: Array, side: float | None, kernel: Resize) -> float:
-    """Return the RMS error in raw levels of the best mix of the resized channels.
+    """Return the RMS error of a resized image in grey, over the deviation of the right one.
 
     Args:
         source: The raw image, f64[c, h, w].
@@ -726,15 +721,10 @@ def _error(source: Array, image: Array, side: float | None, kernel: Resize) -> f
     free = shape[0] - rows, shape[1] - columns
     if min(free) < 0:
         return np.inf
-    made = np.clip([kernel(plane, shape) for plane in source], 0, 255)
-    top, left = (n // 2 for n in free)
-    cut = made[:, top : top + rows, left : left + columns]
+    made = _grey(np.clip([kernel(plane, shape) for plane in source], 0, 255))
+    target, (top, left) = _grey(image), (n // 2 for n in free)
     if any(free):
-        down, along = _displacement([_grey(image)], [_grey(cut)])
+        down, along = _displacement([target], [made[top : top + rows, left : left + columns]])
         top, left = np.clip((top - down, left - along), 0, free)
-        cut = made[:, top : top + rows, left : left + columns]
-    basis = np.stack([*cut.reshape(len(cut), -1), np.ones(rows * columns)], axis=1)
-    wanted = image[len(image) // 2].ravel()
-    weights = np.linalg.lstsq(basis, wanted, rcond=None)[0]
-    gap = np.sqrt(np.mean((basis @ weights - wanted) ** 2))
-    return float(gap / (np.abs(weights[:-1]).sum() or 1.0))
+    same = _correlation([target], [made[top : top + rows, left : left + columns]])
+    return float(np.sqrt(max(0.0, 1 - same**2)))

@@ -8,8 +8,7 @@ from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
 from halfwise.records import MadeUp, Note
 from halfwise.reporting.steps import steps_told
-from halfwise.tools.diagnose.harness import PIPELINES_CODE, harness, pipelines
-from halfwise.tools.diagnose.input_changes import CODE_FILE
+from halfwise.tools.diagnose.harness import CODE_FILE, PIPELINES_CODE, harness, pipelines
 from halfwise.tools.preprocessing.changes import transformation
 from tests import frozen, pictures
 from tests.unit.tools.compare.copies import DATA, SAMPLES
@@ -124,10 +123,7 @@ def test_a_difference_is_measured_named_and_undone(subject, tmp_path):
     assert [sign.text.partition(":")[0] for sign in signs[1:]] == ["'x', scale", "'x', mean"]
     text = (tmp_path / "run" / PIPELINES_CODE).read_text()
     assert transformation(text)(DATA[0]) == pytest.approx(2 * DATA[0] + 1, abs=1e-5)
-    assert PIPELINES_CODE in advice[1]
-    assert "no value differs by more than" in advice[1]
-    _, advice = pipelines(subject(), others(lambda x: 2 * x))
-    assert advice[1].endswith("; after that both are equal.")
+    assert PIPELINES_CODE in steps_told(advice)[1]
 
 
 def test_a_difference_that_nothing_explains(subject):
@@ -157,8 +153,7 @@ def test_what_it_leaves_is_told(subject):
     cause, (left,) = seen(subject, lambda x: x[::-1] + noise)
     assert "RGB" in cause
     assert "'images' still differs by" in left
-    assert "before), and the FP32 outputs: scores_out by" in left
-    assert left.endswith(("as well is unknown.", "something else differs as well."))
+    assert left.endswith("before).")
 
 
 def test_differences_that_explain_nothing_are_not_believed(subject):

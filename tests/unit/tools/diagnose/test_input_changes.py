@@ -4,7 +4,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
-from halfwise.tools.diagnose.input_changes import (
+from halfwise.tools.diagnose.harness import (
     CODE_FILE,
     changed_inputs,
 )

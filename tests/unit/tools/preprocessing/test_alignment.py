@@ -81,9 +81,9 @@ def test_a_frame_that_stays_is_not_touched(photos):
     assert "padding" not in found.code
 
 
-def test_kernels_behind_images_that_are_turned_one_by_one(photos):
-    turned = [photos[0], np.rot90(photos[1]), photos[2][::-1]]
-    a = made(turned, pipeline)
-    b = made(turned, pipeline, how=Image.Resampling.BICUBIC)
+@pytest.mark.parametrize("turned", [0, 1])
+def test_kernels_behind_a_flip(photos, turned):
+    ways = [{}, {"how": Image.Resampling.BICUBIC}]
+    a, b = (made(photos, pipeline, flip=i == turned, **how) for i, how in enumerate(ways))
     found = compare_arrays(a, b, raws=photos)
-    assert [d.kind for d in found.differences] == ["kernel"]
+    assert [d.kind for d in found.differences] == ["flip", "kernel"]
