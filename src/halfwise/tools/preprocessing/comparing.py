@@ -3,7 +3,7 @@
 Each step names what differs and makes A like B; the next one sees the rest.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import permutations, product
@@ -11,14 +11,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import affine_transform, gaussian_filter
 
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison
+from halfwise.tools.preprocessing.alignment import (
+    ROUNDED,
+    Arrays,
+    Framed,
+    Images,
+    Shift,
+    aligned,
+    blurred,
+    correlation,
+    displacement,
+    grey,
+    overlap,
+    turn_of,
+)
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
     OWN,
-    TURNS,
     Array,
     Change,
     Layout,
@@ -32,11 +44,7 @@ from halfwise.tools.preprocessing.changes import (
     transformation,
     written,
 )
-from halfwise.wording import dimensions, number, percent
-
-Arrays = Sequence[NDArray[Any]]
-Images = Sequence[Array]
-Shift = tuple[int, int]
+from halfwise.wording import number, percent
 
 LOSSY = ("kernel", "resampling", "fit", "size", "padding")
 """Differences that no code undoes, or only about."""
@@ -44,8 +52,6 @@ _MOST_FITTED = 6
 """Samples on which a difference is found; the residual uses all."""
 _SAME = 1e-5
 """Largest difference that rounding explains, over the range of the values."""
-_ROUNDED = 2.0
-"""Levels of 255, or pixels of a size, that rounding explains: two roundings in another order."""
 _FINE, _SLACK, _ROUGH, _ROUGHEST = 2e-4, 0.004, 0.012, 0.05
 """Slack in gain, and in offset over 255 levels: only float rounding, bytes (a level is 0.0039),
 other kernels, another fit."""
@@ -59,13 +65,6 @@ _TRUSTED, _TIED = 0.15, 0.0015
 """Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
 _BETTER = 0.6
 """Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
-_THUMBNAIL = 24
-_GAIN = 0.03
-"""Gain in mean correlation required of a turn; photos gain 0.2 to 1."""
-_BLUR = 2.5
-"""Standard deviation of blurs in pixels."""
-_ALIKE, _UNLIKE = 0.95, 0.3
-"""Correlation of blurred images of the same view, and of images with little in common."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def compare_arrays(
         change = Change.of("dtype", what, first.dtype, other.dtype) + change
     code = written(change.lines, other.dtype) if change.differences else ""
     largest = _residual(a, b, seen, code)
-    if largest > _ROUNDED * seen.level and change.kinds.isdisjoint((*LOSSY, "shape", "values")):
+    if largest > ROUNDED * seen.level and change.kinds.isdisjoint((*LOSSY, "shape", "values")):
         left = f"{number(largest / seen.level)} of 255 levels at most"
         what = "Values differ, and no known step explains how."
         change += Change.of("values", what, "", "", evidence=left)
@@ -147,7 +146,7 @@ def _residual(a: Arrays, b: Arrays, seen: _Seen, code: str) -> float:
             left = np.abs(made.astype(np.float64) - y)
             if any(seen.shift) and (layout := layout_of(y)):
                 read = run(layout.read, left)
-                _, left = _overlap(read, read, seen.shift)
+                _, left = overlap(read, read, seen.shift)
             largest = max(largest, float(left.max(initial=0)))
     return largest
 
@@ -197,22 +196,19 @@ def _compare_images(
         [run(layout.read, side[i]) for i in chosen]
         for side, layout in zip((a, b), layouts, strict=True)
     )
-    turn = _turn(_framed(left).contents, _framed(right).contents)
-    one, other = _framed([run(turn.lines, x) for x in left]), _framed(right)
-    placed = _placed(one, other)
-    framed = one.value is not None or other.value is not None
-    view = _aligned(one.contents, other.contents, framed=framed, fitted="fit" in placed.kinds)
+    view = aligned(left, right)
     if view is None:
         what = "A and B do not show the same images."
         return _Seen(stored + Change.of("values", what, "", ""))
-    place = stored + Change(lines=layouts[0].read) + turn + placed + view.change
-    rough = not place.kinds.isdisjoint(("fit", "size"))
+    rough = not view.change.kinds.isdisjoint(("fit", "size"))
     tone = _tone(view.a, view.b, rough=rough)
-    change = place + tone.change + _padding(one, other, tone)
+    change = stored + Change(lines=layouts[0].read) + view.change + tone.change
+    change += _padding(*view.framed, tone)
     rest = [(y - tone(x)) / tone.level for x, y in zip(view.a, view.b, strict=True)]
-    if _misfit(rest) > _ROUNDED:
+    if _misfit(rest) > ROUNDED:
         sources = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
-        change += _kernel(sources, one.contents, other.contents) or _resampling(rest, rough=rough)
+        contents = (each.contents for each in view.framed)
+        change += _kernel(sources, *contents) or _resampling(rest, rough=rough)
     return _Seen(change + Change(lines=layouts[1].write), tone.level, view.shift)
 
 
@@ -235,237 +231,6 @@ def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
     if replace(layouts[0], lead=0) != replace(layouts[1], lead=0):
         change += relaid(*layouts)
     return change
-
-
-def _turn(a: Images, b: Images) -> Change:
-    """Return the turn from A to B with which thumbnails correlate best, mostly none."""
-    small, target = ([_reduced(_grey(x), _THUMBNAIL) for x in side] for side in (a, b))
-
-    def likeness(turn: Change) -> float:
-        turned = [run(turn.lines, x) for x in small]
-        return _correlation(turned, target) - _GAIN * bool(turn.lines)
-
-    return max((Change(), *TURNS.values()), key=likeness)
-
-
-def _reduced(image: Array, side: int) -> Array:
-    """Return f64[side, side]: means of blocks, single pixels where there are fewer."""
-    for axis, length in enumerate(image.shape):
-        starts = (np.arange(side) * length / side).astype(int)
-        counts = np.diff(np.append(starts, length)).clip(1)
-        shape = (-1, 1) if axis == 0 else (1, -1)
-        image = np.add.reduceat(image, starts, axis) / counts.reshape(shape)
-    return image
-
-
-def _grey(image: Array) -> Array:
-    """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
-    grey: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
-    return grey
-
-
-def _correlation(a: Iterable[Array], b: Iterable[Array]) -> float:
-    """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other."""
-    found = []
-    for x, y in zip(a, b, strict=True):
-        one, other = x - x.mean(), y - y.mean()
-        size = float(np.linalg.norm(one) * np.linalg.norm(other))
-        found.append(
-            abs(float(np.vdot(one, other))) / size if size else float(one.any() == other.any())
-        )
-    return float(np.mean(found))
-
-
-@dataclass(frozen=True)
-class _Framed:
-    """Images within frames of one value.
-
-    Attributes:
-        shape: Of the first frame, rows and columns.
-        boxes: Top, left, rows and columns of each image, i64[n, 4].
-        contents: What is within, f64[c, rows, columns] each.
-        value: Of the frames by channel, f64[c]; None without frames.
-    """
-
-    shape: tuple[int, ...]
-    boxes: NDArray[np.int64]
-    contents: Images
-    value: Array | None = None
-
-
-def _framed(images: Images) -> _Framed:
-    """Return images without the border that has one value in several; others are content."""
-    shape = images[0].shape[1:]
-    whole = [(0, 0, *image.shape[1:]) for image in images]
-    for value in (image[:, corner, corner] for image in images for corner in (0, -1)):
-        boxes = [_box(image, value) for image in images]
-        if sum(one != other for one, other in zip(boxes, whole, strict=True)) >= min(
-            2, len(images)
-        ):
-            contents = [
-                x[:, top : top + rows, left : left + columns]
-                for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
-            ]
-            return _Framed(shape, np.array(boxes), contents, value)
-    return _Framed(shape, np.array(whole), images)
-
-
-def _box(image: Array, value: Array) -> tuple[int, ...]:
-    """Return top, left, rows and columns of what differs from a border's value, f64[c]."""
-    other = np.abs(image - value[:, None, None]).max(axis=0) > _SAME * np.ptp(image)
-    rows, columns = (np.flatnonzero(other.any(axis)) for axis in (1, 0))
-    if not len(rows):
-        return 0, 0, *other.shape
-    return int(rows[0]), int(columns[0]), int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
-
-
-def _placed(a: _Framed, b: _Framed) -> Change:
-    """Return how sizes and frames differ."""
-    change, scale = Change(), np.divide(b.shape, a.shape)
-    if a.shape != b.shape:
-        one, other = dimensions(a.shape), dimensions(b.shape)
-        change = Change.of("size", f"B is {other}, A is {one}.", one, other)
-    gaps = np.abs(a.boxes * np.tile(scale, 2) - b.boxes)
-    first = int(gaps.max(axis=1).argmax())
-    if gaps.max() > _ROUNDED:
-        places = [
-            f"{rows}×{columns} at ({top}, {left})"
-            for top, left, rows, columns in (a.boxes[first], b.boxes[first])
-        ]
-        if gaps[:, 2:].max() > _ROUNDED:
-            change += Change.of("fit", FIT, *places)
-        else:
-            what = "The image is placed in its padding differently."
-            change += Change.of("padding", what, *places)
-    return change
-
-
-FIT = "The image is fitted to the frame differently."
-
-
-@dataclass(frozen=True)
-class _View:
-    """What A and B both show, pixel by pixel, and how it differs from what they show."""
-
-    a: Images
-    b: Images
-    change: Change
-    shift: Shift
-
-
-def _aligned(a: Images, b: Images, *, framed: bool, fitted: bool) -> _View | None:
-    """Return what both show; None if it is little.
-
-    Args:
-        a: f64[c, h, w] each.
-        b: Likewise.
-        framed: Whether they were cut out of frames.
-        fitted: Whether the frames show another fit.
-    """
-    change, shift, shape = Change(), (0, 0), b[0].shape[1:]
-    if any(x.shape[1:] != y.shape[1:] for x, y in zip(a, b, strict=True)):
-        a = [run(_stretching(y.shape[1:]), x) for x, y in zip(a, b, strict=True)]
-        change = Change(lines=() if framed else _stretching(shape))
-    greys = [_grey(x) for x in a], [_grey(y) for y in b]
-    moved = (0, 0) if framed else _displacement(*greys)
-    cut = [_overlap(x, y, moved) for x, y in zip(*greys, strict=True)]
-    if moved != (0, 0) and 1 - _correlation(*zip(*cut, strict=True)) < 0.5 * (
-        1 - _correlation(*greys)
-    ):
-        shift = moved
-        what = f"B is cropped {shift[0]} rows further down and {shift[1]} columns further right."
-        change += Change.of("crop", what, "(0, 0)", shift, *_shifting(shift, shape))
-        both = [_overlap(x, y, shift) for x, y in zip(a, b, strict=True)]
-        a, b = [x for x, _ in both], [y for _, y in both]
-    likeness = _likeness(a, b)
-    if likeness < _ALIKE:
-        a = [_zoomed(x, y) for x, y in zip(a, b, strict=True)]
-        if max(likeness, _likeness(a, b)) < _UNLIKE:
-            return None
-        if not fitted:
-            sizes = [dimensions(side[0].shape[1:]) for side in (a, b)]
-            change += Change.of("fit", FIT, *sizes)
-    return _View(a, b, change, shift)
-
-
-def _likeness(a: Images, b: Images) -> float:
-    """Return the mean correlation of the same views without their fine detail."""
-    return _correlation(*([_blurred(_grey(x)[None]) for x in side] for side in (a, b)))
-
-
-def _blurred(image: Array) -> Array:
-    """Return f64[c, h, w] without fine detail: the contrast of different kernels is the same."""
-    made: Array = gaussian_filter(image, (0, _BLUR, _BLUR), mode="nearest")
-    return made
-
-
-def _displacement(a: Images, b: Images) -> Shift:
-    """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
-
-    Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
-    surfaces of all samples are added.
-    """
-    shape = a[0].shape
-    if any(image.shape != shape for image in (*a, *b)):
-        return 0, 0
-    window = np.outer(*(np.hanning(n) for n in shape))
-    surface = np.zeros(shape)
-    for x, y in zip(a, b, strict=True):
-        cross = np.fft.fft2(x * window) * np.conj(np.fft.fft2(y * window))
-        surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
-    peak = np.unravel_index(int(surface.argmax()), shape)
-    down, along = (int(p) - n * (2 * int(p) > n) for p, n in zip(peak, shape, strict=True))
-    return down, along
-
-
-def _overlap(a: Array, b: Array, shift: Shift) -> tuple[Array, Array]:
-    """Return the parts of `a` and `b`, [..., h, w], where b[i] is a[i + shift]."""
-    for axis, step in zip((-2, -1), shift, strict=True):
-        places = np.arange(max(0, -step), a.shape[axis] - max(0, step))
-        a, b = a.take(places + step, axis), b.take(places, axis)
-    return a, b
-
-
-def _zoomed(x: Array, y: Array) -> Array:
-    """Return `x` at the factors about its centre, per axis, with which it looks most like `y`."""
-    small, target = (_reduced(_grey(image), 2 * _THUMBNAIL) for image in (x, y))
-    factors, ratio, reach = np.ones(2), 2**0.5, 2
-    for _ in range(5):
-        steps = product(range(-reach, reach + 1), repeat=2)
-        grid = [factors * ratio ** np.array(each) for each in steps]
-        factors = max(grid, key=lambda each: _correlation([_zoom(small, each)], [target]))
-        ratio, reach = ratio**0.5, 1
-    return np.stack([_zoom(plane, factors) for plane in x])
-
-
-def _zoom(plane: Array, factors: Array) -> Array:
-    middle = (np.array(plane.shape) - 1) / 2
-    made: Array = affine_transform(plane, factors, middle * (1 - factors), order=1, mode="nearest")
-    return made
-
-
-def _stretching(shape: Sequence[int]) -> tuple[str, ...]:
-    """Return the lines that resize `x` linearly, with half-pixel centres."""
-    return (
-        f"rows = (np.arange({shape[0]}) + 0.5) * x.shape[1] / {shape[0]} - 0.5",
-        f"columns = (np.arange({shape[1]}) + 0.5) * x.shape[2] / {shape[1]} - 0.5",
-        "rows = np.clip(rows, 0, x.shape[1] - 1)",
-        "columns = np.clip(columns, 0, x.shape[2] - 1)",
-        "top = np.minimum(rows.astype(int), x.shape[1] - 2)",
-        "left = np.minimum(columns.astype(int), x.shape[2] - 2)",
-        "down, along = (rows - top)[:, None], columns - left",
-        "x = x[:, top] * (1 - down) + x[:, top + 1] * down",
-        "x = x[:, :, left] * (1 - along) + x[:, :, left + 1] * along",
-    )
-
-
-def _shifting(shift: Shift, shape: Sequence[int]) -> tuple[str, ...]:
-    """Return the lines that shift `x` by whole pixels; the border is repeated."""
-    return (
-        f"rows = np.clip(np.arange({shape[0]}) + {shift[0]}, 0, x.shape[1] - 1)",
-        f"columns = np.clip(np.arange({shape[1]}) + {shift[1]}, 0, x.shape[2] - 1)",
-        "x = x[:, rows][:, :, columns]",
-    )
 
 
 @dataclass(frozen=True)
@@ -505,8 +270,8 @@ def _tone(a: Images, b: Images, *, rough: bool) -> _Tone:
     fitted = _Tone(own, spread, channels, gain, offset)
     misfit = _misfit([(y - fitted(x)) / spread for x, y in zip(a, b, strict=True)])
     slack = _FINE if misfit < _FLOAT else _SLACK
-    if misfit > _ROUNDED:
-        channels, gain, offset = _photometry([_blurred(x) for x in a], [_blurred(y) for y in b])
+    if misfit > ROUNDED:
+        channels, gain, offset = _photometry([blurred(x) for x in a], [blurred(y) for y in b])
         slack = _ROUGHEST if rough else _ROUGH
     likely = [n for n in KNOWN if n.admits(other.min(), other.max(), len(other), _LEAST)]
     level = float(likely[0].line(len(other))[0].max() if likely else np.ptp(other) / 255) or 1.0
@@ -603,7 +368,7 @@ def _pair(
     return best[1]
 
 
-def _padding(a: _Framed, b: _Framed, tone: _Tone) -> Change:
+def _padding(a: Framed, b: Framed, tone: _Tone) -> Change:
     """Return that frames have other values, once A's values are B's."""
     if a.value is None or b.value is None:
         return Change()
@@ -617,7 +382,7 @@ def _padding(a: _Framed, b: _Framed, tone: _Tone) -> Change:
 
 def _resampling(left: Images, *, rough: bool) -> Change:
     """Return whether what is left is fine detail: a blur takes most of it away."""
-    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (_blurred, np.asarray)]
+    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (blurred, np.asarray)]
     if rough or power[0] > 0.25 * power[1]:
         return Change()
     what = "The resize kernel or the antialiasing differs."
@@ -688,7 +453,7 @@ def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict
     short = min(images[0].shape[1:])
     sources = [_channels(raw) for raw in raws]
     # EXIF, or a flip, may turn both A and B against the raw images.
-    turn = _turn(sources, images[: len(raws)])
+    turn = turn_of(sources, images[: len(raws)])
     pairs = [(run(turn.lines, x), y) for x, y in zip(sources, images, strict=False)]
 
     def error(kernel: Resize, side: float | None) -> float:
@@ -721,10 +486,10 @@ def _error(source: Array, image: Array, side: float | None, kernel: Resize) -> f
     free = shape[0] - rows, shape[1] - columns
     if min(free) < 0:
         return np.inf
-    made = _grey(np.clip([kernel(plane, shape) for plane in source], 0, 255))
-    target, (top, left) = _grey(image), (n // 2 for n in free)
+    made = grey(np.clip([kernel(plane, shape) for plane in source], 0, 255))
+    target, (top, left) = grey(image), (n // 2 for n in free)
     if any(free):
-        down, along = _displacement([target], [made[top : top + rows, left : left + columns]])
+        down, along = displacement([target], [made[top : top + rows, left : left + columns]])
         top, left = np.clip((top - down, left - along), 0, free)
-    same = _correlation([target], [made[top : top + rows, left : left + columns]])
+    same = correlation([target], [made[top : top + rows, left : left + columns]])
     return float(np.sqrt(max(0.0, 1 - same**2)))

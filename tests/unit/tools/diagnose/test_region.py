@@ -15,9 +15,8 @@ from halfwise.interruption import offered
 from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Silent
 from halfwise.records import BuildConfig, BuildOutcome, NodeName
-from halfwise.tools.diagnose import region
-from halfwise.tools.diagnose.kernels import fp32_engine
-from halfwise.tools.diagnose.region import cut, decibels, line, symptom_of
+from halfwise.tools.diagnose import kernels as region
+from halfwise.tools.diagnose.kernels import cut, decibels, fp32_engine, line, symptom_of
 from tests import control
 from tests.control import BOOL, MATRIX
 from tests.fake_tensorrt.faults import Fault
