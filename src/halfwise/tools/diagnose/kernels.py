@@ -101,28 +101,10 @@ class Piece:
 
 
 def line(network: Network) -> list[NodeName]:
-    """Return the nodes that compute from the inputs' values, each behind what it reads.
-
-    Chains are in one piece if possible: depth first, from the nodes that nothing reads.
-    """
+    """Return the nodes that compute from the inputs' values, in graph order."""
     varying = varying_tensors(network)
-    made: dict[TensorName, NodeName] = {}
-    reads: dict[NodeName, list[NodeName]] = {}
-    for node in network.nodes():
-        outputs = varying.intersection(tensor_name(v) for v in node.outputs if v.name)
-        if outputs:
-            reads[node_name(node)] = [made[tensor] for tensor in read_by(node) if tensor in made]
-            made |= dict.fromkeys(outputs, node_name(node))
-    read = {before for those in reads.values() for before in those}
-    found: dict[NodeName, None] = {}
-    waiting = [node for node in reversed(reads) if node not in read]
-    while waiting:
-        ahead = [node for node in reads[waiting[-1]] if node not in found]
-        if ahead:
-            waiting.append(ahead[0])
-        else:
-            found[waiting.pop()] = None
-    return list(found)
+    nodes = (n for n in network.nodes() if any(v.name in varying for v in n.outputs))
+    return [node_name(node) for node in nodes]
 
 
 def cut(
