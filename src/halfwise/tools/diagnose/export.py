@@ -149,30 +149,25 @@ def healthy(subject: Subject) -> Rung:
 
 def _nonfinite(subject: Subject) -> list[Sign]:
     """Return a sign for each nonfinite FP32 output; errors unless allowed."""
-    broken: dict[str, list[int]] = {}
-    told = {}
-    for name, first in subject.references[0].items() if subject.references else ():
-        if is_discrete(first.dtype):
-            continue
-        elements = [int(np.count_nonzero(~np.isfinite(r[name]))) for r in subject.references]
-        if any(elements):
-            broken[name] = [index for index, bad in enumerate(elements) if bad]
-            size = sum(r[name].size for r in subject.references)
-            told[name] = (
-                f"FP32 itself gives NaN or infinite values: output {name}, in {sum(elements)} of "
-                f"{count(size, 'element')}, on {len(broken[name])} of "
-                f"{count(len(elements), 'sample')}."
-            )
-    if not broken:
+    network, count_of = subject.case.network, {}
+    for value in network.graph.outputs:
+        arrays = [outputs[str(value.name)] for outputs in subject.references]
+        if not is_discrete(arrays[0].dtype):
+            count_of[value] = [int(np.count_nonzero(~np.isfinite(a))) for a in arrays]
+    if not any(map(any, count_of.values())):
         return []
-    severity: Severity = "warning" if subject.allow_unjudged else "error"
-    samples = subject.samples.select(sorted({i for indices in broken.values() for i in indices}))
-    network = subject.case.network
-    _, inside = inspected_reference(network, samples, runtime=subject.settings.runtime)
+    _, inside = inspected_reference(network, subject.samples, runtime=subject.settings.runtime)
+    sizes = {n: sum(each[n].size for each in subject.references) for n in subject.references[0]}
     return [
-        Sign(severity=severity, text=told[str(v.name)], nodes=_origins(network.nodes(), v, inside))
-        for v in network.graph.outputs
-        if v.name in told
+        Sign(
+            severity="warning" if subject.allow_unjudged else "error",
+            text=f"FP32 itself gives NaN or infinite values: output {value.name}, in "
+            f"{sum(bad)} of {count(sizes[str(value.name)], 'element')}, on "
+            f"{sum(map(bool, bad))} of {count(len(bad), 'sample')}.",
+            nodes=_origins(network.nodes(), value, inside),
+        )
+        for value, bad in count_of.items()
+        if any(bad)
     ]
 
 
