@@ -21,7 +21,6 @@ from halfwise.options.loading import nodes_of
 from halfwise.options.options import RULES
 from halfwise.records import (
     Decided,
-    Guard,
     GuardKind,
     KeptNode,
     NodeName,
@@ -36,7 +35,7 @@ from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import capital, count, stopped
+from halfwise.wording import count, stopped
 
 _OFF = (
     "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "
@@ -96,7 +95,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
 
 
 _MOST = 8
-"""Kept nodes and suspicions reported; `fix` writes all to run.json."""
+"""Reasons and fixes reported; `fix` writes all to run.json."""
 _OF_DECISIONS: frozenset[GuardKind] = frozenset(("margin", "decision"))
 """Suspicions that decisions change. Any other, such as an overflow, is a cause of its own, and
 decisions change because of it."""
@@ -132,10 +131,6 @@ def precision(subject: Subject) -> Rung:
     fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(told) if i in blamed and g.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
     signs += _reasons(explained(_worst_first(fixed), told, headroom, metric, fixed.followed))
-    signs += map(_suspicion, guards[:_MOST])
-    if len(guards) < len(told):
-        harmless = count(len(told) - len(guards), "other suspicion")
-        signs.append(Sign(severity="info", text=f"{harmless} turned out to be harmless."))
     rung = Rung(
         rung=6,
         name="precision",
@@ -183,11 +178,6 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
         return 0.0 if guard is None else fixed.guards[guard].severity
 
     return sorted(fixed.plan.keep, key=severity, reverse=True)
-
-
-def _suspicion(guard: Guard) -> Sign:
-    text = capital(guard.message, (guard.node, guard.tensor or ""))
-    return Sign(severity="warning", text=text, nodes=guard.nodes)
 
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
