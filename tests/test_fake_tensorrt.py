@@ -59,6 +59,7 @@ def parameters(signature: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", _VERSIONS)
 def test_nothing_that_the_version_lacks(version: str) -> None:
     snapshot = next((ROOT / "tests" / "bindings").glob(f"{version}*.json"))

@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 _QUICK = "from tests import leftovers\nleftovers.PATIENCE = 0.5\n"
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def ran(tmp_path):
     """Run tests, given as text, with limits in seconds; return the exit code and what is said."""

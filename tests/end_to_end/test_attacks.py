@@ -4,6 +4,8 @@ import pytest
 
 from bench import attack
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("family", ["files", "lies", "unjudged"])
 def test_halfwise_withstands(tmp_path, family):

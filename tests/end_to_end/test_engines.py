@@ -305,7 +305,7 @@ def test_a_machine_that_is_gone_for_good_leaves_the_exact_engine(
 def test_a_hanging_build_times_out(engines):
     ended = engines(
         models.layer_norm(),
-        *("--budget", "build-timeout=20", "--budget", "builds=2"),
+        *("--budget", "build-timeout=10", "--budget", "builds=2"),
         faults=[Fault("build", "hang", on=(3,))],
     )
     assert ended.code == 0, ended.err

@@ -83,6 +83,7 @@ def test_a_run_that_was_killed_goes_on_without_what_took_it_down_twice(call, kil
     ]
 
 
+@pytest.mark.slow
 def test_the_fp32_build_that_took_halfwise_down_is_tried_once_more(call, killed, arguments):
     asked = arguments(1, 2)
     killed(asked, 1)

@@ -9,7 +9,10 @@ from halfwise.errors import PASSED, VERDICT_FAILED
 from tests.models import Ill, signals, weights
 from tests.unit.graph.sketch import f32
 
-OPSETS = range(7, 26)
+EDGES = (7, 9, 11, 13, 18, 25)
+OPSETS = [
+    pytest.param(opset, marks=() if opset in EDGES else pytest.mark.slow) for opset in range(7, 26)
+]
 IR_VERSIONS = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7}
 
 
@@ -91,7 +94,7 @@ def test_every_opset_ends_with_a_verdict(fix, opset):
     assert len(low) >= 2
 
 
-OLD_OPSETS = range(7, 12)
+OLD_OPSETS = [7, *(pytest.param(opset, marks=pytest.mark.slow) for opset in range(8, 12))]
 
 
 def logarithm(w, x):

@@ -11,6 +11,7 @@ from tests import models
 from tests.processes import end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [30, 1500])
 def test_neither_hashes_nor_time_decide_anything(saved, tmp_path, environment, budget):
     """Sets of names are in another order in each process, unless the seed is the same."""

@@ -29,7 +29,7 @@ ANCHOR = "halfwise.anchor"
 """Key in the metadata of nodes that `anchor` inserts."""
 _MOVING = (
     *("Cast", "DepthToSpace", "Dropout", "Expand", "Flatten", "Identity", "Pad", "Reshape"),
-    *("Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    *("Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
 )
 """Operators past which a builder looks: Pad before convolutions, Slice behind ConvTranspose, the
 others everywhere. Concat of several, Gather, Split and Where keep a product in FP32."""

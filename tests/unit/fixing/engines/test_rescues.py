@@ -142,7 +142,9 @@ def test_where_the_fp32_model_is_refused_another_level_is_that_of_the_run(stage)
     assert [r.build for r in proven.engines.refusals] == [1, 2]
 
 
-@pytest.mark.parametrize(("do", "kind"), [("segv", "crash"), ("hang", "timeout")])
+@pytest.mark.parametrize(
+    ("do", "kind"), [("segv", "crash"), pytest.param("hang", "timeout", marks=pytest.mark.slow)]
+)
 def test_where_the_builder_died_is_the_region_as_an_engine_shows_it(stage, do, kind):
     fault = Fault("build", do, when={"low": "fp16", "kept": ["mid"]})
     how = {"max_builds": 20, "build_timeout": 3.0}
