@@ -90,11 +90,12 @@ def _framed(images: Images) -> Framed:
     """Return images without the border that has one value in several; others are content."""
     shape = images[0].shape[1:]
     whole = [(0, 0, *image.shape[1:]) for image in images]
-    for value in (image[:, corner, corner] for image in images for corner in (0, -1)):
-        boxes = [_box(image, value) for image in images]
-        if sum(one != other for one, other in zip(boxes, whole, strict=True)) >= min(
-            2, len(images)
-        ):
+    for image, corner in product(images, (0, -1)):
+        value = image[:, corner, corner]
+        if _box(image, value)[2:] == image.shape[1:]:
+            continue
+        boxes = [_box(each, value) for each in images]
+        if sum(one != other for one, other in zip(boxes, whole, strict=True)) >= min(2, len(boxes)):
             contents = [
                 x[:, top : top + rows, left : left + columns]
                 for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
@@ -154,8 +155,9 @@ class View:
 
 def aligned(a: Images, b: Images) -> View | None:
     """Return what images show in common, f64[c, h, w] each; None if it is little."""
-    turn = turn_of(_framed(a).contents, _framed(b).contents)
-    framed = _framed([run(turn.lines, x) for x in a]), _framed(b)
+    right = _framed(b)
+    turn = turn_of(_framed(a).contents, right.contents)
+    framed = _framed([run(turn.lines, x) for x in a]), right
     a, b = (each.contents for each in framed)
     change, shift, shape = turn + _placed(*framed), (0, 0), b[0].shape[1:]
     whole = all(each.value is None for each in framed)
