@@ -1,4 +1,12 @@
-"""Rungs 4 and 7: does an engine compute what it should? If not, what is at fault?"""
+"""Rungs 4 and 7: does an engine compute what it should? If not, which region is wrong?
+
+Parts of the model are cut out and built as engines of their own, on the true values of what they
+read. Of the nodes in graph order, the shortest beginning that is wrong ends with a node at fault;
+without as many of its first nodes as possible, it is the region: two bisections, so about
+2 log2(nodes) builds. It is proved if the engine of the rest is right with the region's true outputs
+fed in. A region is always wrong on its true inputs, though a smaller one may be, where what follows
+a fault hides it.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
