@@ -167,7 +167,7 @@ def aligned(a: Images, b: Images) -> View | None:
     greys = [grey(x) for x in a], [grey(y) for y in b]
     moved = displacement(*greys) if whole else (0, 0)
     cut = [overlap(x, y, moved) for x, y in zip(*greys, strict=True)]
-    if 1 - correlation(*zip(*cut, strict=True)) < 0.5 * (1 - correlation(*greys)):
+    if any(moved) and 1 - correlation(*zip(*cut, strict=True)) < 0.5 * (1 - correlation(*greys)):
         shift = moved
         what = f"B is cropped {shift[0]} rows further down and {shift[1]} columns further right."
         change += Change.of("crop", what, "(0, 0)", shift, *_shifting(shift, shape))
