@@ -450,9 +450,10 @@ def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict
     """Return each kernel's error, in the view that fits: stretched, or by the shorter side."""
     short = min(images[0].shape[1:])
     sources = [_channels(raw) for raw in raws]
-    # EXIF, or a flip, may turn both A and B against the raw images.
-    turn = turn_of(sources, images[: len(raws)])
-    pairs = [(run(turn.lines, x), y) for x, y in zip(sources, images, strict=False)]
+    # EXIF, or a flip, may turn both A and B against the raw images; kernels need not be symmetric.
+    images = images[: len(raws)]
+    turn = turn_of(images, sources)
+    pairs = [(x, run(turn.lines, y)) for x, y in zip(sources, images, strict=True)]
 
     def error(kernel: Resize, side: float | None) -> float:
         return float(np.mean([_error(x, y, side, kernel) for x, y in pairs]))
