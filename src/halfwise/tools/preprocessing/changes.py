@@ -463,7 +463,7 @@ def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[
     pairs = [
         Pair(a, b, channels, count)
         for a, b in product(KNOWN, KNOWN)
-        if a is not b and a.admits(low, high, count, _LEAST)
+        if a.admits(low, high, count, _LEAST)
     ]
     seen = {_key(np.ones(count), np.zeros(count))}
     for pair in sorted(pairs, key=lambda pair: pair.cost):
