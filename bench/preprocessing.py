@@ -356,7 +356,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
                 if not raw or group == "triples":
                     figures.append(reported(what, share, note))
                 else:
-                    figures.append(at_least(what, share, 0.95 if group == "single" else 0.9, note))
+                    figures.append(at_least(what, share, 0.95, note))
             what = f"false alarms on {ALARMS} pipelines that do the same, {how}"
             figures.append(equal(what, alarms[raw].result(), 0))
     total = 2 * sum(map(len, planned.values()))
