@@ -10,7 +10,7 @@ from tests.faults import numbers, structure
 from tests.spellings import proto
 from tests.unit.reporting.comparisons import comparison
 from tests.unit.reporting.runs import observations
-from tests.unit.tools.modernize.test_command import record
+from tests.unit.tools.test_modernize import record
 
 
 @pytest.fixture

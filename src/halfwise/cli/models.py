@@ -150,7 +150,7 @@ def modernize(
     **options: Any,
 ) -> None:
     """Raise the opset, make norms and GELUs one node each, and compare both models."""
-    from halfwise.tools.modernize.command import modernized
+    from halfwise.tools.modernize import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
     found = watched(

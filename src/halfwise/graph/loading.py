@@ -94,6 +94,7 @@ REFUSALS = (
 _UNREADABLE = (
     *REFUSALS,
     OSError,
+    AssertionError,
     NotImplementedError,
     AttributeError,
     IndexError,
@@ -181,7 +182,7 @@ def normalise(
         renamed = name_uniquely(model)
         _check_nodes(model)
         map_files(model)
-        for value, error in _unreadable_constants(model, (ValueError, OSError)):
+        for value, error in _unreadable_constants(model, (ValueError, OSError, AssertionError)):
             raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
         own_weights(model)
         over()

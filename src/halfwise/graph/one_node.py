@@ -12,12 +12,8 @@ from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.model import Names, Network, add_constant, graphs_of, node_name, tensor_name
 from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
 from halfwise.graph.reading import activations
-from halfwise.graph.roles import bodies
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import NodeName, TensorName
-
-_LARGEST_PART = 1000
-"""Nodes between two values above which they are not run alone."""
 
 Attribute = float | int | str | Sequence[int]
 
@@ -106,27 +102,6 @@ def put_before(
     return root
 
 
-def exactly(made: Replacement, x: NDArray[np.float32]) -> NDArray[np.float64] | None:
-    """Return the result of a LayerNorm or RMSNorm on f32[*shape of x], computed in FP64.
-
-    None for other operators. NaN and infinities propagate as in NumPy.
-    """
-    if made.op not in ("LayerNormalization", "RMSNormalization"):
-        return None
-    axis, eps = made.attributes["axis"], made.attributes["epsilon"]
-    assert isinstance(axis, int)
-    assert isinstance(eps, float)
-    axes = tuple(range(axis, 0))
-    wide = x.astype(np.float64)
-    wide = wide if made.order is None else wide.transpose(made.order)
-    if made.op == "LayerNormalization":
-        wide = wide - wide.mean(axes, keepdims=True)
-    weight, bias = made.constants["weight"], made.constants.get("bias", np.zeros(1))
-    root = np.sqrt((wide**2).mean(axes, keepdims=True) + eps)
-    y: NDArray[np.float64] = wide / root * weight + bias
-    return y if made.order is None else y.transpose(np.argsort(made.order))
-
-
 def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     """Return a model of the replacement's nodes only, from `x` to its output.
 
@@ -143,47 +118,6 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     result.name, result.type = replacement.output, x.type
     graph.outputs.append(result)
     return model
-
-
-def between(
-    graph: ir.Graph, x: ir.Value, output: ir.Value, places: Mapping[ir.Node, int]
-) -> ir.Graph | None:
-    """Return a copy of the part of `graph` that computes `output` from `x` and constants alone.
-
-    It takes time for that part only; ONNX IR's `extract` takes time for the whole graph.
-
-    Args:
-        graph: The graph of both values.
-        x: The start.
-        output: The end.
-        places: Each node's place in the graph.
-
-    Returns:
-        The part; None if there is none, if it is large, or if a node of it has bodies.
-    """
-    constants, nodes = set[ir.Value](), set[ir.Node]()
-    waiting = [output]
-    while waiting:
-        value = waiting.pop()
-        node = value.producer()
-        if value is x or node in nodes:
-            continue
-        if value.is_initializer():
-            constants.add(value)
-        elif node is None or bodies(node) or len(nodes) == _LARGEST_PART:
-            return None
-        else:
-            nodes.add(node)
-            waiting += [v for v in node.inputs if v is not None]
-    part = ir.GraphView(
-        [x],
-        [output],
-        nodes=sorted(nodes, key=places.__getitem__),
-        initializers=tuple(constants),
-        opset_imports=graph.opset_imports,
-        name=graph.name,
-    )
-    return part.clone()
 
 
 def _made(

@@ -39,9 +39,8 @@ from halfwise.records import (
 )
 from halfwise.reporting.causes import cause_line, summary_lines
 from halfwise.reporting.remarks import reasons
-from halfwise.tools.compare import RecordedSide
 from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import reference
+from halfwise.tools.compare.walk import RecordedSide, reference
 from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
     Subject,

@@ -34,9 +34,9 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.remarks import reasons
-from halfwise.tools.compare import Side, Walk
 from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.compare.engine_maker import EngineMaker
+from halfwise.tools.compare.walk import Side, Walk
 from halfwise.user_code import guarded
 from halfwise.wording import number
 
