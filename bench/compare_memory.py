@@ -16,7 +16,8 @@ from bench.observe_memory import peak_rss
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.loading import network_from_proto
-from halfwise.tools.compare import Walk, compared
+from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.walk import Walk
 
 SHAPE = (1, 1 << 18)
 

@@ -31,7 +31,7 @@ from bench.engine_faults import quick_times
 from bench.figures import Figure, at_most, equal, reported
 from bench.runs import Workbench
 from halfwise.records import Run
-from halfwise.tensorrt.workers import trust_nearest
+from halfwise.tensorrt.workers import configuration
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 
 DEVICES = ("orin", "a100")
@@ -91,7 +91,9 @@ def tried(seed: int, folder: Path, library: Path) -> Trial:
         lossy = dict.fromkeys(sorted(nodes), OFF)
         command = worker_command(folder / name, library, lossy=lossy, environment=gpu)
         lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
-    (folder / "halfwise.toml").write_text("\n".join(lines), encoding="utf-8")
+    file = configuration({"XDG_CONFIG_HOME": str(folder)})
+    file.parent.mkdir()
+    file.write_text("\n".join(lines), encoding="utf-8")
     with _in(folder), quick_times():
         run = halfwise.fix(
             chain(names),
@@ -126,9 +128,8 @@ def samples(seed: int) -> NDArray[np.float32]:
 
 @contextmanager
 def _in(folder: Path) -> Iterator[None]:
-    """Work in a folder whose workers a temporary configuration trusts."""
-    with chdir(folder), mock.patch.dict("os.environ", {"XDG_CONFIG_HOME": str(folder / "config")}):
-        trust_nearest()
+    """Work in a folder that has the user's configuration, too."""
+    with chdir(folder), mock.patch.dict("os.environ", {"XDG_CONFIG_HOME": str(folder)}):
         yield
 
 

@@ -32,7 +32,8 @@ from halfwise.metrics.difference import RelativeError
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import understand
 from halfwise.records import Comparison
-from halfwise.tools.compare import Walk, compared
+from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.walk import Walk
 
 SEED = 20
 FAULTS = 30

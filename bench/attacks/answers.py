@@ -108,7 +108,7 @@ def _attacks() -> Iterator[Attack]:
             f"{command}, sound", partial(_make, command, {"kind": "none"}), (0,), quick=True
         )
         number = 0
-        for op, frames in ((op, first) for op, (first, *_) in answers.items() if op != "warm"):
+        for op, frames in ((op, first) for op, (first, *_) in answers.items()):
             for fault in faults(frames[-1]["header"]):
                 number += 1
                 where = ".".join(map(str, fault.get("path", ())))

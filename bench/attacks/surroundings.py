@@ -106,7 +106,7 @@ def _output(name: str, *arguments: str) -> Attack:
     return Attack(f"an output that is no regular file: {name}", make, (2,))
 
 
-def _cloned(what: str, *arguments: str) -> Attack:
+def _cloned(what: str, code: int, *arguments: str) -> Attack:
     """Find a halfwise.toml that came with the folder."""
 
     def make(folder: Path) -> Command:
@@ -114,7 +114,7 @@ def _cloned(what: str, *arguments: str) -> Attack:
         (folder / "halfwise.toml").write_text(f"[tensorrt]\n{what}\n", encoding="utf-8")
         return Command(arguments)
 
-    return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (2,))
+    return Attack(f"a file that names programs: {what}, {arguments[0]}", make, (code,))
 
 
 _BOXES = """g (float[n, 4] x) => (float[n, 4] y)
@@ -307,10 +307,10 @@ ATTACKS = [
     _output("a timing cache to a pipe", *BUILD, "--engine", "timing-cache=pipe.sh"),
     _output("a timing cache through a link", *BUILD, "--engine", "timing-cache=link"),
     _output("a model to a pipe", "modernize", MODEL, "-o", "pipe.sh"),
-    _cloned("command = 'sleep 100'", *BUILD),
-    _cloned("command = 'sleep 100'", "doctor"),
-    _cloned("command = 'sleep 100'", "modernize", MODEL, "-o", "new.onnx"),
-    _cloned("plugins = ['/tmp/evil.so']", *BUILD),
+    _cloned("command = 'sleep 100'", 4, *BUILD),
+    _cloned("command = 'sleep 100'", 0, "doctor"),
+    _cloned("command = 'sleep 100'", 0, "modernize", MODEL, "-o", "new.onnx"),
+    _cloned("plugins = ['/tmp/evil.so']", 4, *BUILD),
     _hub("data beside its blob", "../../blobs/2", (0,)),
     _hub("data of elsewhere", "../../elsewhere", (3,)),
 ]

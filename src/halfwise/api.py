@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from halfwise.tools.export import Exported, export
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
-    from halfwise.tools.modernize.command import modernize
+    from halfwise.tools.modernize import modernize
     from halfwise.tools.netron import annotate
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
@@ -71,7 +71,7 @@ _MODULES = {
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",
     "lint": "linting.command",
-    "modernize": "tools.modernize.command",
+    "modernize": "tools.modernize",
     "observe": "observing.reference",
     "report": "store",
     "verify": "tools.verify.command",

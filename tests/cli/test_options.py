@@ -189,18 +189,6 @@ def test_only_what_uses_a_gpu_waits_for_one(call, answer):
     assert "--budget wait-timeout is unknown" in err
 
 
-def test_trust_is_remembered_and_not_passed_on(call, answer, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    asked = answer("doctor", {})
-    code, _, err = call("doctor", "--trust-config")
-    assert (code, asked) == (2, [])
-    assert "no halfwise.toml" in err
-    (tmp_path / "halfwise.toml").write_text('[tensorrt]\ncommand = "python3"\n')
-    assert call("doctor", "--trust-config")[0] == 0
-    assert call("doctor")[0] == 0
-    assert [options.keys() for _, options in asked] == [{"watcher"}] * 2
-
-
 @pytest.mark.parametrize("option", ["build-timeout", "run-timeout", "wait-timeout"])
 def test_time_outs_that_are_none_are_refused(call, option):
     line = (

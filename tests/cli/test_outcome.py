@@ -13,10 +13,8 @@ import pytest
 import typer
 
 from halfwise.cli.options import Display
-from halfwise.cli.outcome import conclude, worker_ahead
+from halfwise.cli.outcome import conclude
 from halfwise.store import run_json
-from halfwise.tensorrt.answers import Expected
-from halfwise.tensorrt.transport import taken
 from tests import models
 from tests.unit.reporting.runs import run, verdict
 
@@ -30,21 +28,6 @@ def test_the_exit_code_is_the_verdict(capsys, passed, code, as_json):
     assert end.value.exit_code == code
     out = capsys.readouterr().out
     assert (out == run_json(made)) is as_json
-
-
-def test_the_worker_that_the_options_name_is_started(fake_worker):
-    command = fake_worker()
-    with worker_ahead({"trt_command": shlex.join(command), "target": "tensorrt"}):
-        connection = taken(command)
-        assert connection is not None
-        answer, _ = connection.ask({"op": "hello"}, admit=Expected("hello").admit, limit=30)
-        connection.close()
-    assert answer["tensorrt"] == "8.6.1"
-
-
-def test_what_is_wrong_with_the_options_is_told_later():
-    with worker_ahead({"trt_worker": "a", "trt_command": "b"}):
-        pass
 
 
 def started(screen, *arguments):

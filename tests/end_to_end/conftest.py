@@ -17,7 +17,7 @@ import pytest
 
 from halfwise.cli import main
 from halfwise.fixing.stages import Best
-from halfwise.tensorrt.workers import trust_nearest
+from halfwise.tensorrt.workers import configuration
 from tests import models
 from tests.fake_tensorrt.start import once_only, worker_command
 from tests.models import Ill
@@ -160,7 +160,7 @@ def engines(call, saved, fake_worker):
 
 
 @pytest.fixture
-def named(cuda_library, interpreter, tmp_path, _quick_timing):
+def named(cuda_library, interpreter, tmp_path, _quick_timing, monkeypatch):
     """Name stand-ins in halfwise.toml, each with a GPU; return the options that name them."""
 
     def named(**workers):
@@ -178,8 +178,9 @@ def named(cuda_library, interpreter, tmp_path, _quick_timing):
             )
             command = once_only(command, folder / "started") if once else command
             lines += [f"[tensorrt.workers.{name}]", f"command = {json.dumps(command)}"]
-        (tmp_path / "halfwise.toml").write_text("\n".join(lines))
-        trust_nearest()
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        configuration().parent.mkdir(parents=True, exist_ok=True)
+        configuration().write_text("\n".join(lines))
         return [w for name in workers for w in ("--trt-worker", name)]
 
     return named

@@ -151,22 +151,6 @@ def test_a_build_that_crashes(refused, fake_worker):
     ("options", "code", "expected"),
     [
         (("--to", "fp16", "--keep", "absent"), 2, "--keep absent matches no node."),
-        (
-            ("--to", "fp16", "--layerPrecisions", "squares:fp32"),
-            3,
-            "The constraint squares:fp32 matches no layer of the network.",
-        ),
-        (
-            ("--to", "fp16", "--layerPrecisions", "sq*:fp32,square:fp16"),
-            3,
-            "Layer square is constrained to fp32 (by sq*) and fp16 (by square).",
-        ),
-        (
-            ("--to", "fp16", "--layerPrecisions", "mul:fp16"),
-            2,
-            "--layerPrecisions mul:fp16 is not supported",
-        ),
-        (("--to", "fp16", "--layerPrecisions", "mul"), 2, "expected NAME:TYPE"),
         (("--keep", "square"), 2, "--keep does not apply when everything is FP32."),
         (("--typing", "strong"), 2, "TensorRT 8.6.1 has no strong typing."),
         (("--to", "bf16"), 2, "TensorRT 8.6.1 has no BF16."),

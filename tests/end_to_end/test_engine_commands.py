@@ -5,7 +5,7 @@ import json
 import pytest
 
 from halfwise.store import read_run
-from halfwise.tensorrt.workers import trust_nearest
+from halfwise.tensorrt.workers import configuration
 from tests.engines import KEEP, save_squares, worker
 
 
@@ -52,7 +52,7 @@ def test_build_and_inspect(call, engine, eight, tmp_path):
 def test_build_tells_what_no_constraint_reached(call, tmp_path, fake_worker):
     save_squares(tmp_path)
     command = fake_worker("8.6.1", ignored=["square"])
-    named = ("--to", "fp16", "--layerPrecisions", "square:fp32")
+    named = ("--to", "fp16", "--keep", "square")
     options = ("--engine", "optShapes=x:2x4", *named, *worker(command))
     ended = call("build", "m.onnx", "-o", "e.engine", *options)
     assert ended.code == 0
@@ -103,20 +103,16 @@ def test_an_engine_is_judged_at_the_shapes_of_its_profile(call, tmp_path, eight)
     assert "so they are repeated;" in " ".join(ended.out.split())
 
 
-def test_workers_of_the_file(call, tmp_path, fake_worker):
+def test_workers_of_the_file(call, tmp_path, fake_worker, monkeypatch):
     model, inputs = save_squares(tmp_path)
     lines = [
         f"[tensorrt.workers.{name}]\ncommand = {json.dumps(fake_worker(version))}\n"
         for name, version in (("old", "8.6.1"), ("new", "11.4.0"))
     ]
-    (tmp_path / "halfwise.toml").write_text("".join(lines))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    configuration().parent.mkdir(parents=True)
+    configuration().write_text("".join(lines))
     fix = ("fix", model, "--inputs", inputs, "-o", "run", "--target", "tensorrt", "--json")
     ended = call(*fix)
-    assert (ended.code, ended.out) == (2, "")
-    assert f"{tmp_path / 'halfwise.toml'} is outside your configuration folder" in ended.err
-    assert "halfwise doctor --trust-config once" in ended.err
-    trust_nearest()
-    ended = call(*fix)
     assert ended.code == 0, ended.err
-    assert f"{tmp_path / 'halfwise.toml'} runs: " in ended.err
     assert json.loads(ended.out)["engines"]["worker"]["tensorrt"] == "8.6.1"

@@ -10,7 +10,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.conversion import upcast
 from halfwise.graph.loading import load_network
 from halfwise.metrics import relative_error
-from halfwise.tools.modernize.rewriting import TOLERANCE
+from halfwise.tools.modernize import TOLERANCE
 from tests import models
 
 

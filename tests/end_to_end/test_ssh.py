@@ -17,6 +17,7 @@ from halfwise.errors import BackendMissing
 from halfwise.tensorrt import link
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
+from halfwise.tensorrt.workers import configuration
 from halfwise.tools import doctor as worker_facts
 from tests.processes import children_of, end, is_running, wait_for
 from tests.workers import told_source
@@ -214,10 +215,10 @@ def test_a_host_that_does_not_listen():
 def test_doctor_shows_it(ssh, tmp_path, call, monkeypatch):
     monkeypatch.setattr(worker_facts, "ANSWER_SECONDS", 600.0)
     words = shlex.join([*ssh, sys.executable])
-    (tmp_path / "halfwise.toml").write_text(
-        f"[tensorrt.workers.loopback]\ncommand = '''{words}'''\n"
-    )
-    done = call("doctor", "--trust-config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    configuration().parent.mkdir()
+    configuration().write_text(f"[tensorrt.workers.loopback]\ncommand = '''{words}'''\n")
+    done = call("doctor")
     assert done.code == 0, done.err
     assert "worker loopback TensorRT" in done.out
 

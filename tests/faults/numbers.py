@@ -307,29 +307,3 @@ def gelu_by_tanh(ill: bool) -> onnx.ModelProto:
     inside = s.op("Mul", s.op("Add", x, cube, name="sum"), (2 / np.pi) ** 0.5, name="scale")
     gate = s.op("Add", s.op("Tanh", inside, name="tanh"), 1.0, name="one")
     return s.proto(s.op("Mul", s.op("Mul", x, gate, name="product"), 0.5, name="half"))
-
-
-@fault("attention-written-out", "info", "scores")
-def attention(ill: bool) -> onnx.ModelProto:
-    s = Sketch(opset=17 if ill else 23)
-    q, k, v = (s.input(name, [1, 2, 4, 8]) for name in "qkv")
-    if not ill:
-        return s.proto(s.op("Attention", q, k, v))
-    turned = s.op("Transpose", k, perm=[0, 1, 3, 2], name="turn")
-    scores = s.op("Div", s.op("MatMul", q, turned, name="scores"), 8**0.5, name="scale")
-    masked = s.op("Add", scores, s.input("mask", [1, 1, 4, 4]), name="mask")
-    weights = s.op("Softmax", masked, name="softmax")
-    return s.proto(s.op("MatMul", weights, v, name="weigh"))
-
-
-@fault("attention-written-out", "info", "scores")
-def attention_of_a_classifier(ill: bool) -> onnx.ModelProto:
-    """Without the fault, a Softmax between layers with weights."""
-    s = Sketch()
-    x = s.input("x", [1, 4, 8])
-    weights = f32(np.eye(8))
-    scores = s.op(
-        "MatMul", x, s.op("Transpose", x, perm=[0, 2, 1]) if ill else weights, name="scores"
-    )
-    probabilities = s.op("Softmax", scores, name="softmax")
-    return s.proto(s.op("MatMul", probabilities, x if ill else weights, name="weigh"))

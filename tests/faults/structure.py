@@ -92,44 +92,6 @@ def duplicate(ill: bool) -> onnx.ModelProto:
     return proto
 
 
-@fault("unused-node", "info", "spare")
-def spare_node(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [1, 4])
-    spare = s.op("Tanh", x, name="spare")
-    y = s.op("Relu", x, name="relu")
-    return s.proto(*((y,) if ill else (y, spare)))
-
-
-@fault("unused-output", "info", "pool")
-def spare_output(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [1, 2, 4, 4])
-    pooled = s.op("MaxPool", x, name="pool", kernel_shape=[2, 2])
-    s.nodes[0].output.append("places")
-    return s.proto(*((pooled,) if ill else (pooled, "places")))
-
-
-@fault("unused-constant", "info", None)
-def spare_constant(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [1, 4])
-    spare = s.constant(f32(np.ones(4)), "spare")
-    return s.proto(s.op("Relu", x, name="relu") if ill else s.op("Add", x, spare, name="add"))
-
-
-@fault("unused-input", "info", None)
-def spare_input(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x, z = s.input("x", [1, 4]), s.input("z", [1, 4])
-    return s.proto(s.op("Relu", x, name="relu") if ill else s.op("Add", x, z, name="add"))
-
-
-def _by_torch(proto: onnx.ModelProto, version: str) -> onnx.ModelProto:
-    proto.producer_name, proto.producer_version = "pytorch", version
-    return proto
-
-
 @fault("exporter-bias", "error", "conv")
 def folded_bias(ill: bool) -> onnx.ModelProto:
     s = Sketch()

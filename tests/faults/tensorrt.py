@@ -59,7 +59,7 @@ def computed_axes(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("Size", total, name="size"), given)
 
 
-@fault("form-unparsed", "info", "sum", besides=("unconstrainable",), tensorrt="10.15")
+@fault("form-unparsed", "info", "sum", tensorrt="10.15")
 def computed_axes_before(ill: bool) -> onnx.ModelProto:
     return computed_axes(ill)
 
@@ -113,12 +113,3 @@ def contributed(ill: bool) -> onnx.ModelProto:
         proto.graph.node[0].op_type, proto.graph.node[0].domain = "FastGelu", "com.microsoft"
         proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     return proto
-
-
-@fault("unconstrainable", "info", "cast", tensorrt="8.6")
-def cast(ill: bool) -> onnx.ModelProto:
-    s = Sketch()
-    x = s.input("x", [4], onnx.TensorProto.INT32)
-    if not ill:
-        return s.proto(s.op("Abs", x, name="cast"))
-    return s.proto(s.op("Cast", x, to=onnx.TensorProto.FLOAT, name="cast"))

@@ -45,25 +45,16 @@ def build(
             help="Constrain every node of this type to FP32, as fix does. Repeatable.",
         ),
     ] = None,
-    layer_precisions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--layerPrecisions",
-            metavar="SPEC",
-            help="As in trtexec: name:fp32,… with * in names. Constrains nothing else.",
-        ),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Build a TensorRT engine and show the precision of its layers."""
     from halfwise.reporting.inspection import built
 
-    fp32 = given(to=to, keep=keep, keep_op=keep_op, layer_precisions=layer_precisions)
+    fp32 = given(to=to, keep=keep, keep_op=keep_op)
     found = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
         display,
-        worker=options,
     )
     show(found, built, display)
 
@@ -235,23 +226,9 @@ def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
 
 
 @accepts(Worker)
-def doctor(
-    trust_config: Annotated[
-        bool,
-        typer.Option(
-            "--trust-config",
-            rich_help_panel="TensorRT",
-            help="Trust the nearest halfwise.toml to name programs to run, until it changes.",
-        ),
-    ] = False,
-    **options: Any,
-) -> None:
+def doctor(**options: Any) -> None:
     """Show the versions and devices that a run depends on, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    if trust_config:
-        from halfwise.tensorrt.workers import trust_nearest
-
-        trust_nearest()
     ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
     print_facts(watched(ask, Display(), name="doctor"))

@@ -150,7 +150,7 @@ def modernize(
     **options: Any,
 ) -> None:
     """Raise the opset, make norms and GELUs one node each, and compare both models."""
-    from halfwise.tools.modernize.command import modernized
+    from halfwise.tools.modernize import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
     found = watched(
@@ -167,7 +167,7 @@ def compare_inputs(
         str | None,
         typer.Option(
             metavar="RAW",
-            help="Raw samples: a folder of images (functions get the path), or arrays; "
+            help="Raw samples: a folder of images or .npy files (functions get the path); "
             "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
             "halfwise name their resize kernels.",
         ),

@@ -2,17 +2,14 @@
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
 
 from halfwise.cli.options import Display
-from halfwise.declarations.options import Worker
-from halfwise.errors import PASSED, VERDICT_FAILED, UsageError
+from halfwise.errors import PASSED, VERDICT_FAILED
 from halfwise.wording import argument, command
 
 if TYPE_CHECKING:
@@ -31,7 +28,6 @@ Shown = TypeVar("Shown", bound="Record")
 def watched(
     call: "Callable[[Watcher], R]",
     display: Display,
-    worker: Mapping[str, Any] | None = None,
     *,
     name: str = "start",
 ) -> R:
@@ -40,41 +36,16 @@ def watched(
     Args:
         call: Calls the library.
         display: What to print.
-        worker: Options that name a worker to start while the library is imported.
         name: What the bar says until the call reports a stage.
     """
-    ahead = partial(nullcontext) if worker is None else partial(worker_ahead, worker)
     if display.quiet:
         from halfwise.progress import Silent
 
-        with ahead():
-            return call(Silent())
+        return call(Silent())
     from halfwise.reporting.terminal import TerminalWatcher
 
-    with TerminalWatcher(name) as watcher, ahead():
+    with TerminalWatcher(name) as watcher:
         return call(watcher)
-
-
-@contextmanager
-def worker_ahead(options: Mapping[str, Any]) -> Iterator[None]:
-    """Start the worker that `options` name; the block's first request for a worker gets it.
-
-    Errors in the options are left to the command itself.
-    """
-    from halfwise.tensorrt.transport import started
-    from halfwise.tensorrt.workers import resolve
-
-    named = {name: options[name] for name in Worker.__annotations__.keys() & options}
-    if isinstance(named.get("trt_worker"), list):
-        named["trt_worker"] = named["trt_worker"][0]
-    try:
-        specs = resolve(**named)
-    except UsageError:
-        specs = []
-    for spec in specs[:1]:
-        spec.announce()
-    with started(specs[0].command) if specs else nullcontext():
-        yield
 
 
 def show(found: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:

@@ -67,7 +67,6 @@ def fix(
     found = watched(
         lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
         display,
-        worker=options if "target" in options else None,
     )
     conclude(found.run, display, out)
 
@@ -103,7 +102,6 @@ def ladder(
     found = watched(
         lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
         display,
-        worker=options if "target" in options else None,
     )
     conclude(found.run, display, out)
 
@@ -144,7 +142,6 @@ def diagnose(
     found = watched(
         lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
         display,
-        worker=options if "target" in options else None,
     )
     conclude(found.run, display, out)
 

@@ -32,6 +32,7 @@ from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
 from halfwise.records import FrozenSize, NodeName, TensorName, Unjudged
 from halfwise.reporting.steps import frozen_advice, frozen_cause
+from halfwise.wording import quoted
 
 
 def find_unjudged(
@@ -164,6 +165,21 @@ def _checked(network: Network, runtime: Runtime) -> Session:
                 "Export the model with tensor outputs.",
             )
     return Session(network.model, runtime=runtime)
+
+
+def demand_same_inputs(network: Network, other: ir.Model, whose: str) -> None:
+    """Check that another model has the network's inputs; `whose` names it in the error.
+
+    Raises:
+        CaseError: its inputs differ.
+    """
+    expected = sorted(tensor_name(v) for v in network.graph.inputs)
+    found = sorted(tensor_name(v) for v in other.graph.inputs)
+    if expected != found:
+        raise CaseError(
+            f"The inputs of {whose} are {quoted(found)}, the model's {quoted(expected)}.",
+            "Give a model made from this one, with the same names of inputs and tensors.",
+        )
 
 
 def check_types(network: Network, *, runtime: Runtime = CPU) -> None:

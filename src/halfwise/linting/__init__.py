@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from halfwise.graph.loading import Unchecked
 from halfwise.linting import numbers, quantisation, structure, tensorrt
-from halfwise.linting.rule import Rule, Subject, registered
+from halfwise.linting.rule import Rule, Subject
 from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, Finding
 from halfwise.tensorrt.versions import Version
@@ -13,8 +13,9 @@ __all__ = ["FAMILIES", "RULES", "Rule", "Version", "lint"]
 
 FAMILIES = (numbers, quantisation, structure, tensorrt)
 """The modules of rules, in display order."""
-_ORDER = [module.__name__.rpartition(".")[2] for module in FAMILIES]
-RULES: tuple[Rule, ...] = tuple(sorted(registered(), key=lambda rule: _ORDER.index(rule.family)))
+RULES = tuple(
+    each for module in FAMILIES for each in vars(module).values() if isinstance(each, Rule)
+)
 """Every rule, by family and then as defined."""
 
 _MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from halfwise.errors import CaseError, UsageError
-from halfwise.files import is_regular, no_file, read_text
+from halfwise.errors import UsageError
 from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large
@@ -113,23 +112,18 @@ def check_constraints(
 
     Args:
         spec: A trtexec command, its options `--layerPrecisions` and `--layerOutputTypes`, or only
-            the value of `--layerPrecisions`; as one string for a shell, or as words. It may also
-            be the path or the text of a shell script like those of `halfwise export --as trtexec`.
+            the value of `--layerPrecisions`; as one string for a shell, such as the text of a
+            script of `halfwise export --as trtexec`, or as words.
         trt_version: Version of trtexec, such as "8.6".
         model: The ONNX file; None for the one that the command names.
 
     Raises:
-        CaseError: not a file, or not an ONNX model at all.
+        CaseError: the model is no file, or not ONNX at all.
         UsageError: an unknown version, no model, or nothing about precision in `spec`.
     """
     version = known_version(trt_version)
-    words = [spec] if isinstance(spec, str) else list(spec)
-    script = _script(words)
-    constraints = read([_text(script)] if script else words)
+    constraints = read([spec] if isinstance(spec, str) else spec)
     source = model or constraints.value("--onnx")
-    if source and script and not model:
-        # Scripts run in their own folder, so the path is relative to it.
-        source = script.parent / source
     if not source:
         raise UsageError(
             "Without a model, layer names cannot be checked.", "Add --model MODEL.onnx."
@@ -141,24 +135,6 @@ def check_constraints(
         keys=len(constraints.items),
         findings=check(constraints, unchecked, version),
     )
-
-
-def _script(words: Sequence[str]) -> Path | None:
-    """Return the shell script named by a single word; None if it is not such a path."""
-    if len(words) != 1 or not words[0].endswith(".sh"):
-        return None
-    path = Path(words[0])
-    if not is_regular(path):
-        raise CaseError(no_file(path), "Give the path of a shell script, or a command.")
-    return path
-
-
-def _text(script: Path) -> str:
-    try:
-        return read_text(script)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise CaseError(f"{script} cannot be read: {why}.", "Give a shell script.") from error
 
 
 def linted(report: LintReport) -> Report:

@@ -20,7 +20,6 @@ from halfwise.graph.reading import (
     readers,
     scalar,
 )
-from halfwise.graph.written_out import attentions
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
@@ -37,17 +36,14 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
     TensorRT 8.6 and later run LayerNormalization (opset 17) as one layer with sums in FP32.
     """
     for nodes in _normalisations(subject, "LayerNormalization"):
-        axes = _inner_axes(nodes)
-        if axes:
-            what = f"over axis {', '.join(map(str, axes))}, which is not the last"
+        what, fix = "", "Export with opset 17 or later, or run halfwise modernize."
+        if axes := _inner_axes(nodes):
+            what = f" over axis {', '.join(map(str, axes))}, which is not the last"
             fix = (
                 "LayerNormalization takes only the last axes: put a Transpose before and after it, "
                 "or keep these nodes in FP32 (halfwise fix)."
             )
-            yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
-        else:
-            fix = "Export with opset 17 or later, or run halfwise modernize."
-            yield _found(subject, nodes, "LayerNormalization", 17, fix)
+        yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
 
 
 @rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
@@ -88,20 +84,6 @@ def gelu(subject: Subject) -> Iterator[Found]:
         yield _found(subject, nodes, "Gelu", 20, fix)
 
 
-@rule("attention-written-out", "info", "https://github.com/Stability-AI/stable-audio-3/pull/79")
-def attention(subject: Subject) -> Iterator[Found]:
-    """TensorRT fuses attention written as several nodes, but not if some of them are kept in FP32.
-
-    Attention is in opset 23, and in TensorRT since 10.14.
-    """
-    fix = (
-        f"For TensorRT {text_of(SINCE['Attention'])} and later, export with opset 23; otherwise "
-        "constrain all of it or none."
-    )
-    for nodes in dict.fromkeys(attentions(subject.network)):
-        yield _found(subject, nodes, "Attention", 23, fix)
-
-
 def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
     found = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
     return list(dict.fromkeys(found))
@@ -110,10 +92,9 @@ def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
 def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
     ordered = sorted(nodes, key=subject.order.__getitem__)
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
-    where = f" {what}" if what else ""
     message = (
         f"{len(ordered)} nodes, {ordered[0].op_type} to {ordered[-1].op_type}, write out {op}"
-        f"{where}; {has}"
+        f"{what}; {has}"
     )
     return Found(message, fix, ordered[0])
 
@@ -434,8 +415,7 @@ def wide_integers(subject: Subject) -> Iterator[Found]:
 def float_indices(subject: Subject) -> Iterator[Found]:
     """Indices and sizes computed in floats: FP16 represents all integers only up to 2048."""
     for node in subject.nodes():
-        is_cast = node.op_type == "Cast" and node.inputs and node.outputs
-        source = node.inputs[0] if is_cast else None
+        source = node.inputs[0] if _is_cast(node) else None
         if source is None or not _is_floating(source) or is_constant(source):
             continue
         root = behind(source).value
@@ -456,6 +436,10 @@ def float_indices(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(root),
             )
+
+
+def _is_cast(node: ir.Node) -> bool:
+    return bool(node.op_type == "Cast" and node.inputs and node.outputs)
 
 
 def _is_floating(value: ir.Value) -> bool:
@@ -486,23 +470,22 @@ def casts(subject: Subject) -> Iterator[Found]:
     Casts of floats to integers and back do not count: they truncate on purpose.
     """
     for node in subject.nodes():
-        before = _source(node)
-        first = None if before is None else before.producer()
-        start = None if first is None else _source(first)
-        if before is None or start is None or not node.outputs:
+        between = node.inputs[0] if _is_cast(node) else None
+        first = None if between is None else between.producer()
+        start = first.inputs[0] if first is not None and _is_cast(first) else None
+        if between is None or start is None:
             continue
-        types = (start.dtype, before.dtype, node.outputs[0].dtype)
-        if _loses(*types):
-            integers = start.dtype is not None and start.dtype.is_integer()
-            bits = _BITS[before.dtype] if before.dtype else 0
+        kinds = [value.dtype for value in (start, between, node.outputs[0])]
+        before, less, after = (0 if kind is None else _BITS.get(kind, 0) for kind in kinds)
+        if _is_floating(between) and 0 < less < min(before, after):
             yield Found(
-                f"{name_of(start)} goes from {types[0]} to {types[1]} and then to {types[2]}: "
-                f"{bits} bits are left",
+                f"{name_of(start)} goes from {kinds[0]} to {kinds[1]} and then to {kinds[2]}: "
+                f"{less} bits are left",
                 "Cast it directly to the last type.",
                 node,
                 name_of(start),
                 # FP32 holds all integers up to 16.7 million.
-                "info" if integers and before.dtype == ir.DataType.FLOAT else None,
+                "info" if less == _BITS[ir.DataType.FLOAT] and not _is_floating(start) else None,
             )
 
 
@@ -517,18 +500,3 @@ def doubles(subject: Subject) -> Iterator[Found]:
                 node,
                 name_of(node.outputs[0]),
             )
-
-
-def _source(node: ir.Node) -> ir.Value | None:
-    return node.inputs[0] if node.op_type == "Cast" and node.inputs else None
-
-
-def _loses(start: ir.DataType | None, middle: ir.DataType | None, end: ir.DataType | None) -> bool:
-    if start not in _BITS or middle not in _BITS or end not in _BITS:
-        return False
-    assert start is not None
-    assert middle is not None
-    assert end is not None
-    if not middle.is_floating_point():
-        return False
-    return _BITS[middle] < min(_BITS[start], _BITS[end])

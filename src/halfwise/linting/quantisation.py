@@ -1,6 +1,5 @@
-"""Quantisation that TensorRT refuses, misreads or cannot fuse, or that loses channels."""
+"""Quantisation that TensorRT refuses, misreads or runs in floats, or that loses channels."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -8,7 +7,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.loading import numbers
-from halfwise.graph.model import QUANTISED, is_standard, node_name
+from halfwise.graph.model import is_standard, node_name
 from halfwise.graph.quantised import (
     FAR,
     NARROW,
@@ -20,8 +19,7 @@ from halfwise.graph.quantised import (
     residuals,
     small_channels,
 )
-from halfwise.graph.reading import is_constant
-from halfwise.linting.rule import Found, Subject, name_of, rule, standard_nodes
+from halfwise.linting.rule import Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.constrain import AGAIN, TAKEN
 from halfwise.tensorrt.versions import has, since, text_of
@@ -39,28 +37,6 @@ _PLACES = (
 
 _FOUR_BITS = frozenset((ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.FLOAT4E2M1))
 """Types for weights only: their readers compute in floats, as intended."""
-_FOLDED = frozenset(
-    (
-        *("BatchNormalization", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish"),
-        *("PRelu", "Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu"),
-    )
-)
-"""Operators that fuse into the kernel of the product before them and do not commute with
-rounding."""
-
-
-@rule("quantised", "info", _TYPES, reads_graph=False)
-def quantised(subject: Subject) -> Iterator[Found]:
-    """Quantised operators fix the types around them, and lose accuracy of their own."""
-    found = [each for each in standard_nodes(subject) if each[1].op_type.startswith(QUANTISED)]
-    if found:
-        counts = Counter(node.op_type for _, node in found)
-        kinds = ", ".join(f"{number} {op}" for op, number in counts.items())
-        yield Found(
-            f"the model is quantised: {kinds}",
-            "Compare it with the original: halfwise verify ORIGINAL QUANTISED --inputs DATA.",
-            found[0][0],
-        )
 
 
 @rule("quantisation-zero-point", "warning", _PARSER)
@@ -186,29 +162,6 @@ def half(subject: Subject) -> Iterator[Found]:
 def _bits(pairs: Iterable[Pair], node: ir.Node, slot: int) -> int:
     """Return the number of bits to which one of `pairs` quantises a node's slot; 0 if none does."""
     return next((pair.dtype.bitwidth for pair in pairs if (node, slot) in pair.readers), 0)
-
-
-@rule("quantisation-splits", "info", _PLACES)
-def splits(subject: Subject) -> Iterator[Found]:
-    """Q and DQ that keep an operator out of a product's kernel cost a kernel and a rounding.
-
-    Checked: BatchNormalization, bias and activations after a product in INT8.
-    """
-    products = quantised_nodes(subject.network)
-    for pair in pairs_of(subject.network):
-        product = None if pair.source is None else pair.source.producer()
-        if product is None or product.name not in products:
-            continue
-        for node, slot in pair.readers:
-            is_bias = is_standard(node, "Add") and is_constant(node.inputs[1 - slot])
-            if is_bias or (slot == 0 and is_standard(node, *_FOLDED)):
-                yield Found(
-                    f"{node.op_type} {node.name} would fuse into the kernel of this "
-                    f"{product.op_type}, but {pair.dequantise.name} is in the way",
-                    "Quantise after it, not before.",
-                    product,
-                    name_of(pair.source),
-                )
 
 
 @rule("quantisation-residual", "info", _PLACES)

@@ -1,4 +1,4 @@
-"""Rules: their definition, their input, and their registry."""
+"""Rules: their definition and their input."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -172,26 +172,17 @@ class Rule:
             )
 
 
-_registered: dict[str, Rule] = {}
-
-
 def rule(
     name: str, severity: Severity, source: str, *, reads_graph: bool = True
-) -> Callable[[Look], Look]:
-    """Register a rule; its docstring says why it exists."""
+) -> Callable[[Look], Rule]:
+    """Return what makes a function a rule; its docstring says why the rule exists."""
 
-    def register(look: Look) -> Look:
+    def made(look: Look) -> Rule:
         family = look.__module__.rpartition(".")[2]
         why = " ".join((look.__doc__ or "").split())
-        _registered[name] = Rule(name, severity, source, why, family, reads_graph, look)
-        return look
+        return Rule(name, severity, source, why, family, reads_graph, look)
 
-    return register
-
-
-def registered() -> tuple[Rule, ...]:
-    """Return all rules of the imported modules, in order of definition."""
-    return tuple(_registered.values())
+    return made
 
 
 def standard_nodes(subject: Subject, *ops: str) -> Iterator[tuple[Place, onnx.NodeProto]]:

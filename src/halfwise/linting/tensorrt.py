@@ -1,6 +1,5 @@
-"""What a version of TensorRT cannot parse, and layers that constraints must not touch."""
+"""What a version of TensorRT cannot parse."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 import onnx
@@ -13,19 +12,13 @@ from halfwise.records import Severity
 from halfwise.tensorrt.versions import (
     ASKED,
     AT_THE_LATEST,
-    FIRST_WITHOUT_WEAK,
     OPERATORS,
     SINCE,
-    has,
     highest_opset,
     next_published,
     opsets,
     text_of,
 )
-
-_OWN_TYPE = ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear")
-_NO_FLOATS = ("Shape", "Size", "NonZero", "ArgMax", "ArgMin", "TopK", "NonMaxSuppression")
-_CONSTANT = ("Constant", "ConstantOfShape")
 
 
 @rule("opset-unparsed", "warning", OPERATORS, reads_graph=False)
@@ -38,14 +31,11 @@ def opset(subject: Subject) -> Iterator[Found]:
         return
     given, version = subject.opset, text_of(subject.tensorrt)
     since, first, last = opsets(subject.tensorrt)
-    asked = subject.tensorrt >= ASKED
-    if asked:
-        first = taken().first_opset
+    if subject.tensorrt >= ASKED:  # how new an operator may be, its own rules say
+        first, last = taken().first_opset, given
     if given < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
         yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
-    elif asked:
-        return
     elif last is not None and given > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
         yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
@@ -178,33 +168,3 @@ def custom(subject: Subject) -> Iterator[Found]:
                 "Load the plugin in the builder, or export without such operators.",
                 place,
             )
-
-
-@rule(
-    "unconstrainable",
-    "info",
-    "https://github.com/NVIDIA/TensorRT/issues/3618",
-    reads_graph=False,
-)
-def unconstrainable(subject: Subject) -> Iterator[Found]:
-    """Some layers have a fixed type, or no floats.
-
-    A constraint on them is refused, ignored, or makes the build fail. Checked with --trt-version
-    8.5 to 10.16, which have constraints.
-    """
-    if subject.tensorrt is None or subject.tensorrt >= FIRST_WITHOUT_WEAK:
-        return
-    kinds = {
-        "of a fixed type": _OWN_TYPE,
-        "with integers or shapes as outputs": _NO_FLOATS,
-        "that are fused away, together with a constraint": _CONSTANT,
-    }
-    for what, ops in kinds.items():
-        found = list(standard_nodes(subject, *ops))
-        if found:
-            counts = Counter(node.op_type for _, node in found)
-            listed = ", ".join(f"{number} {op}" for op, number in counts.items())
-            cast = has("layers for casts", subject.tensorrt) and {"Cast", "CastLike"} & {*counts}
-            ends = "; a constraint on a Cast ends the build in castLayer.cpp" if cast else ""
-            fix = "Leave them out of constraints, as halfwise constraints check does."
-            yield Found(f"layers {what}: {listed}{ends}", fix, found[0][0])

@@ -46,18 +46,9 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
     "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow", "instance"),
     "flow": (*_DECISIONS, *_SPACES, "mask", "seg", "change", "dispar", "depth", "uncert", "confid",
              "occl", "visib", "flower"),
-    "heat-map": ("flux", "transfer"),
     "image": (
         *_PLACES, *_AMOUNTS, *_SPACES, *_DECISIONS, "alpha", "matte", "pha", "disp", "heat",
         "normal", "mask", "seg", "point", "position", "flow", "grad", "confid",
-    ),
-    "spectrum": (
-        *_DECISIONS, *_SPACES, *_AMOUNTS, "mask", "species", "special", "specular", "specif",
-        "melan", "confid",
-    ),
-    "waveform": (
-        *_DECISIONS, *_SPACES, *_AMOUNTS, "mask", "wavelet", "wavelen", "spec", "mel", "pitch",
-        "loss",
     ),
 }  # fmt: skip
 _FOR: Mapping[Kind, tuple[str, ...]] = {
@@ -115,13 +106,10 @@ METRIC_OF: dict[Kind, str] = {
     "class-scores": "top1",
     "embedding": "cosine",
     "flow": "epe",
-    "heat-map": "psnr",
     "image": "psnr",
     "mask": "mask-iou",
     "segmentation": "mean-iou",
-    "spectrum": "snr",
     "tokens": "token-agreement",
-    "waveform": "snr",
 }
 """The built-in metric of each kind."""
 

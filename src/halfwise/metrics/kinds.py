@@ -5,7 +5,6 @@ accept wrong results. A single sample that does not fit rules a kind out, and so
 says otherwise (`evidence`). docs/metrics.md says what each rule goes by, and what rules it out.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -180,56 +179,8 @@ def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence
         yield "log-sum"
 
 
-_SOUNDS = ("audio", "wav", "speech", "enhanced", "signal", "voice")
-"""Words in the names of waveforms."""
-_SPECTRA = ("spec", "mel", "stft")
-"""Words in the names of spectra."""
-_FEWEST_NAMED, _FEWEST = 100, 4000
-"""Fewest values of a waveform, with and without a telling name: 4000 last 0.25 s at 16 kHz."""
-_MOST_CHANNELS = 8
-_EARS = 2
-"""Most channels of a sound input; points have three coordinates."""
-_CENTRED = 0.1
-"""Largest mean of a waveform, over its standard deviation."""
 BINS = frozenset(2**k + 1 for k in range(6, 13))
 """Bins of a spectrum of 2^(k + 1) samples."""
-
-
-def waveform(seen: Seen) -> Recognised | None:
-    """Recognise signals [*, time]."""
-    if seen.discrete or seen.is_state:
-        return None
-    rows = seen.rows()
-    length = rows[0].shape[-1] if rows[0].ndim else 0
-    channels = int(np.prod(rows[0].shape[1:-1]))
-    if rows[0].ndim > 3 or channels > _MOST_CHANNELS or length < _FEWEST_NAMED:
-        return None
-    if not all(np.isfinite(array).all() for array in rows):
-        return None
-    values = np.concatenate([array.ravel() for array in rows])
-    if abs(values.mean()) > _CENTRED * values.std() or values.min() >= 0:
-        return None
-    evidence: list[Evidence] = ["by-name"] if seen.called(*_SOUNDS) else []
-    if length >= _FEWEST and any(_is_signal(s, length) for s in seen.inputs.values()):
-        evidence.append("length-of-input")
-    return seen.shows("waveform", "around-zero", *evidence) if evidence else None
-
-
-def _is_signal(shape: tuple[int, ...], length: int) -> bool:
-    """Return whether an input has one or two channels of that length: not points in space."""
-    return length in shape and math.prod(n for n in shape[1:] if n != length) <= _EARS
-
-
-def spectrum(seen: Seen) -> Recognised | None:
-    """Recognise spectra, in any order of axes."""
-    if seen.discrete or seen.is_state or len(seen.shape) < 3:
-        return None
-    if not all(np.isfinite(array).all() for array in seen.arrays):
-        return None
-    evidence: list[Evidence] = ["by-name"] if seen.called(*_SPECTRA) else []
-    if seen.shape in seen.inputs.values() and not BINS.isdisjoint(seen.shape[1:]):
-        evidence.append("bins")
-    return seen.shows("spectrum", *evidence) if evidence else None
 
 
 _SHARP = 0.5
@@ -316,18 +267,6 @@ def image(seen: Seen) -> Recognised | None:
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None
     return seen.shows("image", "times-input", "range-of-images", "smooth")
-
-
-def heat_map(seen: Seen) -> Recognised | None:
-    """Recognise maps of peaks by their name."""
-    if (
-        seen.discrete
-        or not seen.called("heat", "hmap")
-        or not all(_is_maps(a, 1) for a in seen.arrays)
-    ):
-        return None
-    fits = all(array.min() >= -0.5 and 0.1 <= array.max() <= 1.5 for array in seen.arrays)
-    return seen.shows("heat-map", "by-name") if fits else None
 
 
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
@@ -426,10 +365,7 @@ _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
     segmentation,
     mask,
     flow,
-    heat_map,
     image,
-    spectrum,
-    waveform,
 )
 """The first rule that shows a kind counts."""
 LOOKED_AT = 8

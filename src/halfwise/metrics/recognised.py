@@ -388,13 +388,10 @@ KINDS: dict[Kind, str] = {
     "class-scores": "class scores",
     "embedding": "embeddings",
     "flow": "optical flow",
-    "heat-map": "heat maps",
     "image": "an image",
     "mask": "a mask",
     "segmentation": "a segmentation",
-    "spectrum": "a spectrum",
     "tokens": "tokens",
-    "waveform": "a waveform",
 }
 """Words for each kind."""
 _ADVICE: dict[Kind, str] = {
@@ -428,9 +425,6 @@ SEEN: dict[Evidence, str] = {
     "times-input": "of the image's size or a multiple",
     "range-of-images": "values of images",
     "smooth": "neighbours are alike",
-    "bins": "bins of a spectrum, as the input",
-    "around-zero": "around zero",
-    "length-of-input": "as long as an input",
     "within-image": "within the image",
 }
 """Words for each kind of evidence."""

@@ -12,7 +12,7 @@ from halfwise.metrics.measures import Outputs
 from halfwise.wording import count
 
 CAP_DB = 100.0
-"""PSNR, SNR and SI-SDR of what is equal: infinite by definition, but differences must stay
+"""PSNR and SNR of what is equal: infinite by definition, but differences must stay
 finite."""
 _ERRORS = ("epe", "rel-max")
 
@@ -78,7 +78,6 @@ _CONVENTIONS: dict[str, _Convention] = {
     "detection-f1": _SHARE,
     "map": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
-    "si-sdr": _SIGNAL,
     "snr": _SIGNAL,
     "psnr": _Convention(
         CAP_DB,
@@ -380,30 +379,6 @@ def cosine(
     return _worst("cosine", _cosines, reference, candidate, labels, highest=1.0)
 
 
-def si_sdr(
-    reference: Sequence[Outputs],
-    candidate: Sequence[Outputs],
-    labels: Sequence[Any] | None,
-) -> float:
-    """Return the smallest scale-invariant signal-to-distortion ratio of all signals in dB, ≤ 100.
-
-    With the target s and the candidate c, a = c·s / s·s: 10 log10(|a s|² / |a s - c|²), as Le Roux
-    et al. define it ("SDR - half-baked or well done?", 2019), without removing means. A signal runs
-    along the last axis of a float output; beyond two, trailing axes of length 1 are dropped. Silent
-    targets are left out. A candidate that is silent or not finite, or has another shape, gives
-    -inf.
-
-    Args:
-        reference: Float outputs [*channels, time]; the target if there are no labels.
-        candidate: The same outputs, any float type.
-        labels: Per sample the target signals, as for `psnr`, or None.
-
-    Raises:
-        CaseError: There is no float output, every target is silent, or a label does not fit.
-    """
-    return _worst("si-sdr", _ratios, reference, candidate, labels, highest=CAP_DB)
-
-
 def cosine_and_length(
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
@@ -425,12 +400,11 @@ def snr(
 ) -> float:
     """Return the smallest signal-to-noise ratio of all signals in dB, ≤ 100.
 
-    10 log10(Σ s² / Σ (s - c)²) of the target s and the candidate c: unlike `si_sdr` it sees a wrong
-    loudness. A signal is one element along the first axis of a float output, or all of an output
-    with one axis. If its power is more than 60 dB below the loudest of the output, that level
-    counts instead: there a sound is taken to have died away (ISO 3382's reverberation time).
-    Non-finite target elements are left out; a candidate that is not finite, or has another shape,
-    gives -inf.
+    10 log10(Σ s² / Σ (s - c)²) of the target s and the candidate c. A signal is one element along
+    the first axis of a float output, or all of an output with one axis. If its power is more than
+    60 dB below the loudest of the output, that level counts instead: there a sound is taken to have
+    died away (ISO 3382's reverberation time). Non-finite target elements are left out; a candidate
+    that is not finite, or has another shape, gives -inf.
 
     Args:
         reference: Float outputs [*shape]: waveforms, spectra; the target if there are no labels.
@@ -542,18 +516,6 @@ def _likenesses(target: Floats, found: Floats) -> Floats:
         one, other = target / largest, found / largest
         distance = ((one - other) ** 2).sum(axis=1) / (one**2).sum(axis=1)
         return np.asarray(np.minimum(_cosines(target, found), 1 - distance / 2))
-
-
-def _ratios(target: Floats, found: Floats) -> Floats:
-    """Return the ratio of each pair of rows in dB; NaN if the candidate is not finite."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        target, found = _up_to_one(target), _up_to_one(found)
-        scale = (found * target).sum(axis=1) / (target * target).sum(axis=1)
-        part = scale[:, None] * target
-        signal, noise = (part**2).sum(axis=1), ((part - found) ** 2).sum(axis=1)
-        ratio = 10 * np.log10(signal / noise)
-    ratio[(noise == 0) & (signal > 0)] = CAP_DB
-    return np.asarray(np.minimum(ratio, CAP_DB))
 
 
 def _up_to_one(rows: Floats) -> Floats:

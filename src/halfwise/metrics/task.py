@@ -33,7 +33,6 @@ from halfwise.metrics.targets import (
     flow_outputs,
     images,
     map_outputs,
-    si_sdr,
     snr,
     token_outputs,
 )
@@ -403,7 +402,6 @@ _METRICS: dict[str, Metric] = {
     "mask-iou": mask_iou,
     "mean-iou": mean_iou,
     "cosine": cosine,
-    "si-sdr": si_sdr,
     "snr": snr,
     "psnr": psnr,
     "epe": epe,

@@ -93,7 +93,6 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
     "mask-iou": ("mask pixels", _in_targets(lambda target: target > 0.5)),
     "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
     "cosine": ("vectors", vectors_in),
-    "si-sdr": ("signals", vectors_in),
     "snr": ("signals", signals_in),
     "psnr": ("values", _in_targets(np.isfinite)),
     "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> Engin
         UsageError: a value outside its domain.
     """
     check(given)
-    changed = {name: value for name, value in asdict(defaults).items() if value is not None}
+    changed = {name: value for name, value in defaults if value is not None}
     changed |= {f.name: given[f.name] for f in fields(EngineSettings) if f.name in given}
     if "timing_cache" in given:
         changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--engine timing-cache")

@@ -6,8 +6,8 @@ from halfwise.declarations import default
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 Kind = Literal[
-    "boxes", "class-scores", "embedding", "flow", "heat-map", "image", "mask", "segmentation",
-    "spectrum", "tokens", "waveform",
+    "boxes", "class-scores", "embedding", "flow", "image", "mask", "segmentation",
+    "tokens",
 ]  # fmt: skip
 """What an output, or a set of outputs, is."""
 
@@ -15,8 +15,7 @@ Evidence = Literal[
     "by-name", "known-count", "log-sum", "rows-sum", "one-channel", "two-valued", "two-channels",
     "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
-    "size-of-input", "times-input", "range-of-images", "smooth", "bins", "around-zero",
-    "length-of-input", "within-image",
+    "size-of-input", "times-input", "range-of-images", "smooth", "within-image",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -34,8 +33,6 @@ Evidence = Literal[
   one class; "one-ahead": one class is far ahead of the next; "size-of-input": as an input image;
 - "times-input": the size of an input image, or a multiple; "range-of-images": values as images
   have; "smooth": neighbouring pixels are alike;
-- "bins": 2^k + 1 of them along an axis, in an input of the same shape, too; "around-zero": a mean
-  near 0; "length-of-input": an axis of an input is as long;
 - "within-image": corners are pixels of an input image, with sides of many lengths.
 """
 

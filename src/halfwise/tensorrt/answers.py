@@ -26,11 +26,8 @@ from halfwise.tensorrt.ports import Port, dtype_of, fit_inputs
 from halfwise.tensorrt.transport import ENDS, Header, Unfit
 from halfwise.tensorrt.versions import (
     CHECKED_VERSIONS,
-    NEWEST_CHECKED,
     RUN_VERSIONS,
     WRITTEN,
-    text_of,
-    version_of,
 )
 from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL
 from halfwise.wording import stopped
@@ -70,7 +67,7 @@ FORMS: Mapping[str, object] = {
         "import_error?": _REFUSAL,
         "cuda_error?": _REFUSAL,
     },
-    **{name: {} for name in ("put", "forget", "warm", "waiting", "started")},
+    **{name: {} for name in ("put", "forget", "waiting", "started")},
     "have": {"missing": [_SHA256]},
     "get": {"total": _SIZE},
     "build": {
@@ -192,8 +189,7 @@ class Expected:
     def admit(self, number: int, header: Header, size: int) -> None:
         """Check a frame that answers request `number`: its header, and the bytes that follow it.
 
-        Log lines may belong to an earlier request, since TensorRT's threads outlive it. Nobody
-        awaits the end of request 0, sent ahead.
+        Log lines may belong to an earlier request, since TensorRT's threads outlive it.
 
         Raises:
             Unfit: the frame may not come now.
@@ -201,8 +197,6 @@ class Expected:
         kind, request = header.get("kind"), header.get("id")
         if kind not in ENDS and kind not in _BESIDE:
             raise Unfit("sends a frame of an unknown kind")
-        if kind in ENDS and request == 0:
-            return
         if kind in ENDS and (request != number or type(request) is not int):
             raise Unfit(f"sends a {kind} for a request that was not made")
         content = {key: value for key, value in header.items() if key not in ("id", "kind")}
@@ -428,12 +422,8 @@ _FEATURES = {
 def _standing(version: str) -> str:
     if version in RUN_VERSIONS:
         return f"halfwise was run with TensorRT {version}"
-    if version in CHECKED_VERSIONS:
-        return f"halfwise was checked against the bindings of TensorRT {version}, not run with it"
-    if version_of(version) > NEWEST_CHECKED:
-        newest = text_of(NEWEST_CHECKED)
-        return f"TensorRT {version} is newer than {newest}, the newest version checked"
-    return f"halfwise was neither run with TensorRT {version} nor checked against its bindings"
+    known = "checked against its bindings" if version in CHECKED_VERSIONS else "unchecked"
+    return f"halfwise was not run with TensorRT {version}, {known}"
 
 
 Feeds = Mapping[str, NDArray[Any]]

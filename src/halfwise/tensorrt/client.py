@@ -40,7 +40,6 @@ from halfwise.tensorrt.link import (
     LogListener,
     ProgressListener,
     Refused,
-    keep_aside,
 )
 from halfwise.tensorrt.transport import Lost
 from halfwise.tensorrt.workers import WorkerSpec
@@ -171,14 +170,7 @@ class Worker:
             expected = built_of(request["config"]["keep"])
             answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
-                if not answer["timing_cache_fits"] and timing_cache not in self._caches:
-                    heard.remark(keep_aside(timing_cache))
-                written = answer["timing_cache"]
-                try:
-                    self._link.fetch(written["sha256"], written["bytes"], timing_cache)
-                except OSError as error:  # the engine is built anyway
-                    heard.remark(f"The timing cache was not written: {error.strerror or error}.")
-                self._caches.add(timing_cache)
+                self._keep(timing_cache, answer, heard)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
             message = failures.lost_connection(self.info.name, lost)
@@ -202,6 +194,24 @@ class Worker:
             "layers": network_layers(answer["layers"]),
             "unconstrained": answer["unconstrained"],
         }
+
+    def _keep(self, timing_cache: Path, answer: Mapping[str, Any], heard: Log) -> None:
+        """Write the timing cache of a build; a file from elsewhere that did not fit is set aside.
+
+        trtexec overwrites such a file, but it can have taken hours to build.
+        """
+        written = answer["timing_cache"]
+        try:
+            if not answer["timing_cache_fits"] and timing_cache not in self._caches:
+                aside = timing_cache.replace(timing_cache.with_name(f"{timing_cache.name}.old"))
+                heard.remark(
+                    f"TensorRT did not take the timing cache, now {aside}: it is damaged, from "
+                    "another version or GPU, or holds kernels that this version cannot read back."
+                )
+            self._link.fetch(written["sha256"], written["bytes"], timing_cache)
+        except OSError as error:  # the engine is built anyway
+            heard.remark(f"The timing cache was not written: {error.strerror or error}.")
+        self._caches.add(timing_cache)
 
     def fetch(self, engine: EngineFile, path: Path) -> EngineFile:
         """Fetch an engine to the local `path`; return it with its new place.
@@ -381,7 +391,6 @@ def usable(
     """
     watcher.stage("worker")
     watcher.left(HELLO_SECONDS)
-    spec.announce()
     with Worker(spec.name, spec.command, wait=wait) as worker:
         worker.demand_usable()
         info = worker.info

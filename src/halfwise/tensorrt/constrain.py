@@ -9,10 +9,8 @@ The rules come from `QuantDequantLinearHelper` of onnx-tensorrt (8.5 to 10.16) a
 makes that form if it computes exactly the same numbers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Literal
 
@@ -32,7 +30,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import EngineResult, EngineRung, NetworkLayer, NodeName, Precision, Verdict
+from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed, number
@@ -296,48 +294,6 @@ def takes_type(node: ir.Node) -> bool:
     if bodies(node) or is_standard(node, *_UNTYPED):
         return False
     return any(is_float(v) for v in node.outputs)
-
-
-def layer_types(asked: Iterable[tuple[str, str]], layers: Sequence[NetworkLayer]) -> dict[str, str]:
-    """Return the type requested for each layer, by its name.
-
-    Args:
-        asked: Names with types ("fp32", "fp16" …), as users and recipes give them. A name is an
-            ONNX node's or a layer's; `*` in it matches anything.
-        layers: Layers of the network.
-
-    Raises:
-        CaseError: a name matches no layer, or two types are requested for one layer.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for name, wanted in asked:
-        named = [layer.name for layer in layers if _bears(layer, name)]
-        if not named:
-            known = {word for layer in layers for word in (layer.name, *layer.nodes)}
-            close = get_close_matches(name, sorted(known))
-            meant = f" Did you mean {' or '.join(close)}?" if close else ""
-            raise CaseError(
-                f"The constraint {name}:{wanted} matches no layer of the network.",
-                f"Give the name of a layer, or of an ONNX node that has one.{meant}",
-            )
-        for layer in named:
-            other, before = found.setdefault(layer, (wanted, name))
-            if other != wanted:
-                raise CaseError(
-                    f"Layer {layer} is constrained to {other} (by {before}) and {wanted} (by "
-                    f"{name}).",
-                    "Leave one of the two constraints out.",
-                )
-    return {layer: wanted for layer, (wanted, _) in found.items()}
-
-
-def _bears(layer: NetworkLayer, name: str) -> bool:
-    words = (layer.name, *layer.nodes)
-    if name in words:
-        return True
-    # Only `*` is special: names may contain brackets.
-    pattern = name.replace("[", "[[]").replace("?", "[?]")
-    return "*" in name and any(fnmatchcase(word, pattern) for word in words)
 
 
 def unmatched(network: Network, unconstrained: Mapping[NodeName, str]) -> tuple[str, ...]:

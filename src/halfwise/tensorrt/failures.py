@@ -9,8 +9,10 @@ known.
 import hashlib
 import json
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +43,19 @@ def config_key(config: BuildConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class _Try:
+    """A build that began, and perhaps ended badly; `run` counts the runs that share a journal."""
+
+    run: int
+    timeout: float | None
+    outcome: BuildOutcome | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        return self.outcome is None or self.outcome.status == "lost"
+
+
 class Journal:
     """The file `journal.jsonl`: one line before each build, after it, and when a run resumes.
 
@@ -60,83 +75,52 @@ class Journal:
             OSError: it cannot be written.
         """
         self.path, self._where = path, where
-        self._begun: dict[str, dict[str, Any]] = {}
-        self._ended: dict[str, BuildOutcome] = {}
-        self._silent: Counter[str] = Counter()
+        self._tries: defaultdict[str, list[_Try]] = defaultdict(list)
+        self._run = 0
         self._whole = True
-        # State of a build before its last try.
-        self._before: dict[str, tuple[dict[str, Any] | None, BuildOutcome | None]] = {}
         # A line that a crash cut off is useless, and the next one must not be appended to it.
         whole = path.read_bytes().rpartition(b"\n")[:2] if path.exists() else (b"",)
         for number, line in enumerate(b"".join(whole).splitlines(), start=1):
-            self._recall(line, number)
+            try:
+                self._take(json.loads(line))
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
+                raise RecordMismatch(
+                    f"Line {number} of the journal {self.path} cannot be read.",
+                    "Remove the file; builds that crashed are then tried again.",
+                ) from error
         with path.open("ab") as file:
             file.truncate(sum(map(len, whole)))
         if whole[0]:
             self._write({"event": "resume"})
-            self._resume()
+            self._run += 1
 
     @property
     def remembers(self) -> bool:
         """Whether any build crashed, timed out, or had no result."""
-        return bool(self._begun or self._silent)
+        return any(self._tries.values())
 
-    def _recall(self, line: bytes, number: int) -> None:
-        try:
-            entry = json.loads(line)
-            event = entry["event"]
-            if event == "resume":
-                self._resume()
-            elif entry["where"] == self._where and event == "begin":
-                if not isinstance(entry["timeout"], int | float | None):
-                    raise TypeError  # noqa: TRY301 - like the errors that Python raises below
-                self._begin(entry)
-            elif entry["where"] == self._where and event == "end":
-                outcome = entry["outcome"]
-                ended = None if outcome is None else BuildOutcome.model_validate(outcome)
-                self._settle(entry["key"], ended)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise RecordMismatch(
-                f"Line {number} of the journal {self.path} cannot be read.",
-                "Remove the file; builds that crashed are then tried again.",
-            ) from error
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        """Take a line into account: a result clears its configuration, others are remembered.
 
-    def _resume(self) -> None:
-        """At the start of a run, count the builds left without a result by the previous one."""
-        for key in list(self._begun):
-            if key not in self._ended or self._ended[key].status == "lost":
-                self._silent[key] += 1
-                self._forget(key)
-
-    def _begin(self, entry: dict[str, Any]) -> None:
-        key = entry["key"]
-        self._before[key] = self._begun.get(key), self._ended.get(key)
-        self._forget(key)
-        self._begun[key] = entry
-
-    def _settle(self, key: str, outcome: BuildOutcome | None) -> None:
-        """Forget a configuration that may be retried: all but crashes, time-outs, losses.
-
-        If the build did not begin, the earlier state remains.
+        An interruption says nothing, and neither does a worker that was lost before the build.
         """
-        if outcome is not None and not outcome.begun:
-            self._forget(key)
-            begun, ended = self._before.get(key, (None, None))
-            if begun is not None:
-                self._begun[key] = begun
-            if ended is not None:
-                self._ended[key] = ended
+        if entry["event"] == "resume":
+            self._run += 1
             return
-        if outcome is not None and outcome.status in ("crashed", "timeout", "lost"):
-            self._ended[key] = outcome
-        else:
-            self._forget(key)
-        if outcome is not None and outcome.status != "lost":
-            self._silent.pop(key, None)
-
-    def _forget(self, key: str) -> None:
-        self._begun.pop(key, None)
-        self._ended.pop(key, None)
+        if entry["where"] != self._where:
+            return
+        tries, limit = self._tries[entry["key"]], entry.get("timeout")
+        if entry["event"] == "begin":
+            tries.append(_Try(self._run, None if limit is None else float(limit)))
+            return
+        begun = tries.pop()
+        if entry["outcome"] is None:
+            return
+        outcome = BuildOutcome.model_validate(entry["outcome"])
+        if outcome.begun and outcome.status in ("crashed", "timeout", "lost"):
+            tries.append(replace(begun, outcome=outcome))
+        elif outcome.begun:
+            tries.clear()
 
     def record(
         self,
@@ -160,7 +144,7 @@ class Journal:
             The outcome from `build`, or one of status "skipped".
         """
         key = config_key(config)
-        if reason := self._why_skipped(key, timeout):
+        if reason := self._why_skipped(self._tries[key], timeout):
             return BuildOutcome(
                 number=number,
                 purpose=purpose,
@@ -169,39 +153,36 @@ class Journal:
                 config=config,
                 seconds=0.0,
             )
-        entry = {"event": "begin", "key": key, "where": self._where, "number": number}
-        entry |= {"purpose": purpose, "timeout": timeout, "config": config.model_dump(mode="json")}
-        self._note(entry)
-        self._begin(entry)
+        about = {"key": key, "where": self._where, "number": number, "purpose": purpose}
+        dumped = config.model_dump(mode="json")
+        self._note({"event": "begin", **about, "timeout": timeout, "config": dumped})
         outcome = None
         try:
             outcome = build()
         finally:
-            # Also after an interruption, which says nothing about the configuration.
-            ended: dict[str, Any] = {"event": "end", "key": key, "where": self._where}
-            ended["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
-            self._note(ended)
-            self._settle(key, outcome)
+            ended = None if outcome is None else outcome.model_dump(mode="json")
+            self._note({"event": "end", **about, "outcome": ended})
         return outcome
 
-    def _why_skipped(self, key: str, timeout: float | None) -> str:
-        if self._silent[key] >= SILENT_RUNS:
+    def _why_skipped(self, tries: Sequence[_Try], timeout: float | None) -> str:
+        silent = {t.run for t in takewhile(lambda t: t.is_silent, reversed(tries))} - {self._run}
+        if len(silent) >= SILENT_RUNS:
             return (
-                f"{self._silent[key]} runs in a row got no result for this build: halfwise itself "
+                f"{len(silent)} runs in a row got no result for this build: halfwise itself "
                 "ended during it, or the connection was lost; it is not tried again."
             )
-        outcome = self._ended.get(key)
-        if outcome is None or outcome.status == "lost":
+        last = tries[-1] if tries else None
+        if last is None or last.outcome is None or last.outcome.status == "lost":
             return ""
-        if outcome.status == "crashed":
-            how = outcome.signal or "an exit"
+        if last.outcome.status == "crashed":
+            how = last.outcome.signal or "an exit"
             return f"This build ended with {how} before; it is not tried again."
-        before = self._begun[key]["timeout"]
-        longer = before is not None and (timeout is None or timeout > before)
-        return "" if longer else f"This build took longer than {seconds(before)} before."
+        longer = last.timeout is not None and (timeout is None or timeout > last.timeout)
+        return "" if longer else f"This build took longer than {seconds(last.timeout or 0)} before."
 
     def _note(self, entry: dict[str, Any]) -> None:
-        """Write an entry; stop after a failure, since builds matter more than their journal."""
+        """Take an entry and write it; a failure to write stops only the writing."""
+        self._take(entry)
         try:
             if self._whole:
                 self._write(entry)

@@ -38,10 +38,8 @@ from halfwise.records import EngineLayer, NetworkLayer, NodeName
 from halfwise.tensorrt.prove import data_type, layer_precision
 
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f,]|\s*\[ONNX Layer: |\s*$)", re.DOTALL)
-_BLOCK = re.compile(r"^\{ForeignNode\[(.*)\.\.\.(.*)\]\}$", re.DOTALL)
 _PROFILE = re.compile(r" \[profile \d+\]$")
 _MYELIN = re.compile(r"_myl\d+_\d+$")
-_JOINT = re.compile(r" \+ |, |PWN\(")
 _UNNAMED = re.compile(r"^\(Unnamed Layer\* (\d{1,9})\)")
 _REFORMAT = "Reformatting CopyNode"
 _OWN = re.compile(r"^Reformat|^\(Unnamed Layer\*|^\[|^__|^_gemm|\] ?copy$| copy$|HostCopy\]$")
@@ -95,8 +93,8 @@ class NodeFinder:
         name = _PROFILE.sub("", layer.name)
         if name in self._blocks:
             return self._blocks[name]
-        if block := _BLOCK.search(name):
-            return self._existing((*self._named(block[1]), *self._named(block[2])))
+        if ends := foreign_region(name):
+            return self._existing((*self._named(ends[0]), *self._named(ends[1])))
         return self._named(name)
 
     def _without_properties(self, entry: str) -> str:
@@ -110,12 +108,12 @@ class NodeFinder:
         bare = _MYELIN.sub("", layer)
         if _OWN.search(bare):
             return ()
-        parts = [_balanced(part) for part in _JOINT.split(bare)]
+        parts: Sequence[str] = names_in(bare)
         if self._known is not None and bare != layer:
             parts = [
                 p for part in parts for p in ([part] if part in self._known else part.split("+"))
             ]
-        return self._existing(part for part in parts if not _OWN.search(part) or self._known)
+        return self._existing(parts)
 
     def _existing(self, names: Iterable[str]) -> tuple[NodeName, ...]:
         """Return the `names` that are nodes, without duplicates."""
@@ -136,9 +134,7 @@ class NodeFinder:
         """
         blocks, taken = [], set[NodeName]()
         for layer in layers:
-            if _BLOCK.search(_PROFILE.sub("", layer.name)) and not _ONNX_LAYER.search(
-                layer.metadata
-            ):
+            if foreign_region(layer.name) and not _ONNX_LAYER.search(layer.metadata):
                 blocks.append(layer)
             else:
                 taken.update(self.nodes(layer))
@@ -157,8 +153,8 @@ class NodeFinder:
                 continue
             ends = [tensors.value(output) for output in block.outputs]
             start = {v.producer() for v in ends if v is not None}
-            last = _BLOCK.search(name)
-            named = set(self._named(last[2])) if last else set()
+            region = foreign_region(name)
+            named = set(self._named(region[1])) if region else set()
             start |= {n for n in order if node_name(n) in named}
             borders = {v for v in map(tensors.value, block.inputs) if v is not None}
             if not ends or None in ends:
@@ -176,10 +172,11 @@ class NodeFinder:
     def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the `nodes` behind the network's layers between a block's ends."""
         places = {layer.name: index for index, layer in enumerate(self._built)}
-        match = _BLOCK.search(block)
+        found = _FOREIGN.search(block)
+        inside = found["inside"] if found else ""
         ends = [
             int(own[1]) if (own := _UNNAMED.match(part)) else places[part]
-            for part in (" + ".join(match.groups()).split(" + ") if match else ())
+            for part in _SEPARATOR.split(inside.replace("...", " + "))
             if _UNNAMED.match(part) or part in places
         ]
         if len(ends) < 2:
@@ -222,13 +219,6 @@ def _leading_to(
         return free(v.producer() for v in node.inputs if v is not None and v not in borders)
 
     return {*reached(free(start), before)}
-
-
-def _balanced(part: str) -> str:
-    """Return `part` without unmatched trailing parentheses."""
-    while part.endswith(")") and part.count(")") > part.count("("):
-        part = part[:-1]
-    return part.strip()
 
 
 _FOREIGN = re.compile(r"ForeignNode\[(?P<inside>.*?)(?:\](?:\}|$|\.?\))|$)")

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -29,7 +28,6 @@ from halfwise.tensorrt.transport import (
     Lost,
     Unfit,
     Waited,
-    taken,
     worker_source,
 )
 from halfwise.tensorrt.worker import AT_LAYER
@@ -123,33 +121,12 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def keep_aside(path: Path) -> str:
-    """Move a timing cache aside, and return a sentence that says so.
-
-    trtexec warns and overwrites it, but a cache can take hours to build. It becomes
-    NAME.old, or NAME.old2 and so on if that exists: nothing is overwritten. If another process has
-    removed it meanwhile, that is no error.
-    """
-    names = (f"{path.name}.old{number if number > 1 else ''}" for number in count(1))
-    aside = next(found for name in names if not (found := path.with_name(name)).exists())
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return f"TensorRT did not take the timing cache {path}."
-    return (
-        f"TensorRT did not take the timing cache {path}: it is damaged, from another version or "
-        f"GPU, or holds kernels that this version cannot read back. It is {aside} now, and a new "
-        "one was written."
-    )
-
-
 _TRANSFER_SECONDS = 300.0
 """Limit for one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
 _LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
 _WAIT_AGAIN = 5.0
 """Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
-_BUILDER_SECONDS = 180.0
 
 LogListener = Callable[[str, str], None]
 """Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
@@ -259,15 +236,13 @@ class Link:
         """
         self._there.clear()  # a container's cache vanishes when it ends
         try:
-            ahead = taken(self._command)
-            self._connection = ahead or Connection(self._command, worker_source())
+            self._connection = Connection(self._command, worker_source())
         except OSError as error:
             reason = f"{error.filename or self._command[0]}: {error.strerror}"
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
-            # A worker started ahead answers only after it has loaded the builder.
-            limit = self._limit + (_BUILDER_SECONDS if ahead else 0.0)
-            answer, _ = self._connection.ask({"op": "hello"}, admit=HELLO.admit, limit=limit)
+            hello = {"op": "hello"}
+            answer, _ = self._connection.ask(hello, admit=HELLO.admit, limit=self._limit)
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost

@@ -232,7 +232,7 @@ _START = re.compile(
     r'While parsing node number (?P<number>\d+) \[(?P<op>[^\s\]]*)(?: -> "(?P<output>[^"]*)")?'
 )
 _PRINTED = re.compile(r"^\s*(?:[a-z_]+ ?[:{]|\}|$)")
-_FIELD = re.compile(r'^\s*(?P<field>name|op_type): "(?P<value>.*)"$')
+_NAME = re.compile(r'^\s*name: "(.+)"$')
 _WHERE = re.compile(r"^(?:ERROR: )?\S+\.(?:cpp|hpp|h):\d+ In function (?P<function>\w+):")
 _WHY = re.compile(r"^\[(?P<code>\d+)\] ?(?P<reason>.+)")
 _ONE_LINE = re.compile(
@@ -243,22 +243,14 @@ _MISSING = re.compile(r"could not find [Pp]lugin:? (?P<op>\S+)")
 _IMPORTER = re.compile(r"^import(?!FallbackPluginImporter$)(?P<op>\w+)$")
 
 
-@dataclass
-class _Node:
-    """The node that the current error is about."""
-
-    entry: Entry
-    printed: bool = False
-    depth: int = 0
-
-
 class ParserErrors:
     """Reads the lines of a log that belong to a parser error."""
 
     def __init__(self, found: Findings) -> None:
         """Collect findings in `found`."""
         self._found = found
-        self._node: _Node | None = None
+        self._current: Entry | None = None
+        self._printing = self._unnamed = False
         self._missing = ""
 
     def take(self, text: str, raw: str) -> bool:
@@ -277,34 +269,33 @@ class ParserErrors:
         if missing := _MISSING.search(text):
             # For an operator in a body, the parser names only the If or Loop around it.
             self._missing = missing["op"]
-        node = self._node
-        if node is None:
+        entry = self._current
+        if entry is None or not self._belongs(entry, text):
             return False
-        if not self._belongs(node, text):
-            return False
-        node.entry.heard(raw)
+        entry.heard(raw)
         return True
 
     def _begin(self, start: re.Match[str], raw: str) -> None:
         op, name = start["op"], start["output"] or ""
         entry = self._entry(int(start["number"]), op, name)
         entry.heard(raw)
-        self._node = _Node(entry)
+        self._current, self._printing = entry, False
 
-    def _belongs(self, node: _Node, text: str) -> bool:
+    def _belongs(self, entry: Entry, text: str) -> bool:
         if text.startswith(("--- Begin node", "--- End node")):
-            node.printed, node.depth = text.startswith("--- Begin"), 0
+            self._printing = self._unnamed = text.startswith("--- Begin")
             return True
-        if node.printed:
-            if _PRINTED.match(text):
-                _read_field(node, text)
-                return True
-            node.printed = False
-        if _WHERE.match(text):
+        self._printing = self._printing and _PRINTED.match(text) is not None
+        if self._printing and self._unnamed:
+            # Its name comes before its attributes, which have names too.
+            self._unnamed = not text.endswith("{")
+            if name := _NAME.match(text):
+                entry.nodes, self._unnamed = {name[1]: None}, False
+        if self._printing or _WHERE.match(text):
             return True
         if why := _WHY.match(text):
-            self._explain(node.entry, why["reason"])
-            self._node = None
+            self._explain(entry, why["reason"])
+            self._current = None
             return True
         return False
 
@@ -344,17 +335,6 @@ class ParserErrors:
 
 def _refused(op: str) -> str:
     return f"The parser rejects the operator {op}." if op else "The parser rejects the model."
-
-
-def _read_field(node: _Node, text: str) -> None:
-    """Read the node's own name; fields of attributes are nested deeper."""
-    found = _FIELD.match(text)
-    if found and node.depth == 0 and found["value"]:
-        if found["field"] == "name":
-            node.entry.nodes = {found["value"]: None}
-        else:
-            node.entry.op = found["value"]
-    node.depth += text.count("{") - text.count("}")
 
 
 LONGEST_LINE = 1 << 20

@@ -27,6 +27,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
@@ -289,57 +290,45 @@ class _Evidence:
     config: BuildConfig | None
 
     def findings(self) -> Iterator[str]:
-        for low in sorted(_LOW):
-            for high in _HIGH:
-                yield from self._broken(high, low, f"to be {high.upper()}")
+        for low, high in product(sorted(_LOW), _HIGH):
+            yield from self._broken(high, low, f"to be {high.upper()}")
         if self.config is not None and not self.config.tf32:
             yield from self._tf32()
         for quantised in _QUANTISED:
-            yield from self._unquantised(quantised, none=True)
+            nodes = self._asked(quantised)
+            # A hidden node may be the one that does.
+            if nodes and all(n.precision in (*_WIDER, "other") for n in nodes):
+                yield from self._nothing(quantised.upper(), nodes, _WIDER)
         lows = self._lows()
-        shown = Counter(n.precision for n in self.compute)
-        plain = shown["fp32"] + shown["tf32"]
-        if lows and plain and not shown["unknown"] and not any(shown[p] for p in (*_LOW, "mixed")):
-            wanted = " or ".join(low.upper() for low in lows)
-            yield (
-                f"The engine computes nothing in {wanted}, although that was requested: "
-                f"{_kinds(shown, _HIGH)} of {count(len(self.compute), 'compute node')}."
-            )
+        shown = {n.precision for n in self.compute}
+        if lows and shown & {*_HIGH} and shown.isdisjoint((*_LOW, "mixed", "unknown")):
+            yield from self._nothing(" or ".join(map(str.upper, lows)), self.compute, _HIGH)
         elif self._is_strong():
-            for low in lows:
-                for got in _WIDER:
-                    if got != low:
-                        yield from self._broken(low, got, f"{low.upper()} in the model")
+            for low, got in product(lows, _WIDER):
+                if got != low:
+                    yield from self._broken(low, got, f"{low.upper()} in the model")
 
     def remarks(self) -> Iterator[str]:
         yield from self._hidden()
         for quantised in _QUANTISED:
-            yield from self._unquantised(quantised, none=False)
-            yield from self._unshown(quantised)
+            nodes = self._asked(quantised)
+            if any(n.precision == quantised for n in nodes):
+                yield from _wider(nodes, "read quantised data", quantised, _WIDER)
         if self.config is not None and self.config.tf32:
-            named = [n for n in self.compute if n.asked == "fp32" and n.precision == "tf32"]
+            named = [n for n in self._asked("fp32") if n.precision == "tf32"]
             if named:
                 yield (
                     f"TF32, which was on, is used for {count(len(named), 'node')} kept in "
                     f"FP32 ({_names(named)}): FP32's range with the 11 significant bits of FP16."
                 )
-        for high in _HIGH:
-            mixed = [n for n in self.compute if n.asked == high and n.precision == "mixed"]
-            if mixed:
-                yield (
-                    f"For {count(len(mixed), 'node')} in layers of mixed formats "
-                    f"({_names(mixed)}), the inspector does not show whether they compute in "
-                    f"{high.upper()} as requested."
-                )
         wanted = next(iter(self._lows()), None)
-        free = [n for n in self.compute if n.asked is None]
-        plain = [n for n in free if n.precision in _HIGH]
         some = any(n.precision == wanted for n in self.compute)
-        if wanted is not None and plain and some and not self._is_strong():
-            yield (
-                f"{len(plain)} of {count(len(free), 'node')} that might be {wanted.upper()} are "
-                "FP32 or TF32: the builder found that faster, or had no such kernel."
-            )
+        if wanted is not None and some and not self._is_strong():
+            yield from _wider(self._asked(None), f"might be {wanted.upper()}", wanted, _HIGH)
+
+    def _asked(self, precision: Precision | None) -> list[NodePrecision]:
+        """Return the compute nodes of a requested precision; None for those that were free."""
+        return [n for n in self.compute if n.asked == precision]
 
     def _lows(self) -> tuple[Precision, ...]:
         """Return the low formats that compute nodes were requested in, or might have."""
@@ -352,49 +341,26 @@ class _Evidence:
     def _is_strong(self) -> bool:
         return self.config is not None and self.config.typing == "strong"
 
-    def _unquantised(self, wanted: Precision, *, none: bool) -> Iterator[str]:
-        """Yield a sentence on nodes that read quantised data but compute wider: all, or some.
-
-        While one is hidden, whether all do is unknown.
-        """
-        asked = [n for n in self.compute if n.asked == wanted]
-        shown = Counter(n.precision for n in asked)
-        wider = [n for n in asked if n.precision in _WIDER]
-        if not wider or none != (len(wider) + shown["other"] == len(asked)):
-            return
-        kinds = _kinds(shown, _WIDER)
-        if none:
+    def _nothing(
+        self, wanted: str, nodes: Sequence[NodePrecision], kinds: Sequence[Precision]
+    ) -> Iterator[str]:
+        if shown := _kinds(nodes, kinds):
             yield (
-                f"The engine computes nothing in {wanted.upper()}, although "
-                f"{count(len(asked), 'node')} read quantised data: {kinds}."
-            )
-        else:
-            yield (
-                f"{len(wider)} of {count(len(asked), 'node')} that read quantised data are wider "
-                f"than {wanted.upper()} ({kinds}): the builder found that faster, or had no such "
-                f"kernel: {_names(wider)}."
-            )
-
-    def _unshown(self, wanted: Precision) -> Iterator[str]:
-        asked = [n for n in self.compute if n.asked == wanted]
-        hidden = [n for n in asked if n.precision in ("unknown", "mixed")]
-        if hidden:
-            yield (
-                f"Whether they compute in {wanted.upper()} is not shown for {len(hidden)} of "
-                f"{count(len(asked), 'node')} that read quantised data ({_names(hidden)})."
+                f"The engine computes nothing in {wanted}, although that was requested: {shown} of "
+                f"{count(len(nodes), 'node')}."
             )
 
     def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:
         """Yield a sentence on the nodes that compute in `got` although `asked` was requested."""
-        all_asked = [n for n in self.compute if n.asked == asked]
-        wrong = [n for n in all_asked if n.precision == got]
+        nodes = self._asked(asked)
+        wrong = [n for n in nodes if n.precision == got]
         if not wrong:
             return
         own = (layer for layer in self.layers if layer.name in wrong[0].layers)
         first = next(layer for layer in own if layer.precision == got)
         cause = "; casts had no effect" if self._is_strong() else ""
         yield (
-            f"{len(wrong)} of {count(len(all_asked), 'node')} that were {meant} compute in "
+            f"{len(wrong)} of {count(len(nodes), 'node')} that were {meant} compute in "
             f"{got.upper()}{cause}: {_names(wrong)}. {_shows(first)}"
         )
 
@@ -409,35 +375,31 @@ class _Evidence:
             )
 
     def _hidden(self) -> Iterator[str]:
-        """Yield sentences on unknown nodes, inside fused blocks and elsewhere."""
-        blocks = [
-            b for b in self.layers if b.precision == "unknown" and len(b.nodes) > 1 and b.type
-        ]
-        names = {block.name for block in blocks}
-        hidden = [n for n in self.compute if n.precision == "unknown"]
-        inside = [n for n in hidden if not names.isdisjoint(n.layers)]
-        if blocks and (inside or not self.compute):
-            largest = max(blocks, key=lambda block: len(block.nodes))
-            most = count(len(largest.nodes), "node")
-            where = (
-                f"inside one fused block of {most}"
-                if len(blocks) == 1
-                else f"inside {len(blocks)} fused blocks, the largest of {most}"
-            )
-            total = sum(layer.milliseconds or 0.0 for layer in self.layers)
-            taken = sum(block.milliseconds or 0.0 for block in blocks)
-            time = f", {percent(taken / total)} of the time" if total else ""
-            whose = f"{len(inside)} of {count(len(self.compute), 'compute node')}: "
-            yield (
-                f"Unknown for {whose if self.compute else 'what is '}{where}{time}, which the "
-                f"inspector does not look into. {_shows(largest)}"
-            )
-        rest = [n for n in hidden if names.isdisjoint(n.layers)]
-        if rest and any(layer.type for layer in self.layers):
-            yield (
-                f"Unknown for {len(rest)} of {count(len(self.compute), 'compute node')}: their "
-                f"layers show no kernel and no conclusive data types ({_names(rest)})."
-            )
+        """Yield a sentence on what the inspector does not show, with the largest such layer."""
+        hidden = [b for b in self.layers if b.precision in ("unknown", "mixed") and b.type]
+        nodes = [n for n in self.compute if n.precision in ("unknown", "mixed")]
+        if not hidden or (self.compute and not nodes):
+            return
+        total = sum(layer.milliseconds or 0.0 for layer in self.layers)
+        taken = sum(layer.milliseconds or 0.0 for layer in hidden)
+        time = f", {percent(taken / total)} of the time" if total else ""
+        whose = f" for {len(nodes)} of {count(len(self.compute), 'compute node')}" if nodes else ""
+        yield (
+            f"The precision is not shown{whose} in {count(len(hidden), 'layer')}{time}. "
+            f"{_shows(max(hidden, key=lambda layer: len(layer.nodes)))}"
+        )
+
+
+def _wider(
+    nodes: Sequence[NodePrecision], which: str, wanted: Precision, kinds: Sequence[Precision]
+) -> Iterator[str]:
+    """Yield a sentence on nodes that compute in wider `kinds` than the one they may have."""
+    if wider := [n for n in nodes if n.precision in kinds]:
+        yield (
+            f"{len(wider)} of {count(len(nodes), 'node')} that {which} are wider than "
+            f"{wanted.upper()} ({_kinds(wider, kinds)}): the builder found that faster, or had no "
+            f"such kernel: {_names(wider)}."
+        )
 
 
 def _times(
@@ -527,8 +489,9 @@ def _shows(layer: EngineLayer) -> str:
     return f"Layer {layer.name} {', '.join(facts) or 'shows no more'}."
 
 
-def _kinds(shown: Mapping[Precision, int], kinds: Iterable[Precision]) -> str:
-    return " and ".join(f"{kind.upper()} in {shown[kind]}" for kind in kinds if shown.get(kind))
+def _kinds(nodes: Sequence[NodePrecision], kinds: Sequence[Precision]) -> str:
+    shown = Counter(n.precision for n in nodes)
+    return " and ".join(f"{kind.upper()} in {shown[kind]}" for kind in kinds if shown[kind])
 
 
 def _names(nodes: Sequence[NodePrecision]) -> str:

@@ -4,8 +4,7 @@ The file, the flags, and the nodes that are kept in FP32: their layers, and atte
 FP32.
 """
 
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from typing import Literal
@@ -14,10 +13,8 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.reading import moves
 from halfwise.graph.roles import bodies, is_float
 from halfwise.graph.sizes import declared_axes, shape_inputs
-from halfwise.graph.written_out import attentions
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -41,7 +38,6 @@ from halfwise.tensorrt.versions import (
     since,
     version_of,
 )
-from halfwise.wording import count, verb
 
 _FROM_SAMPLES = (
     "The profile covers the shapes of the run's samples, one at a time; for others, such as larger "
@@ -266,7 +262,6 @@ def _notes(
             _note_on_proof(run, config, version, typing),
             _note_on_opset(network, version),
             _note_on_custom(network),
-            note_on_attention(run, network, kept_nodes(run), version) if typing == "strong" else "",
         )
         if note
     )
@@ -369,47 +364,6 @@ def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
     if is_standard(node, *_UNCONSTRAINED_OPS):
         return ()
     return tuple(is_float(value) for value in node.outputs if value.name)
-
-
-_MOST = 24
-"""Largest number of options that a note lists; beyond that it gives only their number."""
-
-
-def note_on_attention(run: Run, network: Network, kept: frozenset[NodeName], version: str) -> str:
-    """Return a note if a plan keeps cores of attention only in part, else an empty string.
-
-    There is none if a strongly typed engine was judged: its verdict covers this.
-
-    Args:
-        run: A run of `fix`.
-        network: The mixed model.
-        kept: Its FP32 nodes.
-        version: TensorRT's version.
-    """
-    if run.engines is not None and run.engines.typing == "strong":
-        return ""
-    found = list(_split(network, kept))
-    if not found:
-        return ""
-    missing = sorted(frozenset().union(*found))
-    options = " ".join(f"--keep {shlex.quote(name)}" for name in missing)
-    if len(missing) > _MOST:
-        options = f"--keep for {len(missing)} more nodes"
-    upcast = has("FP32 sums in fused attention", version)
-    sums = " (or, by its notes, is FP32 with queries, keys and values cast up)" if upcast else ""
-    return (
-        f"{count(len(found), 'attention core')} {verb(len(found), 'is', 'are')} partly FP32, "
-        f"but TensorRT {version} fuses a core only if all of it has one type{sums}: halfwise "
-        f"fix with --start-from and {options} keeps whole cores in FP32, and judges the result."
-    )
-
-
-def _split(network: Network, kept: frozenset[NodeName]) -> Iterator[frozenset[NodeName]]:
-    """Yield the low nodes of every core that also has FP32 nodes."""
-    for nodes in dict.fromkeys(attentions(network)):
-        core = frozenset(node_name(n) for n in nodes if not moves(n))
-        if core & kept and core - kept:
-            yield core - kept
 
 
 _LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {

@@ -5,7 +5,6 @@ input, so nothing is installed where it runs. A single loop serves the pipes: re
 for writing, so neither side can block the other for good.
 """
 
-import fcntl
 import math
 import os
 import select
@@ -14,8 +13,8 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -160,9 +159,6 @@ class Connection:
         self._noise, self._errors = Lines(), Lines()
         self._printed: deque[str] = deque(maxlen=LAST_LINES)
         self._unsent = deque([memoryview(source)])
-        # Write the source to the pipe at once, even if nobody reads it yet.
-        with suppress(AttributeError, OSError):  # Linux only
-            fcntl.fcntl(self._stdin, fcntl.F_SETPIPE_SZ, 2 * len(source))
         self._number = 0
         self.closed = False
 
@@ -170,13 +166,6 @@ class Connection:
     def process_id(self) -> int:
         """ID of the command's process, the leader of its session."""
         return self._process.pid
-
-    def tell(self, header: Mapping[str, Any]) -> None:
-        """Send a request without waiting for the answer, as far as the pipe accepts it."""
-        self._unsent.append(memoryview(pack({**header, "id": 0})))
-        before = None
-        while self._unsent and before != (before := sum(map(len, self._unsent))):
-            self._send()
 
     def ask(
         self,
@@ -233,7 +222,7 @@ class Connection:
             self._hear(self._noise.feed(noise), heard)
             if header is not None:
                 admit(self._number, header, len(payload))
-                if header["kind"] in ENDS and header["id"]:
+                if header["kind"] in ENDS:
                     return header, payload
                 if header["kind"] in ("waiting", "started"):
                     waiting = header["kind"] == "waiting"
@@ -347,32 +336,6 @@ class Connection:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-
-
-@contextmanager
-def started(command: Sequence[str]) -> Iterator[None]:
-    """Start a worker before loading the library that will use it: each takes seconds.
-
-    It loads TensorRT's builder; `taken` hands it over. It ends with the block if nobody took it. A
-    failure to start is ignored here: it is an error for whoever needs the worker.
-    """
-    key = tuple(command)
-    with suppress(OSError):
-        _started[key] = Connection(key, worker_source())
-        _started[key].tell({"op": "warm"})
-    try:
-        yield
-    finally:
-        if left := _started.pop(key, None):
-            left.close(patience=0.0)
-
-
-def taken(command: Sequence[str]) -> Connection | None:
-    """Return the worker that `started` began with `command`, only once; else None."""
-    return _started.pop(tuple(command), None)
-
-
-_started: dict[tuple[str, ...], Connection] = {}
 
 
 def _after(seconds: float | None) -> float | None:

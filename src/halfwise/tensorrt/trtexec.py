@@ -441,20 +441,15 @@ class _Checked:
 
     def _meant(self, item: Constraint) -> str:
         """Return what somebody who wrote a name that no layer has may have meant."""
-        names = {layer.name for layer in self._layers}
-        nodes = self._model.nodes
         if "*" in item.name and (alike := _spelt_like(item.name, self._layers)):
             return f"This version knows no such pattern. {_written(item, alike)}"
-        for place, node in nodes:
-            if item.name in node.output:
-                return f"It is a tensor; it is computed by node {_layer_name(node)}."
-            if item.name == place.called:
-                return f"It is halfwise's name; trtexec calls the node {_layer_name(node)}."
-        if inside := [name for name in names_in(item.name) if name in names]:
-            return f"It is a layer after fusion; its nodes are {', '.join(inside)}."
         if layers := self._of_kind(item.name):
             return f"trtexec cannot select by kind. {_written(item, layers)}"
-        close = get_close_matches(item.name, sorted(names))
+        nodes, inside = self._model.nodes, names_in(item.name)
+        numbers = {p.number for p, node in nodes if item.name in (p.called, *node.output)}
+        if layers := [x for x in self._layers if x.place.number in numbers or x.name in inside]:
+            return f"trtexec knows it by other names. {_written(item, layers)}"
+        close = get_close_matches(item.name, [layer.name for layer in self._layers])
         return f"Did you mean {' or '.join(close)}?" if close else "Give names of ONNX nodes."
 
     def _of_kind(self, word: str) -> list[_Layer]:

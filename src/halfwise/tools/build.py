@@ -24,13 +24,12 @@ from halfwise.options.engines import Target, engine_target
 from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell
 from halfwise.options.options import Model
 from halfwise.progress import Silent, Watcher
-from halfwise.records import EngineBuild, NetworkLayer, NodeName, Precision, Profile, Typing
+from halfwise.records import EngineBuild, NodeName, Precision, Profile, Typing
 from halfwise.scratch import scratch
 from halfwise.store import new_file, refuse_existing
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import (
     constraints,
-    layer_types,
     quantised_types,
     readable,
     unmatched,
@@ -57,7 +56,6 @@ def build(
     to: To | None = None,
     keep: Sequence[str] = (),
     keep_op: Sequence[str] = (),
-    layer_precisions: Sequence[str] = (),
     preprocess: str | None = None,
     watcher: Watcher | None = None,
     **options: Unpack[BuildingOptions],
@@ -73,8 +71,6 @@ def build(
             with a quantised model's QuantizeLinear/DequantizeLinear pairs.
         keep: Nodes to constrain to FP32, by the rules of `fix`; weak typing only.
         keep_op: Operator types to constrain likewise.
-        layer_precisions: Values of trtexec's --layerPrecisions, fp32 only: constrains just these
-            nodes, not the data movement between them.
         preprocess: As in `Options`.
         watcher: Receives progress.
         options: See `BuildingOptions`.
@@ -85,8 +81,7 @@ def build(
     """
     watcher, path = watcher or Silent(), Path(out)
     target = engine_target(options)
-    constrained = {"--keep": keep, "--keep-op": keep_op, "--layerPrecisions": layer_precisions}
-    constraint = next((name for name, given in constrained.items() if given), None)
+    constraint = "--keep" if keep else "--keep-op" if keep_op else None
     _check(to, constraint)
     refuse_existing(path, "file")
     watcher.stage("load")
@@ -98,14 +93,12 @@ def build(
         samples = loaded.samples
         tell(watcher, (*loaded.notes, *rank_inputs(network, samples)))
     rules = Rules(keep=tuple(keep), keep_op=tuple(keep_op))
-    layers = _layers(network, layer_precisions)
     how = replace(target.settings, profiles=_profiles(network, samples, target))
     with usable(target.worker, watcher, how.wait_timeout, exact=not how.tf32) as worker:
         return _built(
             *(worker, how, network, samples, path, watcher),
             to=to,
             rules=rules,
-            layers=layers,
             constraint=constraint,
         )
 
@@ -120,7 +113,6 @@ def _built(
     *,
     to: To | None,
     rules: Rules,
-    layers: tuple[NodeName, ...],
     constraint: str | None,
 ) -> EngineBuild:
     """Build and inspect the engine, and move it to `out`."""
@@ -131,10 +123,10 @@ def _built(
     roles = roles_of(network, low_type(fmt))
     kept = frozenset(apply_rules(network, roles, rules).kept)
     fp32 = kept | carried(network, roles, kept) if kept else kept
-    keep = dict.fromkeys((*constraints(network, roles, fp32), *layers))
+    keep = dict.fromkeys(constraints(network, roles, fp32))
     watcher.stage("build")
     low = None if to == "fp32" else to
-    asked: Mapping[NodeName, Precision] = dict.fromkeys(kept.union(layers), "fp32")
+    asked: Mapping[NodeName, Precision] = dict.fromkeys(kept, "fp32")
     asked = _types(network, roles) if typing == "strong" else asked
     with scratch() as folder:
         file = folder / "model.onnx"
@@ -188,32 +180,6 @@ def _check(to: To | None, constraint: str | None) -> None:
             f"{constraint} does not apply when everything is FP32.",
             "Give --to fp16 or --to bf16 too.",
         )
-
-
-def _layers(network: Network, texts: Sequence[str]) -> tuple[NodeName, ...]:
-    """Return the nodes that --layerPrecisions sets to FP32.
-
-    Raises:
-        UsageError: an item is not NAME:TYPE, or its type is not fp32.
-        CaseError: a name matches no node, or a node gets two types.
-    """
-    items = [item.strip() for text in texts for item in text.split(",") if item.strip()]
-    if unread := next((item for item in items if ":" not in item), None):
-        raise UsageError(
-            f"--layerPrecisions has {unread!r}; expected NAME:TYPE,…",
-            "Such as --layerPrecisions=/norm/Pow:fp32,/head/*:fp32.",
-        )
-    pairs = (item.rpartition(":") for item in items)
-    asked = [(name.strip("\"'"), kind) for name, _, kind in pairs]
-    names = map(node_name, network.model.graph.all_nodes())
-    types = layer_types(asked, [NetworkLayer(name=n, type="", nodes=(n,)) for n in names])
-    if other := next((f"{name}:{kind}" for name, kind in types.items() if kind != "fp32"), None):
-        raise UsageError(
-            f"--layerPrecisions {other} is not supported: only fp32 can be forced, the builder "
-            "chooses the rest.",
-            "Name only the layers that must be fp32; --to sets the lowest format of the others.",
-        )
-    return tuple(map(NodeName, types))
 
 
 def _profiles(network: Network, samples: Samples | None, target: Target) -> tuple[Profile, ...]:

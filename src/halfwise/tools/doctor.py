@@ -49,8 +49,6 @@ def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
         "tensorrt": f"ran with {', '.join(RUN_VERSIONS)}; only checked against the bindings of "
         f"{', '.join(CHECKED_VERSIONS)}"
     }
-    for spec in specs:
-        spec.announce()
     with ThreadPoolExecutor(len(specs)) as pool:
         for found in pool.map(_facts, specs):
             facts |= found

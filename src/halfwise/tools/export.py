@@ -19,7 +19,7 @@ from halfwise.graph.loading import load_network
 from halfwise.graph.model import Network
 from halfwise.options.loading import load_model
 from halfwise.progress import Silent, Watcher
-from halfwise.records import NodeName, Profile, Recipe, Run, Typing
+from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import (
     FP32_FILE,
@@ -116,30 +116,22 @@ def export(
     with scratch() as partial:
         source = _source(folder, record, (version, regime), place, model, partial, watcher)
         profiles = profiles_from_options(source.network, None, *shapes)
-        recipe = _recipe(record, source, folder, place, (version, regime), profiles)
+        cache = record.engines.timing_cache if record.engines is not None else None
+        # Builders write to it, so it must be in the run folder, whatever the record says.
+        cache = None if cache is None else place.tell(folder / Path(cache).name)
+        recipe = make_recipe(
+            record,
+            source,
+            folder=str(folder),
+            engine=_ENGINE,
+            version=version,
+            typing=regime,
+            profiles=profiles,
+            timing_cache=cache,
+        )
         texts = KINDS[kind](recipe)
         written = place.write(texts, sorted(partial.iterdir())) if out is not None else ()
     return Exported(recipe, texts, written)
-
-
-def _recipe(
-    run: Run,
-    source: Source,
-    folder: Path,
-    place: "_Place",
-    chosen: tuple[str, Typing],
-    profiles: tuple[Profile, ...],
-) -> Recipe:
-    return make_recipe(
-        run,
-        source,
-        folder=str(folder),
-        engine=_ENGINE,
-        version=chosen[0],
-        typing=chosen[1],
-        profiles=profiles,
-        timing_cache=_timing_cache(folder, run, place),
-    )
 
 
 class _Place:
@@ -285,10 +277,3 @@ def _unnamed(path: Path, kept: frozenset[NodeName]) -> int:
     graph = onnx.load_model(path, load_external_data=False).graph
     names = Counter(node.name for node in graph.node)
     return sum(names[name] != 1 for name in kept)
-
-
-def _timing_cache(folder: Path, run: Run, place: _Place) -> str | None:
-    if run.engines is None or run.engines.timing_cache is None:
-        return None
-    # Builders write to it, so it must be in the run folder, whatever the record says.
-    return place.tell(folder / Path(run.engines.timing_cache).name)

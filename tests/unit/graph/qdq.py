@@ -5,7 +5,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from tests.unit.graph.sketch import Sketch, f32
@@ -60,19 +59,6 @@ def chain(
 def last(s: Sketch) -> str:
     """The output of a chain."""
     return str(s.nodes[-1].output[0])
-
-
-def foreign(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The same with other names for all nodes and inner tensors, such as another exporter's."""
-    graph = proto.graph
-    kept = {v.name for v in (*graph.input, *graph.output, *graph.initializer)}
-    for number, node in enumerate(graph.node):
-        node.name = f"node_{number}"
-        for names in (node.input, node.output):
-            for i, name in enumerate(names):
-                names[i] = name if name in kept else f"value_{name}"
-    del graph.value_info[:]
-    return proto
 
 
 def _weight(

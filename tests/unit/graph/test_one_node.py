@@ -2,10 +2,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper
 
 from halfwise.emulation.ort import Session
-from halfwise.graph import one_node as replacing
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto, normalise
 from halfwise.graph.model import tensor_name
@@ -13,9 +11,7 @@ from halfwise.graph.one_node import (
     FIRST_OPSET,
     Replacement,
     alone,
-    between,
     candidates,
-    exactly,
     replace_all,
 )
 from halfwise.graph.written_out import read_softmaxes
@@ -121,7 +117,8 @@ def softmaxes_in(form, *, opset=17, axis=-1, rank=2, **options):
         "other": lambda: s.op("Div", total, exp),
         "eps": lambda: s.op("Div", exp, s.op("Add", total, 1e-6)),
     }[form]()
-    return [(r.op, r.x.name, r.axis) for r in read_softmaxes(s.network(y))]
+    found = read_softmaxes(s.network(y))
+    return [(r.op, r.x.name, r.axis) for r in found if r.axis is not None]
 
 
 @pytest.mark.parametrize("form", ["quotient", "product", "inverse", "logarithm"])
@@ -196,46 +193,3 @@ def test_alone_with_transposes_and_constants():
     (y,) = Session(model).run({"x": data}).values()
     expected = 2 * (data - data.mean(1, keepdims=True)) / data.std(1, keepdims=True)
     assert np.allclose(y, expected, atol=1e-5)
-    exact = exactly(made, data)
-    assert exact is not None
-    assert np.allclose(exact, expected, atol=1e-6)
-    assert exactly(replacement(), data) is None
-
-
-def part(network, x, output):
-    values = {v.name: v for n in network.nodes() for v in (*n.inputs, *n.outputs)}
-    places = {node: place for place, node in enumerate(network.nodes())}
-    found = between(network.graph, values[x], values[output], places)
-    return None if found is None else [n.name for n in found]
-
-
-def test_the_part_between_two_values_has_its_constants(sketch):
-    network = sketch.network("/b/Neg_out", "/c/Abs_out")
-    assert part(network, "/a/Add_out", "/b/Neg_out") == ["/b/Mul", "/b/Neg"]
-    assert part(network, "x", "/b/Neg_out") == ["/a/Add", "/b/Mul", "/b/Neg"]
-    values = {v.name: v for n in network.nodes() for v in (*n.inputs, *n.outputs)}
-    places = {node: place for place, node in enumerate(network.nodes())}
-    found = between(network.graph, values["/a/Add_out"], values["/b/Mul_out"], places)
-    assert found is not None
-    given = np.arange(6, dtype=np.float32).reshape(2, 3)
-    (result,) = Session(ir.Model(found, ir_version=10)).run({"/a/Add_out": given}).values()
-    np.testing.assert_array_equal(result, 2 * given)
-
-
-def test_there_is_no_part_where_something_else_is_read_or_it_is_large(sketch, monkeypatch):
-    network = sketch.network("/b/Neg_out", "/c/Abs_out")
-    assert part(network, "/b/Mul_out", "/a/Add_out") is None
-    assert part(network, "/c/Abs_out", "/b/Neg_out") is None
-    monkeypatch.setattr(replacing, "_LARGEST_PART", 2)
-    assert part(network, "x", "/b/Neg_out") is None
-    assert part(network, "x", "/b/Mul_out") == ["/a/Add", "/b/Mul"]
-
-
-def test_there_is_no_part_with_bodies():
-    s = Sketch(20)
-    x, flag = s.input("x", [2]), s.input("flag", [], onnx.TensorProto.BOOL)
-    ends = helper.make_empty_tensor_value_info("end")
-    body = helper.make_graph([helper.make_node("Neg", ["x"], ["end"])], "body", [], [ends])
-    y = s.op("Neg", s.op("If", flag, then_branch=body, else_branch=body), name="neg")
-    network = s.network(y, s.op("Abs", x))
-    assert part(network, "x", y) is None

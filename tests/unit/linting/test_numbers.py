@@ -86,7 +86,6 @@ def test_indices(tmp_path):
         ("layer_norm_over_channels", " over axis 1, which is not the last; opset 17 has "),
         ("group_norm", "4 nodes, Reshape to Mul, write out GroupNormalization; opset 17 has no "),
         ("gelu_by_tanh", "8 nodes, Pow to Mul, write out Gelu; opset 17 has no Gelu"),
-        ("attention", "5 nodes, MatMul to MatMul, write out Attention; opset 17 has no Attention"),
     ],
 )
 def test_what_is_written_out(name, message, tmp_path):

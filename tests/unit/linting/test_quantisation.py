@@ -9,7 +9,6 @@ from tests.unit.linting.said import said
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("quantised", "the model is quantised: 1 QuantizeLinear, 1 DequantizeLinear"),
         ("asymmetric", "its zero point is -128, not 0"),
         ("asymmetric_weight", "its zero point is 1, not 0"),
         ("unsigned", "it is UINT8: TensorRT reads INT8, so values above 127 saturate"),
@@ -32,10 +31,6 @@ from tests.unit.linting.said import said
             "takes",
         ),
         ("only_weights", "its weights are quantised, but x is not"),
-        (
-            "bias_outside",
-            "Add bias would fuse into the kernel of this MatMul, but between_back is in the way",
-        ),
         ("residual", "beside_out is not quantised, but is added to the INT8 Conv product"),
         (
             "infinite_scale_of_a_channel",

@@ -28,18 +28,6 @@ def test_an_output_that_does_not_vary(tmp_path):
     )
 
 
-def test_names(tmp_path):
-    assert said("unnamed", tmp_path) == "it has no name; TensorRT calls it node_of_second_out"
-    assert said("duplicate", tmp_path).startswith("2 nodes are called first;")
-
-
-def test_what_nobody_reads(tmp_path):
-    assert said("spare_node", tmp_path) == "nothing reads spare_out"
-    assert said("spare_output", tmp_path) == "nothing reads its optional output places"
-    assert said("spare_constant", tmp_path) == "nothing reads the constant spare (4)"
-    assert said("spare_input", tmp_path) == "nothing reads the input z"
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -67,10 +55,6 @@ def test_custom_operators_of_the_same_name_are_left_alone(fault, tmp_path):
     proto.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
     rules = {f.rule for f in linted(proto, tmp_path).findings}
     assert "exporter-bias" not in rules
-
-
-def test_exporters(tmp_path):
-    assert said("batch_statistics", tmp_path) == "BatchNormalization runs in training mode"
 
 
 def test_a_broken_file_is_linted_all_the_same(tmp_path):

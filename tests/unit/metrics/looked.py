@@ -34,7 +34,6 @@ REGIONS = np.stack([(ROW * 7).astype(int) == kind for kind in range(7)])[None].a
 PICTURE = np.stack([ROW, COLUMN, np.abs(np.sin(5 * ROW + 3 * COLUMN))])[None].astype(np.float32)
 DIRECTIONS = np.stack([ROW, COLUMN, np.ones_like(ROW)])[None]
 DIRECTIONS /= np.linalg.norm(DIRECTIONS, axis=1, keepdims=True)
-TONE = np.sin(np.arange(8000) / 7).astype(np.float32)
 
 
 def shown(name: str, *samples: NDArray[Any], inputs: Inputs = IMAGE) -> str | None:

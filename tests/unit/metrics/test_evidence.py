@@ -83,7 +83,6 @@ def test_a_name_is_looked_at_word_by_word(name, called) -> None:
         ("boxes", "box_coordinates", False),
         ("mask", "probability_map", False),
         ("flow", "flower", True),
-        ("waveform", "audio_features", True),
     ],
 )
 def test_a_name_speaks_against_a_kind(kind: Kind, name: str, against: bool) -> None:
@@ -92,7 +91,7 @@ def test_a_name_speaks_against_a_kind(kind: Kind, name: str, against: bool) -> N
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_no_kind_is_spoken_against_by_its_own_name(kind: Kind) -> None:
-    assert not is_against(kind, {"waveform": "audio"}.get(kind, kind))
+    assert not is_against(kind, kind)
     assert not is_against(kind, "output")
 
 

@@ -19,7 +19,6 @@ from tests.unit.metrics.looked import (
     PICTURE,
     REGIONS,
     RNG,
-    TONE,
     normal,
     shown,
     softmax,
@@ -102,35 +101,10 @@ def test_a_thousand_classes_are_of_images() -> None:
     assert shown("y", normal(2, 1000), inputs={"ids": (2, 9)}) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "array", "kind"),
-    [
-        ("mel", RNG.random((1, 80, 33)), "spectrum"),
-        ("y", RNG.random((1, 80, 33)), None),
-        ("enhanced", TONE[None, None, :500], "waveform"),
-        ("y", TONE[None], None),
-        ("audio", 1 + TONE[None], None),
-    ],
-)
-def test_what_shows_sound(name: str, array: NDArray[Any], kind: str | None) -> None:
-    assert shown(name, array, array) == kind
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "kind"),
-    [
-        ("y", TONE[None], "waveform"),
-        ("y", TONE[None, :, None], "waveform"),
-        ("state_out", TONE[None], None),
-        ("enh", normal(1, 257, 5, 2), "spectrum"),
-        ("conv_cache", normal(1, 257, 5, 2), None),
-        ("hidden_out", normal(2, 1, 128), None),
-    ],
-)
-def test_inputs_of_the_same_shape_show_sound_but_no_state(
-    name: str, array: NDArray[Any], kind: str | None
-) -> None:
-    assert shown(name, array, 2 * array, inputs={"x": array.shape}) == kind
+@pytest.mark.parametrize("name", ["hidden_out", "hidden"])
+def test_an_output_of_an_inputs_shape_may_be_a_state(name: str) -> None:
+    array = normal(2, 1, 128)
+    assert shown(name, array, 2 * array, inputs={"x": array.shape}) is None
 
 
 @pytest.mark.parametrize(
@@ -153,7 +127,6 @@ def test_inputs_of_the_same_shape_show_sound_but_no_state(
         ("y", normal(1, 7, 64, 64), None),
         ("y", REGIONS.argmax(axis=1), "segmentation"),
         ("y", RNG.integers(0, 7, (1, 64, 64)), None),
-        ("heatmap", np.repeat(PEAK, 3, axis=1), "heat-map"),
         ("y", np.repeat(PEAK, 3, axis=1)[..., ::2, ::2], None),
         ("y", PICTURE, "image"),
         ("y", 255 * PICTURE, "image"),

@@ -15,7 +15,6 @@ from tests.unit.metrics.looked import (
     PICTURE,
     REGIONS,
     RNG,
-    TONE,
     normal,
     shown,
     softmax,
@@ -71,15 +70,9 @@ SHIFTS = np.concatenate([9 * DISC - 4, 5 * PEAK - 3], axis=1)
         ("router", softmax(normal(9, 8)), WORDS),
         ("instances", REGIONS.argmax(axis=1), IMAGE),
         ("flower", 8 * normal(1, 2, 16, 16), IMAGE),
-        ("species_map", normal(1, 9, 16, 16), IMAGE),
-        ("specular", normal(1, 3, 16, 16), IMAGE),
         ("points", PICTURE, IMAGE),
         ("xyz", PICTURE, IMAGE),
         ("class_scores", PICTURE, IMAGE),
-        ("audio_features", normal(1, 512), WAVE),
-        ("speech_scores", normal(1, 500), WAVE),
-        ("y", normal(1, 5000), {"points": (1, 3, 5000)}),
-        ("y", normal(1, 5000), {"points": (1, 5000, 3)}),
     ],
 )
 def test_what_is_something_else_is_not_taken_for_a_kind(
@@ -95,7 +88,6 @@ def test_what_is_something_else_is_not_taken_for_a_kind(
         ("landmark_logits", normal(2, 1000), IMAGE, "class-scores"),  # which sight it is
         ("joint_embedding", unit_rows(3, 64), WORDS, "embedding"),
         ("y", SHIFTS, PAIR, "flow"),
-        ("y", TONE[None], WAVE, "waveform"),
         ("y", DISC, IMAGE, "mask"),
         ("y", np.kron(DISC, np.ones((1, 1, 2, 2)))[..., :65, :65], IMAGE, None),
     ],

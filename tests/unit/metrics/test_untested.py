@@ -267,9 +267,6 @@ def test_boxes_are_counted_as_fp32_detects_them() -> None:
         ("seg_logits", np.repeat(4 * np.eye(2)[[0] * 32 + [1] * 32].T[None, :, :, None], 64, 3),
          2 * 64 * 64, "pixels"),
         ("flow", 9 * normal(1, 2, 64, 64), 2 * 64 * 64, "pixels"),
-        ("audio", normal(2, 500), 4, "signals"),
-        ("mel_spectrum", normal(1, 80, 50), 2, "signals"),
-        ("heatmap", np.abs(np.sin(normal(1, 3, 9, 9))), 486, "values"),
     ],
 )  # fmt: skip
 def test_each_metric_has_its_unit(name: str, array: NDArray[Any], evidence: int, unit: str) -> None:

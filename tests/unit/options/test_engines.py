@@ -11,7 +11,7 @@ from halfwise.options.engines import engine_target, understand_target
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import TensorName
-from halfwise.tensorrt.workers import trust_nearest
+from halfwise.tensorrt.workers import configuration
 from tests.unit.graph.sketch import Sketch
 
 TARGET = {"target": "tensorrt", "trt_command": "python3"}
@@ -75,12 +75,13 @@ def test_options_reach_those_who_need_them():
     assert target.resume
 
 
-def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path):
-    (tmp_path / "halfwise.toml").write_text(
+def test_the_file_of_workers_gives_defaults_that_options_override(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    configuration().parent.mkdir()
+    configuration().write_text(
         '[tensorrt.workers.orin]\ncommand = "ssh orin python3"\nbuild_timeout = 7200\n'
         'workspace = "1G"\n'
     )
-    trust_nearest()
     given = {"target": "tensorrt", "trt_worker": "orin"}
     settings = engine_target(given).settings
     assert (settings.build_timeout, settings.workspace_bytes) == (7200, 1 << 30)

@@ -171,7 +171,6 @@ LINE = {"kind": "log", "severity": "info", "text": "t"}
         LINE,
         {**LINE, "id": 1},  # TensorRT's threads go on after a request
         {**LINE, "id": None},
-        {"kind": "result", "id": 0},  # sent ahead
     ],
 )
 def test_what_may_come(header):
@@ -206,7 +205,7 @@ def frames():
 
 
 def test_what_the_worker_sends_fits():
-    assert len({name for name, _ in frames() if misfit(_, FORMS[name]) is None}) >= 12
+    assert len({name for name, _ in frames() if misfit(_, FORMS[name]) is None}) >= 11
     assert [(name, at) for name, c in frames() if (at := misfit(c, FORMS[name])) is not None] == []
 
 
@@ -294,12 +293,8 @@ def test_what_is_missing_is_told_together():
 @pytest.mark.parametrize(
     ("version", "standing"),
     [
-        ("10.0.1", "halfwise was checked against the bindings of TensorRT 10.0.1, not run with it"),
-        (
-            "10.3.0",
-            "halfwise was neither run with TensorRT 10.3.0 nor checked against its bindings",
-        ),
-        ("11.9.0", "TensorRT 11.9.0 is newer than 11.4, the newest version checked"),
+        ("10.0.1", "halfwise was not run with TensorRT 10.0.1, checked against its bindings"),
+        ("10.3.0", "halfwise was not run with TensorRT 10.3.0, unchecked"),
     ],
 )
 def test_versions_say_how_well_they_are_known(version, standing):

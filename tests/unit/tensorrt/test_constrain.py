@@ -18,7 +18,6 @@ from halfwise.records import (
     BuildOutcome,
     EngineResult,
     Latency,
-    NetworkLayer,
     NodeName,
     OutputError,
     Side,
@@ -29,7 +28,6 @@ from halfwise.tensorrt.constrain import (
     as_exact,
     builder_flags,
     constraints,
-    layer_types,
     quantised_types,
     readable,
     refused,
@@ -113,42 +111,6 @@ def test_constraints_are_of_fp32_nodes_with_float_results(drawn, data) -> None:
     for name in fp32 - frozenset(found):
         rest = nodes[name]
         assert bodies(rest) or rest.op_type == "Cast" or not any(map(is_float, rest.outputs))
-
-
-# --- types of layers --------------------------------------------------------------------------
-
-LAYERS = [
-    NetworkLayer(name="conv", type="CONVOLUTION", nodes=(NodeName("conv"),)),
-    NetworkLayer(name="gemm [weights]", type="CONSTANT", nodes=(NodeName("gemm"),)),
-    NetworkLayer(name="gemm_1", type="MATRIX_MULTIPLY", nodes=(NodeName("gemm"),)),
-    NetworkLayer(name="both", type="SCALE", nodes=(NodeName("a"), NodeName("b"))),
-]
-
-
-def test_a_constraint_names_nodes_layers_or_patterns() -> None:
-    asked = [("gemm", "fp32"), ("co*", "fp16"), ("gemm_1", "fp32"), ("gemm [w*", "fp32")]
-    assert layer_types(asked, LAYERS) == {
-        "conv": "fp16",
-        "gemm [weights]": "fp32",
-        "gemm_1": "fp32",
-    }
-
-
-def test_a_constraint_that_names_no_layer_is_refused() -> None:
-    with pytest.raises(CaseError, match=r"gem:fp32 matches no layer.*\n.*Did you mean gemm"):
-        layer_types([("conv", "fp32"), ("gem", "fp32")], LAYERS)
-    with pytest.raises(CaseError, match="matches no layer"):
-        layer_types([("x*", "fp32")], LAYERS)
-
-
-def test_two_types_for_one_layer_are_refused() -> None:
-    with pytest.raises(
-        CaseError, match=r"Layer both is constrained to fp32 \(by a\) and fp16 \(by b\)"
-    ):
-        layer_types([("a", "fp32"), ("b", "fp16")], LAYERS)
-    with pytest.raises(CaseError, match="gemm_1 is constrained to"):
-        layer_types([("gemm_1", "fp32"), ("*", "fp16")], LAYERS)
-    assert layer_types([("a", "fp32"), ("b", "fp32")], LAYERS) == {"both": "fp32"}
 
 
 # --- what has no layer ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.loading import load_network
 from halfwise.tensorrt import link
 from halfwise.tensorrt.failures import WorkerEnded
-from halfwise.tensorrt.link import Died, Link, Log, keep_aside
+from halfwise.tensorrt.link import Died, Link, Log
 from halfwise.tensorrt.transport import Lost, Waited
 from tests.fake_tensorrt.start import once_only
 from tests.workers import ANYTHING, told_source
@@ -165,17 +165,3 @@ def test_a_file_without_room_is_not_asked_for(linked, tmp_path):
         linked.fetch("0" * 64, 1 << 60, tmp_path / "b")
     assert linked.process_id is None
     assert not (tmp_path / "b").exists()
-
-
-def test_a_cache_that_is_not_taken_is_kept(tmp_path):
-    cache = tmp_path / "t.cache"
-    for number, content in enumerate((b"first", b"second", b"third")):
-        cache.write_bytes(content)
-        kept = tmp_path / ("t.cache.old" if not number else f"t.cache.old{number + 1}")
-        assert f"It is {kept} now" in keep_aside(cache)
-        assert kept.read_bytes() == content
-        assert not cache.exists()
-
-
-def test_one_that_is_gone_is_no_error(tmp_path):
-    assert "did not take" in keep_aside(tmp_path / "t.cache")

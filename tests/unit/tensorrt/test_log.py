@@ -160,6 +160,7 @@ def test_of_a_line_without_end_only_the_beginning_is_read(after):
     assert lines[1:] == after.decode().splitlines()[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", ["a", "1", "a ", "a:1,", "a: ", ": 1 x", ") ", "(a [1", " ", "[E] "]
 )

@@ -96,7 +96,7 @@ def test_an_engine_all_in_fp32_although_fp16_was_asked_for():
     tf32_on = config(tf32=True)
     assert proven(*layers, built=tf32_on).findings == (
         "The engine computes nothing in FP16, although that was requested: "
-        "FP32 in 3 and TF32 in 1 of 4 compute nodes.",
+        "FP32 in 3 and TF32 in 1 of 4 nodes.",
     )
     everything_kept = dict.fromkeys(NODES, "fp32")
     assert proven(*layers, asked=everything_kept, built=tf32_on).findings == ()
@@ -173,25 +173,21 @@ def test_one_fused_block_is_unknown_and_says_so():
     assert proof.node_share == {"unknown": 1.0}
     assert proof.findings == ()
     assert proof.remarks[0] == (
-        "Unknown for 4 of 4 compute nodes: inside one fused block of 5 nodes, 100 % of the time, "
-        "which the inspector does not look into. "
+        "The precision is not shown for 4 of 4 compute nodes in 1 layer, 100 % of the time. "
         "Layer {ForeignNode[dense...mean]} reads fp16, gives fp32."
     )
 
 
 def test_several_blocks():
-    proof = proven(
-        layer("unknown", "dense", "gelu", kind="Myelin"),
-        layer("unknown", "move", "square", "mean", kind="Myelin"),
-    )
-    assert "inside 2 fused blocks, the largest of 3 nodes, which" in proof.remarks[0]
+    largest = layer("unknown", "move", "square", "mean", kind="Myelin", name="largest")
+    proof = proven(layer("unknown", "dense", "gelu", kind="Myelin"), largest)
+    assert "4 of 4 compute nodes in 2 layers. Layer largest" in proof.remarks[0]
 
 
 def test_layers_that_do_not_tell():
     proof = proven(layer("unknown", "dense", kind="gemm"), layer("fp32", "gelu", "square"))
     assert proof.remarks[0] == (
-        "Unknown for 1 of 4 compute nodes: their layers show no kernel and no conclusive data "
-        "types (dense)."
+        "The precision is not shown for 1 of 4 compute nodes in 1 layer. Layer dense shows no more."
     )
 
 
@@ -203,8 +199,8 @@ def test_an_engine_whose_model_is_not_known():
     assert proof.node_share == {}
     assert proof.findings[0].startswith("TF32 is used in 1 layer, although it was off.")
     assert proof.remarks == (
-        "Unknown for what is inside one fused block of 2 nodes, 100 % of the time, which "
-        "the inspector does not look into. Layer {ForeignNode[a...b]} shows no more.",
+        "The precision is not shown in 1 layer, 100 % of the time. "
+        "Layer {ForeignNode[a...b]} shows no more.",
     )
 
 
@@ -244,10 +240,9 @@ def test_mixed_layers_and_free_nodes_are_remarked():
         asked={"square": "fp32"},
     )
     assert proof.findings == ()
-    assert [remark[:38] for remark in proof.remarks] == [
-        "For 1 node in layers of mixed formats ",
-        "1 of 3 nodes that might be FP16 are FP",
-    ]
+    hidden, wider = proof.remarks
+    assert "not shown for 2 of 4 compute nodes in 1 layer" in hidden
+    assert wider.startswith("1 of 3 nodes that might be FP16 are wider than FP16 (FP32 in 1)")
 
 
 def test_a_node_with_a_body_is_what_its_body_is():
@@ -272,8 +267,7 @@ def test_outputs_of_the_fp32_engine_settle_what_a_block_hides():
     proof = prove([block], net, roles_of(net), asked, {}, config(), as_fp32=True)
     assert proof.node_share == {"fp32": 1.0}
     assert proof.findings == (
-        "The engine computes nothing in FP16, although that was requested: "
-        "FP32 in 4 of 4 compute nodes.",
+        "The engine computes nothing in FP16, although that was requested: FP32 in 4 of 4 nodes.",
     )
     assert proof.remarks == (
         "FP32 is not shown for 1 layer, but inferred: the outputs match the FP32 engine's bit "
@@ -294,13 +288,12 @@ def test_int8_is_told_where_it_was_asked_for():
     none = proven(layer("fp32", "dense"), layer("fp16", "square"), asked=QUANTISED)
     (said,) = none.findings
     assert said == (
-        "The engine computes nothing in INT8, although 2 nodes read quantised data: "
-        "FP32 in 1 and FP16 in 1."
+        "The engine computes nothing in INT8, although that was requested: FP32 in 1 and FP16 in 1 "
+        "of 2 nodes."
     )
     hidden = proven(layer("fp16", "dense"), layer("unknown", "square"), asked=QUANTISED)
     assert hidden.findings == ()
-    said = "INT8 is not shown for 1 of 2 nodes that read quantised data (square)."
-    assert any(said in remark for remark in hidden.remarks)
+    assert "not shown for 1 of" in hidden.remarks[0]
     assert not any("not shown" in remark for remark in (*all_of_it.remarks, *some.remarks))
 
 

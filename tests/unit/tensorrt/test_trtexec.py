@@ -127,12 +127,12 @@ def test_the_types_of_a_contradiction_are_named(model):
     ("spec", "fix"),
     [
         ("/a/MatMal:fp32", "Did you mean /a/MatMul?"),
-        ("two:fp32", "It is a tensor; it is computed by node /b/Split."),
+        ("two:fp32", "trtexec knows it by other names. Write /b/Split:fp32."),
         (
             "/a/MatMul + /a/Relu:fp32",
-            "It is a layer after fusion; its nodes are /a/MatMul, /a/Relu.",
+            "trtexec knows it by other names. Write /a/MatMul:fp32,/a/Relu:fp32.",
         ),
-        ("node:fp32", "It is halfwise's name; trtexec calls the node node_of_unnamed_out."),
+        ("node:fp32", "trtexec knows it by other names. Write node_of_unnamed_out:fp32."),
         ("zzz*:fp32", "Give names of ONNX nodes."),
         ("/*/Re*:fp32", "This version knows no such pattern. Write /a/Relu:fp32."),
         ("relu:fp32", "trtexec cannot select by kind. Write /a/Relu:fp32."),

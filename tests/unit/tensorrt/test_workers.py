@@ -1,23 +1,28 @@
-import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.tensorrt.workers import WorkerDefaults, WorkerSpec, memory_bytes, remember, resolve
+from halfwise.tensorrt.workers import (
+    WorkerDefaults,
+    WorkerSpec,
+    configuration,
+    memory_bytes,
+    resolve,
+)
 
 
 @pytest.fixture
 def asked(tmp_path):
-    """Resolve with a `halfwise.toml` of this text, from a folder below it."""
+    """Resolve with a `halfwise.toml` of this text."""
 
     def asked(text=None, environment=None, **options):
+        known = {"XDG_CONFIG_HOME": str(tmp_path), **(environment or {})}
         if text is not None:
-            (tmp_path / "halfwise.toml").write_text(text)
-            remember(tmp_path / "halfwise.toml", text.encode())
-        below = tmp_path / "a" / "b"
-        below.mkdir(parents=True, exist_ok=True)
-        return resolve(folder=below, environment=environment or {}, **options)
+            configuration(known).parent.mkdir(exist_ok=True)
+            configuration(known).write_text(text)
+        return resolve(environment=known, **options)
 
     return asked
 
@@ -49,7 +54,7 @@ def test_settings_of_the_file_hold_whoever_names_the_worker(asked):
 
 def test_paths_are_relative_to_what_names_them(asked, tmp_path, monkeypatch):
     (spec,) = asked('[tensorrt]\ncommand = "venv/bin/python"\n')
-    assert spec.command == (str(tmp_path / "venv/bin/python"),)
+    assert spec.command == (str(tmp_path / "halfwise/venv/bin/python"),)
     monkeypatch.chdir(tmp_path)
     (spec,) = asked(trt_command="other/python")
     assert spec.command == (str(tmp_path / "other/python"),)
@@ -79,11 +84,11 @@ def test_several_workers(asked):
     own, orin, cloud = asked(SEVERAL)
     assert [spec.name for spec in (own, orin, cloud)] == ["tensorrt", "orin", "cloud"]
     assert own.defaults == WorkerDefaults(
-        workspace_bytes=4 << 30, tactic_sources=("CUBLAS", "CUDNN"), run_timeout=5.0
+        workspace=4096, tactic_sources=("CUBLAS", "CUDNN"), run_timeout=5.0
     )
     assert orin.command == ("ssh", "orin", "python 3")
     assert orin.defaults == WorkerDefaults(
-        workspace_bytes=512 << 20,
+        workspace=512,
         tactic_sources=("CUBLAS", "CUDNN"),
         run_timeout=5.0,
         optimization_level=3,
@@ -97,25 +102,29 @@ def test_several_workers(asked):
     ("text", "message"),
     [
         ("[tensorrt", "cannot be read"),
-        ("[tensorrt]\npyhton = 'x'", r"\[tensorrt\] in .*halfwise.toml has unknown keys: pyhton"),
-        ("[tensorrt.workers.o]\ncommand='x'\ncolour=1", r"\[tensorrt.workers.o\] .* keys: colour"),
-        ("tensorrt = 3", "tensorrt in .* is 3; expected a table"),
-        ("[tensorflow]", "unknown tables or keys: tensorflow"),
-        ("[tensorrt]\nworkers = 3", "workers in .* is 3"),
-        ("[tensorrt.workers]\no = 3", "workers in .* is"),
-        ("[tensorrt]\ncommand = 3", "expected a string, or a list of words"),
-        ("[tensorrt]\ncommand = []", "expected a string, or a list of words"),
-        ("[tensorrt]\ncommand = ''", "is empty"),
+        ("[tensorrt]\npyhton = 'x'", r"halfwise.toml cannot be used: tensorrt.pyhton is 'x'"),
+        ("[tensorrt.workers.o]\ncommand='x'\ncolour=1", r"tensorrt.workers.o.colour is '1'"),
+        ("tensorrt = 3", "tensorrt is '3'"),
+        ("[tensorflow]", "tensorflow is"),
+        ("[tensorrt]\nworkers = 3", "tensorrt.workers is '3'"),
+        ("[tensorrt.workers]\no = 3", "tensorrt.workers.o is '3'"),
+        ("[tensorrt]\ncommand = 3", "tensorrt.command.* is '3'"),
+        ("[tensorrt]\ncommand = []", "tensorrt.command"),
+        ("[tensorrt]\ncommand = ''", "tensorrt.command"),
+        ("[tensorrt]\ncommand = ' '", "is empty"),
         ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
         ("[tensorrt.workers.o]\nworkspace = 3", "needs a command"),
-        ("[tensorrt]\nworkspace = 'large'", "workspace of .* is 'large'; expected a size"),
+        (
+            "[tensorrt]\nworkspace = 'large'",
+            "workspace in halfwise.toml is 'large'; expected a size",
+        ),
         ("[tensorrt]\nworkspace = 0", "expected a size"),
-        ("[tensorrt]\noptimization_level = 6", "expected a number from 0 to 5"),
-        ("[tensorrt]\noptimization_level = true", "expected a number from 0 to 5"),
-        ("[tensorrt]\ntactic_sources = 'CUBLAS'", "expected a list"),
-        ("[tensorrt]\nplugins = [3]", "expected a list of paths"),
-        ("[tensorrt]\nbuild_timeout = 0", "expected seconds above 0"),
-        ("[tensorrt]\nrun_timeout = nan", "expected seconds above 0"),
+        ("[tensorrt]\noptimization_level = 6", "optimization_level is '6'"),
+        ("[tensorrt]\noptimization_level = true", "optimization_level is 'True'"),
+        ("[tensorrt]\ntactic_sources = 'CUBLAS'", "tactic_sources is 'CUBLAS'"),
+        ("[tensorrt]\nplugins = [3]", "plugins.0 is '3'"),
+        ("[tensorrt]\nbuild_timeout = 0", "build_timeout is '0'"),
+        ("[tensorrt]\nrun_timeout = nan", "run_timeout is 'nan'"),
     ],
 )
 def test_a_file_that_cannot_be_meant(asked, text, message):
@@ -138,14 +147,24 @@ def test_names_that_cannot_be_meant(asked, options, environment, message):
         asked(None, environment, **options)
 
 
-def test_a_file_of_another_user_runs_no_command(asked, tmp_path, monkeypatch):
-    asked(FILE)
-    if os.getuid() == 0:
-        os.chown(tmp_path / "halfwise.toml", 12345, 12345)
-    else:
-        monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(UsageError, match="belongs to another user"):
-        asked()
+def test_only_the_users_own_file_counts(tmp_path, monkeypatch):
+    clone = tmp_path / "clone"
+    (clone / ".config" / "halfwise").mkdir(parents=True)
+    monkeypatch.chdir(clone)
+    for folder in (clone, clone / ".config" / "halfwise", clone / "halfwise"):
+        folder.mkdir(exist_ok=True)
+        (folder / "halfwise.toml").write_text(FILE)
+    homes: tuple[dict[str, str], ...] = (
+        {},
+        {"XDG_CONFIG_HOME": ""},
+        {"HOME": ""},
+        {"XDG_CONFIG_HOME": "."},
+        {"HOME": "."},
+    )
+    for environment in homes:
+        assert configuration(environment).is_absolute()
+        assert resolve(environment=environment)[0].source == "default"
+    assert configuration({"HOME": "/home/me"}) == Path("/home/me/.config/halfwise/halfwise.toml")
 
 
 @pytest.mark.parametrize(

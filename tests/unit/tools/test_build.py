@@ -46,16 +46,6 @@ def test_data_movement_between_kept_nodes_is_kept_too(tmp_path, command):
     assert "zeros" in made.inspection.notes[0]
 
 
-def test_what_takes_no_precision_is_told(tmp_path, command):
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (float[2, 4] y)
-    { [down] a = Cast <to = 6> (x) [up] b = Cast <to = 1> (a) [last] y = Exp(b) }"""
-    model = onnx.parser.parse_model(text)
-    spec = ["up:fp32,la*:fp32"]
-    made = build(model, tmp_path / "e", to="fp16", layer_precisions=spec, trt_command=command)
-    assert made.build.config.keep == ("up", "last")
-    assert made.unmatched == ("No constraint reached up: its layer (CAST) takes no precision.",)
-
-
 def test_an_engine_that_does_not_run_on_zeros_is_delivered(tmp_path, fake_worker):
     command = shlex.join(fake_worker(faults=[Fault("run", "raise")]))
     model = onnx.ModelProto()

@@ -197,7 +197,7 @@ class Search:
         nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
         best, outside = self._everything, [n for n in self.nodes if n not in always]
-        if isfinite(self.ration):
+        if self.ration < inf:
             self._share_error()
             return best
         measured = dict[Nodes, float]()
@@ -344,6 +344,10 @@ class Search:
         if found != kept:
             self._note("dearer", kept=len(kept))
         made = self._found(found, minimal=minimal and found == kept, exhausted=exhausted)
+        if self.ration < inf and certify and not (minimal or exhausted):
+            numbers = {"tried": len(made.excess_without), "most": int(self.ration)}
+            self._note("rationed", kept=len(found), **numbers)
+            made = replace(made, steps=tuple(self.steps))
         return replace(made, spare=found - kept) if kept <= found else made
 
     def _found(
@@ -353,8 +357,6 @@ class Search:
         fails = {n: self._failed[plan] for n, plan in alone.items() if plan in self._failed}
         without = {n: trial.excess for n, trial in fails.items()}
         nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
-        if isfinite(self.ration) and not minimal and passed:
-            self._note("rationed", kept=len(kept), tried=len(without), most=int(self.ration))
         more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
         return Found(kept, passed, minimal, without, nonfinite, self._contributions, *more)
 

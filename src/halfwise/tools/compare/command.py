@@ -1,11 +1,11 @@
 """`compare`: two computations of one model, tensor by tensor."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -21,166 +21,52 @@ from halfwise.fixing.next_steps import diagnose_step, fix_step, int8_step
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.rewrite import with_opset_for
 from halfwise.formats import BF16
-from halfwise.graph.model import Names, Network, graphs_of, is_standard, node_name, tensor_name
-from halfwise.graph.quantised import moves_before, quantised_nodes, quantising
-from halfwise.graph.roles import is_float
+from halfwise.graph.model import Names, Network, graphs_of
+from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.inputs import holds_outputs, load_recorded
-from halfwise.judging.reference import check, check_types
+from halfwise.judging.reference import check, check_types, demand_same_inputs
 from halfwise.options.engines import TENSORRT
 from halfwise.options.loading import load_asked, load_model, nodes_of
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Comparison, NodeName, Step, TensorName
-from halfwise.tools.compare import RecordedSide, Side, Walk
+from halfwise.records import Comparison, Step
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, engine_maker
-from halfwise.tools.compare.walk import emulated, excess_of, reference
-from halfwise.wording import count, quoted
-
-_FAMILIES = dict.fromkeys(
-    ("DynamicQuantizeMatMul", "Gemm", "MatMulNBits", "MatMulToFloat", "QGemm"), "MatMul"
+from halfwise.tools.compare.walk import (
+    Low,
+    RecordedSide,
+    Side,
+    Walk,
+    emulated,
+    excess_of,
+    reference,
 )
-"""Products that quantisers turn into one another."""
+from halfwise.wording import count
+
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
-"""Operators that quantisers fold into the product before them if their operands are constant."""
+"""Operators that other tools fold into the product before them if their operands are constant."""
 
 
-@dataclass(frozen=True)
-class Matching:
-    """Names in a quantised model by the names in its original.
+def hiding_folded(other: Network, original: Network) -> ir.Model:
+    """Return a copy of another file in which no tensor has the name of one that it does not hold.
 
-    Attributes:
-        nodes: Nodes of the main graphs; integer operators match the float operators they replace.
-        tensors: Float tensors that nodes of both main graphs compute, before any Q after them;
-            graph outputs match by name.
-    """
-
-    nodes: Mapping[NodeName, NodeName]
-    tensors: Mapping[TensorName, TensorName]
-
-
-def matching(original: Network, quantised: Network) -> Matching:
-    """Return the matching: nodes by name, else by output, else by order.
-
-    Only nodes of the same kind of operator match, and only if their constants have equally many
-    elements. All remaining nodes of an operator match in order if both models have equally many
-    left. If nodes were folded into a product, its tensor is the output of the last of them.
-    """
-    pairs = _matched(original, quantised)
-    ends = {value: _end(one, pairs) for one in pairs for value in one.outputs[:1]}
-    outputs = {tensor_name(v) for v in original.graph.outputs}
-    outputs &= {tensor_name(v) for v in quantised.graph.outputs}
-    tensors = {name: name for name in outputs}
-    for one, other in pairs.items():
-        for mine, made in zip(one.outputs, other.outputs, strict=False):
-            end = ends.get(mine, mine)
-            if mine.name and made.name and is_float(end) and is_float(made):
-                tensors.setdefault(tensor_name(end), tensor_name(made))
-    given = set(tensors.values())
-    folded = {tensor_name(value) for value, end in ends.items() if value is not end}
-    computed = {tensor_name(v) for n in quantised.nodes() for v in n.outputs if is_float(v)}
-    for value in (v for n in original.nodes() for v in n.outputs if v.name and is_float(v)):
-        name = tensor_name(value)
-        if name in computed - given - folded:
-            tensors.setdefault(name, name)
-    return Matching({node_name(a): node_name(b) for a, b in pairs.items()}, tensors)
-
-
-def renamed(quantised: Network, tensors: Mapping[TensorName, TensorName]) -> ir.Model:
-    """Return a copy of a quantised model whose tensors have the original's names.
-
-    Another tensor that already has such a name gets a numbered one.
+    A product that absorbed the node behind it may keep its own name for the result; this tensor
+    gets another name, so that it is not compared.
 
     Args:
-        quantised: The model; inputs and outputs keep their names.
-        tensors: Names in it by names in the original (see `Matching`).
+        other: Made from the original; not changed.
+        original: The model.
     """
-    model = quantised.copy()
-    inner = [v for n in model.graph for v in n.outputs if v.name and not v.is_graph_output()]
-    own = {their: name for name, their in tensors.items()}
+    model = other.copy()
+    made = {v.name: v for n in model.graph for v in n.outputs}
     names = Names(graphs_of(model))
-    for name in tensors:
-        names.take(name)
-    for value in inner:
-        name = tensor_name(value)
-        if name in own:
-            value.name = own[name]
-        elif name in tensors:
-            value.name = names.take(name)
+    for node in original.nodes():
+        data = [v.name for v in node.inputs if v is not None and v.const_value is None]
+        if node.op_type in _FOLDED and len(data) == 1 and node.outputs[0].name not in made:
+            value = made.get(data[0])
+            if value is not None and not value.is_graph_output():
+                value.name = names.take(f"{value.name}::folded")
     return model
-
-
-def _matched(original: Network, quantised: Network) -> dict[ir.Node, ir.Node]:
-    found: dict[ir.Node, ir.Node] = {}
-    ours, theirs = list(original.nodes()), list(quantised.nodes())
-    keys: tuple[Callable[[ir.Node], str | None], ...] = (node_name, lambda n: n.outputs[0].name)
-    for key in keys:
-        known = {(key(n), _family(n)): n for n in theirs if n not in set(found.values())}
-        for node in ours:
-            other = known.get((key(node), _family(node)))
-            if node not in found and other is not None and _fits(node, other):
-                found[node] = other
-    left = _by_family(n for n in theirs if n not in set(found.values()))
-    for family, nodes in _by_family(n for n in ours if n not in found).items():
-        others = left.get(family, [])
-        if len(nodes) == len(others) and all(map(_fits, nodes, others)):
-            found |= zip(nodes, others, strict=True)
-    return found
-
-
-def _by_family(nodes: Iterable[ir.Node]) -> dict[str, list[ir.Node]]:
-    found: dict[str, list[ir.Node]] = {}
-    for node in nodes:
-        found.setdefault(_family(node), []).append(node)
-    return found
-
-
-def _family(node: ir.Node) -> str:
-    """Return the kind of operator, whether it computes in floats or integers."""
-    op = node.op_type.removeprefix("QLinear").replace("Integer", "")
-    return _FAMILIES.get(op, op)
-
-
-def _fits(node: ir.Node, other: ir.Node) -> bool:
-    """Return whether the weights of two nodes, if both have any, have equally many elements."""
-    sizes = [_weights(one) for one in (node, other)]
-    return None in sizes or sizes[0] == sizes[1]
-
-
-def _weights(node: ir.Node) -> int | None:
-    """Return the size of the largest constant that a node reads, also through Q and DQ.
-
-    None if it reads none, and for nodes outside ONNX's domain, which pack several into one.
-    """
-    if not is_standard(node):
-        return None
-    sizes = [_constant(node, slot) for slot in range(len(node.inputs))]
-    return max((size for size in sizes if size is not None), default=None)
-
-
-def _constant(node: ir.Node, slot: int) -> int | None:
-    moves = moves_before(node, slot)
-    value = moves[-1].inputs[0] if moves else node.inputs[slot]
-    while value is not None and (maker := value.producer()) is not None:
-        if "QuantizeLinear" not in maker.op_type and "DequantizeLinear" not in maker.op_type:
-            return None
-        value = maker.inputs[0]
-    constant = None if value is None else value.const_value
-    return None if constant is None else constant.size
-
-
-def _end(node: ir.Node, matched: Mapping[ir.Node, ir.Node]) -> ir.Value:
-    """Return what the matched node outputs: the output of the last node folded into it, if any."""
-    value = node.outputs[0]
-    while not value.is_graph_output() and len(uses := tuple(value.uses())) == 1:
-        reader = uses[0].node
-        others = (v for v in reader.inputs if v is not None and v is not value)
-        if reader in matched or reader.op_type not in _FOLDED or reader.graph is not node.graph:
-            break
-        if any(v.const_value is None for v in others):
-            break
-        value = reader.outputs[0]
-    return value
 
 
 SOURCES = (
@@ -188,13 +74,48 @@ SOURCES = (
     "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
     "(.npz, .json)"
 )
+_FORMS = {
+    "ort": ("", "optimised"),
+    "emulation": ("fp16", "bf16", "tf32"),
+    "engine": ("fp32", "tf32", "fp16", "bf16"),
+}
+"""What may stand behind the colon of a source; the first is the default."""
 _WANTED = {"SU": "text", "biuf": "numbers"}
 """NumPy's dtype kinds."""
-_LOW = ("fp16", "bf16", "tf32")
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 """Types that ONNX Runtime takes from NumPy."""
-_NEEDS = "Give one of: " + SOURCES + "."
-_SHOWN_ENGINE = "engine"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What computes one side.
+
+    Attributes:
+        kind: The model in ONNX Runtime, emulated or as an engine; another model; saved outputs.
+        form: The item of `_FORMS`; of another model, "emulated" if it is.
+        path: The file; empty if there is none.
+    """
+
+    kind: Literal["ort", "emulation", "engine", "model", "record"]
+    form: str = ""
+    path: Path = Path()
+
+
+def source_of(text: str) -> Source:
+    """Return the source that a text names: see `SOURCES`.
+
+    Raises:
+        UsageError: it names none.
+    """
+    kind, _, form = text.partition(":")
+    if kind in _FORMS and form in ("", *_FORMS[kind]):
+        return Source(cast(Any, kind), form or _FORMS[kind][0])
+    if text and holds_outputs(Path(text)):
+        return Source("record", path=Path(text))
+    path = Path(form if kind == "emulation" else text)
+    if path.suffix == ".onnx":
+        return Source("model", "emulated" if kind == "emulation" else "", path)
+    raise UsageError(f"{text!r} is nothing that can be compared.", f"Give one of: {SOURCES}.")
 
 
 @bounded
@@ -225,19 +146,22 @@ def compare(
         BackendMissing, BuildFailed, RunFailed: as for `fix` with a target.
     """
     watcher = watcher or Silent()
-    _demand_known((a, b), runner)
+    sources = source_of(a), source_of(b)
+    kinds = [source.kind for source in sources]
+    if runner is not None and "record" not in kinds:
+        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
     given: dict[str, Any] = dict(options)
-    engines = any(source.partition(":")[0] == _SHOWN_ENGINE for source in (a, b))
+    engines = "engine" in kinds
     if engines:
         given["target"] = TENSORRT
     request = understand(inputs, given)
     case = load_asked(model, request, watcher, split=False)
-    case = _with_opset(case, request, (a, b))
+    case = _with_opset(case, request, sources)
     load = cache(load_model)
-    case, notes = _as_repaired(case, (a, b), load)
+    case, notes = _as_repaired(case, sources, load)
     check(case.network, runtime=request.settings.runtime)
-    with engine_maker(case, request, watcher) if engines else nullcontext() as maker:
-        first, second = (_side(s, case, request.settings, maker, runner, load) for s in (a, b))
+    with engine_maker(case, request, watcher) as maker:
+        first, second = (_side(s, case, request.settings, maker, runner, load) for s in sources)
         watcher.stage("compare")
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
@@ -248,24 +172,23 @@ def compare(
         off = excess_of(case.criterion, first, second, [*found.outputs]) if judged else None
         found = found.model_copy(update={"notes": (*notes, *found.notes), "excess": off})
         asked = found.differs and not found.nothing_to_fix
-        steps = _next(case, request, b, second) if asked else ()
+        steps = _next(case, request, sources[1], second) if asked else ()
         return found.model_copy(update={"next_step": steps})
 
 
-def _next(case: Case, request: Request, other: str, side: Side) -> tuple[Step, ...]:
-    """Return what to do if a `compare` with the source `other` finds outputs that differ.
+def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step, ...]:
+    """Return what to do if a `compare` with another source finds outputs that differ.
 
     Nothing for another FP32 file: no precision is at fault, and its nodes are named.
     """
-    kind, _, low = other.partition(":")
-    if other.endswith(".onnx") and side.arithmetic == "fp32":
+    if other.kind == "model" and side.arithmetic == "fp32":
         return ()
-    file = Path(other.removeprefix("emulation:"))
-    if side.arithmetic == "int8":
-        pairs = bool(quantised_nodes(load_model(file)))
-        return (fix_step(case, request, None, file) if pairs else int8_step(case, request, None),)
-    if other.endswith(".onnx") or (kind == "emulation" and low != "tf32"):
-        to = {"to": low} if low == BF16.name else {}
+    if other.kind == "model" and side.arithmetic == "int8":
+        if quantised_nodes(load_model(other.path)):
+            return (fix_step(case, request, None, other.path),)
+        return (int8_step(case, request, None),)
+    if other.kind == "model" or (other.kind == "emulation" and other.form != "tf32"):
+        to = {"to": BF16.name} if other.form == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)
     return (diagnose_step(case, request, None),)
 
@@ -287,59 +210,39 @@ Load = Callable[[Path], Network]
 """Reads each model file once."""
 
 
-def _demand_known(sources: Sequence[str], runner: str | None) -> None:
-    """Raise UsageError for errors that show before anything is loaded or started."""
-    for source in sources:
-        kind, _, detail = source.partition(":")
-        if kind == _SHOWN_ENGINE and detail not in ("", "fp32", "fp16", "bf16", "tf32"):
-            raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
-    if runner is not None and not any(s and holds_outputs(Path(s)) for s in sources):
-        raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
-
-
 def _side(
-    source: str,
+    source: Source,
     case: Case,
     settings: Settings,
     engines: EngineMaker | None,
     runner: str | None,
     load: Load,
 ) -> Side:
-    """Return the side the user named.
-
-    Raises:
-        UsageError: unknown source.
-        CaseError: a file cannot be used.
-    """
-    kind, _, detail = source.partition(":")
-    if kind == "ort" and detail in ("", "optimised"):
-        return reference(case.network, case.calibration, settings, optimise=bool(detail))
-    if kind == "emulation" and (detail or "fp16") in _LOW:
-        low: Any = detail or "fp16"
-        return emulated(case.network, case.calibration, settings, low)
-    if kind == "emulation" and detail.endswith(".onnx"):
-        return _model(load, Path(detail), case, settings, emulate=True)
-    if kind == _SHOWN_ENGINE and engines is not None:
-        return engines.shown(engines.side(detail or "fp32"))
-    path = Path(source)
-    if source and holds_outputs(path):
-        tensors, whose = recorded_tensors(case, path, runner)
+    """Return the side that computes a source; raises CaseError if a file cannot be used."""
+    if source.kind == "ort":
+        optimise = source.form == "optimised"
+        return reference(case.network, case.calibration, settings, optimise=optimise)
+    if source.kind == "emulation":
+        return emulated(case.network, case.calibration, settings, cast(Low, source.form))
+    if source.kind == "record":
+        tensors, whose = recorded_tensors(case, source.path, runner)
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
-    if path.suffix == ".onnx":
-        return _model(load, path, case, settings, emulate=False)
-    raise UsageError(f"{source!r} is nothing that can be compared.", _NEEDS)
+    if engines is not None and source.kind == "engine":
+        return engines.shown(engines.side(source.form))
+    emulate = source.form == "emulated"
+    return _model(load, source.path, case, settings, emulate=emulate)
 
 
 def _model(load: Load, path: Path, case: Case, settings: Settings, *, emulate: bool) -> ModelRunner:
     """Return another file, run unchanged, or emulated by its own types."""
     network = load(path)
-    _demand_inputs(case, {str(v.name) for v in network.graph.inputs}, path)
+    demand_same_inputs(case.network, network.model, str(path))
     check_types(network, runtime=settings.runtime)
     arithmetic = _arithmetic({v.dtype.name for n in network.nodes() for v in n.outputs if v.dtype})
-    model, samples = network.model, case.calibration
+    model, samples = hiding_folded(network, case.network), case.calibration
     if quantising(network):
-        model, arithmetic = renamed(network, matching(case.network, network).tensors), "int8"
+        arithmetic = "int8"
     if emulate:
         model = emulate_typed(model, accumulate=settings.accumulate)
     else:
@@ -445,16 +348,16 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
     return "fp16" if "FLOAT16" in dtypes else "fp32"
 
 
-def _with_opset(case: Case, request: Request, sources: Sequence[str]) -> Case:
+def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
     """Return the case at an opset that has BF16, if a source needs it."""
-    if not any(s in ("emulation:bf16", "engine:bf16") for s in sources):
+    if not any(source.form == BF16.name for source in sources):
         return case
     settings = request.settings
     network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)
     return replace(case, network=network)
 
 
-def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, tuple[str, ...]]:
+def _as_repaired(case: Case, sources: Sequence[Source], load: Load) -> tuple[Case, tuple[str, ...]]:
     """Return the case with the compared file's repairs applied, and a note.
 
     Repairs store tensors at other scales, so against the original model each would look like a
@@ -463,11 +366,11 @@ def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, 
     Raises:
         CaseError: the file cannot be read, or its repairs do not apply to this model.
     """
-    files = [s for s in sources if s.endswith(".onnx") and not holds_outputs(Path(s))]
-    if len(files) != 1 or any(s not in files and holds_outputs(Path(s)) for s in sources if s):
+    paths = [source.path for source in sources if source.kind == "model"]
+    if len(paths) != 1 or any(source.kind == "record" for source in sources):
         return case, ()
-    path = files[0].removeprefix("emulation:")
-    candidate = load(Path(path))
+    (path,) = paths
+    candidate = load(path)
     network, _ = with_readable(case.network)
     repairs = further(candidate.model, network.model)
     if not repairs:
@@ -478,13 +381,3 @@ def _as_repaired(case: Case, sources: Sequence[str], load: Load) -> tuple[Case, 
         "repairs applied; `halfwise verify` proves the repairs"
     )
     return replace(case, network=made), (note,)
-
-
-def _demand_inputs(case: Case, found: set[str], path: Path) -> None:
-    expected = {str(v.name) for v in case.network.graph.inputs}
-    if found != expected:
-        raise CaseError(
-            f"The inputs of {path} are {quoted(sorted(found))}, the model's "
-            f"{quoted(sorted(expected))}.",
-            "Give a model with the same names of inputs and tensors.",
-        )

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count as counting
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
-from halfwise.errors import BuildFailed, UsageError
+from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench, save
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.model import tensor_name
@@ -25,15 +25,27 @@ from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
 from halfwise.scratch import scratch
-from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.versions import has, version_of
 from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
 from halfwise.wording import count, number
 
+_LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
 _SAME = 1e-6
 """Relative RMS difference of final outputs below which marking changed nothing: FP32 sums in
 another order differ as much."""
+
+
+_Showing = tuple[Sequence[TensorName], Callable[[Sample], Outputs]]
+"""Inner tensors, and what runs an engine that shows them."""
+
+
+class Build(Protocol):
+    """Builds an engine that also outputs some tensors, or marks what fusion leaves."""
+
+    def __call__(self, names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
+        """Return the build."""
 
 
 @dataclass
@@ -44,7 +56,7 @@ class EngineSide:
         label: Description.
         arithmetic: Its arithmetic.
         samples: Samples to run.
-        build: Builds the engine with extra outputs.
+        build: Builds the engine.
         run: Returns all outputs of an engine for a sample, in the engine's types.
         outputs: The model's own outputs.
         budget: Builds allowed.
@@ -60,7 +72,7 @@ class EngineSide:
     label: str
     arithmetic: Arithmetic
     samples: Samples
-    build: Callable[[Sequence[TensorName]], BuildOutcome]
+    build: Build
     run: Callable[[BuildOutcome, Sample], Outputs]
     outputs: frozenset[TensorName]
     budget: int
@@ -96,52 +108,45 @@ class EngineSide:
         """
         _, finals = self.plain()
         inner = [n for n in names if n not in self.outputs and self.lack(n) is None]
-        engines = self._marked(inner) if inner and self.few else []
+        engines = self._showing(inner) if inner else []
         for index, sample in enumerate(self.samples):
-            found = self._all_of(engines, sample) if self.few else self._watched(sample, inner)
-            self._compare(finals[index], found)
-            both = {**finals[index], **found}
-            yield {name: both[name] for name in names if name in both}
+            outputs: dict[str, NDArray[np.generic]] = {}
+            for engine in list(engines):
+                shown, run = engine
+                try:
+                    one = run(sample)
+                except EngineFailed as failed:
+                    if failed.status == "lost":
+                        raise
+                    self.refused |= dict.fromkeys(shown, failed.message)
+                    engines.remove(engine)
+                    continue
+                outputs |= one
+                self.absent |= {name for name in shown if name not in one}
+            changes = [
+                relative_rms(finals[index][n], outputs[n]) for n in self.outputs & {*outputs}
+            ]
+            self.change = max([self.change, *changes])
+            outputs = {**finals[index], **outputs}
+            yield {name: outputs[name] for name in names if name in outputs}
 
-    def _all_of(
-        self, engines: list[tuple[BuildOutcome, Sequence[TensorName]]], sample: Sample
-    ) -> Outputs:
-        """Return the outputs of marked engines; one that cannot run is refused from then on."""
-        found: dict[str, NDArray[np.generic]] = {}
-        for engine in list(engines):
-            build, marks = engine
-            given = self._unless_refused(marks, partial(self.run, build, sample))
-            if given is None:
-                engines.remove(engine)
-                continue
-            found |= given
-            self.absent |= {name for name in marks if name not in given}
-        return found
+    def _showing(self, names: Sequence[TensorName]) -> list[_Showing]:
+        """Return what runs engines that together show `names`, each with its share.
 
-    def _watched(self, sample: Sample, names: Sequence[TensorName]) -> Outputs:
-        """Return what the engine shows; tensors that keep it from running are then refused."""
-        asked = [name for name in names if name not in self.refused]
-        if not asked:
-            return {}
-        return self._unless_refused(asked, partial(self.watch, sample, asked)) or {}
-
-    def _unless_refused(
-        self, names: Sequence[TensorName], run: Callable[[], Outputs]
-    ) -> Outputs | None:
-        """Return a run's outputs; if it fails, None, and `names` are refused."""
-        try:
-            return run()
-        except EngineFailed as failed:
-            if failed.status == "lost":
-                raise
-            self.refused |= dict.fromkeys(names, failed.message)
-            return None
-
-    def _compare(self, finals: Outputs, found: Outputs) -> None:
-        """Record how far outputs with marks are from those without."""
-        own = [name for name in self.outputs if name in found]
-        changes = [relative_rms(finals[name], found[name]) for name in own]
-        self.change = max([self.change, *changes])
+        Tensors that cannot be marked are refused, singled out as far as the budget allows.
+        """
+        if not self.few:
+            return [(names, lambda sample: self.watch(sample, names))]
+        if self.builds >= self.budget:
+            return []
+        outcome = self._build(names)
+        if outcome.engine is not None:
+            return [(names, lambda sample: self.run(outcome, sample))]
+        if len(names) == 1:
+            self.refused[names[0]] = outcome.message
+            return []
+        half = len(names) // 2
+        return [*self._showing(names[:half]), *self._showing(names[half:])]
 
     def plain(self) -> tuple[BuildOutcome, list[Outputs]]:
         """Return the engine without marks, and its outputs for each sample; built once.
@@ -195,24 +200,6 @@ class EngineSide:
                 f"such as {first}: {why}"
             )
         return tuple(told)
-
-    def _marked(
-        self, names: Sequence[TensorName]
-    ) -> list[tuple[BuildOutcome, Sequence[TensorName]]]:
-        """Return engines that together return `names`, each with its share.
-
-        Refused names are singled out as far as the budget allows.
-        """
-        if self.builds >= self.budget:
-            return []
-        outcome = self._build(names)
-        if outcome.engine is not None:
-            return [(outcome, names)]
-        if len(names) == 1:
-            self.refused[names[0]] = outcome.message
-            return []
-        half = len(names) // 2
-        return [*self._marked(names[:half]), *self._marked(names[half:])]
 
     def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
         self.builds += 1
@@ -301,50 +288,30 @@ class EngineMaker(Workbench):
         by = criterion if self.case.metric is None else None
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
-    def override_effect(self, build: BuildOutcome) -> float:
-        """Return the effect of NVIDIA_TF32_OVERRIDE: set to 0 if it is unset, else unset.
-
-        The engine runs again in a worker with that environment; the effect is the largest relative
-        RMS difference of an output.
-
-        Raises:
-            HalfwiseError: no such worker starts, or it cannot run the engine.
-        """
-        assert build.engine is not None
-        worker = self.worker
-        unset, zero = ("-u", "NVIDIA_TF32_OVERRIDE"), ("NVIDIA_TF32_OVERRIDE=0",)
-        set_ = unset if worker.info.tf32_override else zero
-        command = worker.info.command
-        path = self.folder / f"{build.number}.engine"
-        worker.fetch(build.engine, path)
-        with Worker(worker.info.name, (*command[:-1], "env", *set_, command[-1])) as other:
-            other.demand_usable()
-            engine = other.upload(path)
-            measure = replace(self.measure, worker=other)
-            changes = [
-                relative_rms(first[name], second[name])
-                for sample in self.case.calibration
-                for first in [self.measure.run(build.engine, sample)]
-                for second in [measure.run(engine, sample)]
-                for name in first
-            ]
-        return max(changes, default=0.0)
-
     def side(
-        self,
-        kind: str,
-        *,
-        settings: EngineSettings | None = None,
-        what: str = "",
+        self, kind: str, *, settings: EngineSettings | None = None, what: str = ""
     ) -> EngineSide:
         """Return an engine: "fp32" (TF32 off), "tf32", or entirely "fp16" or "bf16".
 
         `settings` override how it is built; `what` describes the build in progress messages.
-
-        Raises:
-            UsageError: unknown kind.
         """
-        arithmetic, label, build = self._builder(kind, settings, what=what)
+        network, source = self.case.network, self.fp32
+        low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
+        if low is not None and self.builds.typing == "strong":
+            source = self.folder / f"all-{kind}.onnx"
+            save(all_low(network, LOW_FORMATS[low], self.settings), source)
+        builds = replace(self.builds, settings=settings) if settings else self.builds
+        label = _LABELS.get(kind, f"all {kind.upper()}")
+
+        def build(names: Sequence[TensorName], *, unfused: bool = False) -> BuildOutcome:
+            step = f"{what} ({label})" if what else label
+            if unfused:
+                step = f"{label}, what fusion leaves marked"
+            elif names and not what:
+                step = f"{label}, {count(len(names), 'tensor')} marked"
+            return builds.build(
+                source, step, low=low, tf32=kind == "tf32", outputs=names, unfused=unfused
+            )
 
         def execute(build: BuildOutcome, sample: Sample) -> Outputs:
             assert build.engine is not None
@@ -352,11 +319,11 @@ class EngineMaker(Workbench):
 
         return EngineSide(
             label=f"engine ({label})",
-            arithmetic=arithmetic,
+            arithmetic=arithmetic_on(network, cast(Arithmetic, kind)),
             samples=self.case.calibration,
-            build=lambda names: build(names, False),
+            build=build,
             run=execute,
-            outputs=frozenset(tensor_name(v) for v in self.case.network.graph.outputs),
+            outputs=frozenset(tensor_name(v) for v in network.graph.outputs),
             budget=self.engine_settings.max_builds,
         )
 
@@ -367,54 +334,22 @@ class EngineMaker(Workbench):
         """
         if not has("unfused tensors", self.worker.info.tensorrt):
             return side
-        _, _, build = self._builder(side.arithmetic, None)
         side.builds += 1
-        outcome = build((), True)
-        engine = outcome.engine
+        engine = side.build((), unfused=True).engine
         if engine is None:
             return side
-
-        def watch(sample: Sample, names: Sequence[TensorName]) -> Outputs:
-            return self.measure.run(engine, sample, watch=names)
-
         try:
-            left = self.measure.unfused(engine, side.samples[0])
+            unfused = self.measure.unfused(engine, side.samples[0])
         except EngineFailed as failed:
             if failed.status == "lost":
                 raise
             return side
         # Tensors that the builder named have no counterpart.
-        left = left.intersection(comparable(self.case.network))
-        return replace(side, shown=left, watch=watch) if left else side
+        unfused = unfused.intersection(comparable(self.case.network))
+        if not unfused:
+            return side
 
-    def _builder(
-        self, kind: str, settings: EngineSettings | None, *, what: str = ""
-    ) -> tuple[Arithmetic, str, Callable[[Sequence[TensorName], bool], BuildOutcome]]:
-        """Return an engine's arithmetic, its label, and the function that builds it.
+        def watch(sample: Sample, names: Sequence[TensorName]) -> Outputs:
+            return self.measure.run(engine, sample, watch=names)
 
-        That function takes the tensors to mark, and whether to show what fusion leaves.
-        """
-        if kind not in ("fp32", "tf32", "fp16", "bf16"):
-            raise UsageError(f"Unknown engine {kind!r}.", "Give fp32, tf32, fp16 or bf16.")
-        network = self.case.network
-        low = cast(Literal["fp16", "bf16"], kind) if kind in LOW_FORMATS else None
-        source = self.fp32
-        if low is not None and self.builds.typing == "strong":
-            source = self.folder / f"all-{kind}.onnx"
-            save(all_low(network, LOW_FORMATS[low], self.settings), source)
-        builds = replace(self.builds, settings=settings) if settings else self.builds
-        label = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}.get(kind, f"all {kind.upper()}")
-
-        def build(names: Sequence[TensorName], unfused: bool) -> BuildOutcome:
-            marked = f"{label}, {count(len(names), 'tensor')} marked" if names else label
-            step = f"{what} ({label})" if what else marked
-            return builds.build(
-                source,
-                f"{label}, what fusion leaves marked" if unfused else step,
-                low=low,
-                tf32=kind == "tf32",
-                outputs=names,
-                unfused=unfused,
-            )
-
-        return arithmetic_on(network, cast(Arithmetic, kind)), label, build
+        return replace(side, shown=unfused, watch=watch)

@@ -202,11 +202,13 @@ class Regions:
         """
         if self._session is None:
             return self._in_halves(sample, given, wiggle)
-        change = _Wiggle(wiggle)
-        feed: dict[str, Any] = {name: change(array) for name, array in sample.items()}
+        random = np.random.default_rng(0)
+        feed: dict[str, Any] = {
+            name: _wiggled(array, wiggle, random) for name, array in sample.items()
+        }
         for name, dtype in self._starts.items():
             wanted = np.float32 if dtype is None else dtype.numpy()
-            feed[f"{name}{GIVEN}"] = change(given[name].astype(wanted))
+            feed[f"{name}{GIVEN}"] = _wiggled(given[name].astype(wanted), wiggle, random)
         try:
             return self._session.run(feed, self.targets)
         except TookTooLong:
@@ -228,16 +230,12 @@ class Regions:
         return self._part(self.targets[:middle]), self._part(self.targets[middle:])
 
 
-class _Wiggle:
-    def __init__(self, size: float) -> None:
-        self._size, self._random = size, np.random.default_rng(0)
-
-    def __call__(self, array: NDArray[Any]) -> NDArray[Any]:
-        if self._size == 0 or array.dtype.kind != "f":
-            return array
-        factors = 1 + self._random.uniform(-self._size, self._size, array.shape)
-        with np.errstate(all="ignore"):
-            return np.asarray(array * factors, array.dtype)
+def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> NDArray[Any]:
+    if size == 0 or array.dtype.kind != "f":
+        return array
+    factors = 1 + random.uniform(-size, size, array.shape)
+    with np.errstate(all="ignore"):
+        return np.asarray(array * factors, array.dtype)
 
 
 BYTES_AT_ONCE = 32 << 20
@@ -254,6 +252,9 @@ choice: the roundings are drawn once, and a kernel may round at several steps. F
 nodes, √n times as much."""
 
 
+_SIDES: tuple[SideName, SideName] = ("a", "b")
+
+
 @dataclass(frozen=True)
 class Born:
     """A born error, on the sample where it is largest.
@@ -262,15 +263,14 @@ class Born:
         side: Side where it is born.
         sample: Index of the sample.
         error: Its size there.
-        actual: The side's tensor.
-        expected: The node's FP32 result on the side's inputs.
+        tensors: The side's tensor, and the node's FP32 result on the side's inputs; empty if
+            forgotten.
     """
 
     side: SideName
     sample: int
     error: float
-    actual: NDArray[Any]
-    expected: NDArray[Any]
+    tensors: tuple[NDArray[Any], ...]
 
 
 @dataclass
@@ -336,7 +336,6 @@ class Walk:
     runtime: Runtime = CPU
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
     found: dict[TensorName, Found] = field(default_factory=dict)
-    _remembered: dict[TensorName, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start with the tensors known to be lacking."""
@@ -372,8 +371,11 @@ class Walk:
         """
         for name in targets:
             self.found[name] = Found(name, self.found[name].node)
-        sides = _Sides(self, targets, alone=alone)
-        wanted = sides.wanted
+        inexact = [name for name in _SIDES if not self.side(name).exact]
+        few = any(self.side(name).few for name in inexact)
+        borders = [] if few or alone else self.borders(targets)
+        wanted = list(dict.fromkeys((*targets, *borders)))
+        regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
         for index, (sample, first, second) in enumerate(pairs):
             for name in targets:
@@ -383,7 +385,37 @@ class Walk:
                     found.error.add(first[name], second[name], index)
                 else:
                     found.lack = self._lack(name) or "skipped"
-            sides.add(sample, {"a": first, "b": second}, index)
+            for side in inexact:
+                held = first if side == "a" else second
+                computed = [name for name in targets if name in held]
+                key = side, frozenset(held)
+                if computed and key not in regions:
+                    starts = [TensorName(name) for name in held]
+                    regions[key] = Regions(self.network, computed, starts, runtime=self.runtime)
+                if computed:
+                    self._births(side, regions[key], sample, held, index)
+
+    def _births(
+        self, name: SideName, regions: Regions, sample: Sample, held: Outputs, index: int
+    ) -> None:
+        """Record the errors born on a side, on the sample with that index."""
+        side, computed = self.side(name), regions.run(sample, held)
+        suspects = []
+        for target, expected in computed.items():
+            found = self.found[TensorName(target)]
+            found.given[name] = frozenset(map(TensorName, held))
+            error = found.born.setdefault(name, RelativeError()).add(expected, held[target], index)
+            if error > side.tolerance:
+                suspects.append((found, error))
+        wiggled = regions.run(sample, held, UNITS[side.arithmetic]) if suspects else {}
+        for found, error in suspects:
+            actual, expected, natural = held[found.tensor], computed[found.tensor], 0.0
+            if found.tensor in wiggled:
+                natural = RelativeError().add(expected, wiggled[found.tensor], 0)
+            # Each node of a region rounds anew, and such errors add up like a random walk.
+            natural *= WIGGLED * sqrt(len(self.region(found, name)))
+            if error > natural and (found.worst is None or error > found.worst.error):
+                self.remember(found, Born(name, index, error, (actual, expected)))
 
     def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises.
@@ -422,15 +454,16 @@ class Walk:
         remembered.
         """
         born = found.worst
-        if born is None or found.tensor not in self._remembered:
+        if born is None or not born.tensors:
             return inf
+        actual, expected = born.tensors
         ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
         if found.tensor in ends:
-            return relative_rms(born.expected, born.actual)
+            return relative_rms(expected, actual)
         behind = Regions(self.network, ends, [found.tensor], runtime=self.runtime)
         sample = self.samples[born.sample]
-        right = behind.run(sample, {found.tensor: born.expected})
-        wrong = behind.run(sample, {found.tensor: born.actual})
+        right = behind.run(sample, {found.tensor: expected})
+        wrong = behind.run(sample, {found.tensor: actual})
         if not wrong.keys() >= right.keys():
             return inf
         return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
@@ -438,13 +471,10 @@ class Walk:
     def remember(self, found: Found, born: Born) -> None:
         """Keep an error's tensors if it is among the first in the graph."""
         found.worst = born
-        self._remembered = {**self._remembered, found.tensor: None}
-        for name in [n for n in self.found if n in self._remembered][REMEMBERED:]:
-            del self._remembered[name]
-            late = self.found[name].worst
-            if late is not None:
-                nothing = np.zeros(0, np.float32)
-                self.found[name].worst = replace(late, actual=nothing, expected=nothing)
+        held = [f for f in self.found.values() if f.worst is not None and f.worst.tensors]
+        for late in held[REMEMBERED:]:
+            assert late.worst is not None
+            late.worst = replace(late.worst, tensors=())
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
         """Yield the tensors in order, in parts that fit in memory on the largest sample."""
@@ -467,55 +497,3 @@ class Walk:
             return "constant"
         # Tensors between Q and DQ are compared behind DQ.
         return "skipped" if name in self._stored else self.a.lack(name) or self.b.lack(name)
-
-
-class _Sides:
-    """Measures, for some targets, errors born on each inexact side."""
-
-    def __init__(self, walk: Walk, targets: Sequence[TensorName], *, alone: bool) -> None:
-        self._walk, self._targets = walk, targets
-        names: tuple[SideName, SideName] = ("a", "b")
-        self._names = [name for name in names if not walk.side(name).exact]
-        few = any(walk.side(name).few for name in self._names)
-        borders = [] if few or alone else walk.borders(targets)
-        self.wanted = list(dict.fromkeys((*targets, *borders)))
-        self._regions: dict[tuple[SideName, frozenset[str]], Regions] = {}
-
-    def add(self, sample: Sample, values: dict[SideName, Outputs], index: int) -> None:
-        for name in self._names:
-            have = values[name]
-            targets = [t for t in self._targets if t in have]
-            if targets:
-                key = name, frozenset(have)
-                if key not in self._regions:
-                    self._regions[key] = Regions(
-                        self._walk.network,
-                        targets,
-                        [TensorName(t) for t in have],
-                        runtime=self._walk.runtime,
-                    )
-                self._add(name, sample, have, index)
-
-    def _add(self, name: SideName, sample: Sample, have: Outputs, index: int) -> None:
-        regions, side = self._regions[name, frozenset(have)], self._walk.side(name)
-        computed = regions.run(sample, have)
-        given = frozenset(map(TensorName, have))
-        suspects = []
-        for target, expected in computed.items():
-            found = self._walk.found[TensorName(target)]
-            found.given[name] = given
-            error = found.born.setdefault(name, RelativeError()).add(expected, have[target], index)
-            if error > side.tolerance:
-                suspects.append((found, error))
-        if not suspects:
-            return
-        wiggled = regions.run(sample, have, UNITS[side.arithmetic])
-        for found, error in suspects:
-            natural = 0.0
-            if found.tensor in wiggled:
-                natural = RelativeError().add(computed[found.tensor], wiggled[found.tensor], 0)
-            # Each node of a region rounds anew, and such errors add up like a random walk.
-            natural *= WIGGLED * sqrt(len(self._walk.region(found, name)))
-            if error > natural and (found.worst is None or error > found.worst.error):
-                actual, expected = have[found.tensor], computed[found.tensor]
-                self._walk.remember(found, Born(name, index, error, actual, expected))

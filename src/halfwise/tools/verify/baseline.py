@@ -7,7 +7,7 @@ from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import Baseline, Change, Failure, FigureKind, Run, RunKind, Step
+from halfwise.records import Baseline, Change, Failure, FigureKind, Run, Step
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
@@ -103,10 +103,17 @@ def beside(run: Run, before: Earlier | None) -> Run:
         _change(kind, of, value, figures.get((kind, of)), before.allowed, optional)
         for (kind, of), value in _figures(before.run).items()
     ]
+    if run.verdict.level != before.run.verdict.level:
+        raise RecordMismatch(
+            f"{before.folder} is not a baseline for this: its verdict is "
+            f"{before.run.verdict.level}, this one {run.verdict.level}.",
+            "Make a baseline that is judged the same way: verify MODEL CANDIDATE --inputs DATA -o "
+            "RUN.",
+        )
     found = Baseline(
         run=str(before.folder),
         date=before.run.provenance.date,
-        same_samples=_same_samples(run, before),
+        same_samples=_on_same(run.verdict.samples, run.provenance.inputs_sha256, before),
         same_model=run.provenance.model_sha256 == before.run.provenance.model_sha256,
         changes=tuple(changes),
     )
@@ -178,18 +185,6 @@ def _group(kind: FigureKind) -> str:
     return next((group for group, kinds in _GROUPS.items() if kind in kinds), "error")
 
 
-def _same_samples(run: Run, before: Earlier) -> bool:
-    own, other = run.verdict, before.run.verdict
-    if own.level != other.level:
-        raise RecordMismatch(
-            f"{before.folder} is not a baseline for this: its verdict is {other.level}, this one "
-            f"{own.level}.",
-            "Make a baseline that is judged the same way: verify MODEL CANDIDATE --inputs DATA -o "
-            "RUN.",
-        )
-    return _on_same(own.samples, run.provenance.inputs_sha256, before, run.kind)
-
-
 def demand_comparable(case: Case, before: Earlier | None) -> None:
     """Check that a baseline judged a case's samples, before anything runs on them.
 
@@ -197,24 +192,20 @@ def demand_comparable(case: Case, before: Earlier | None) -> None:
         RecordMismatch: it judged others.
     """
     if before is not None:
-        _on_same(case.calibration.ids, case.data_sha256, before, "verify")
+        _on_same(case.calibration.ids, case.data_sha256, before)
 
 
-def _on_same(samples: Sequence[str], sha256: str, before: Earlier, kind: RunKind) -> bool:
+def _on_same(samples: Sequence[str], sha256: str, before: Earlier) -> bool:
     """Return whether the baseline judged the same values; False if only the names are known."""
-    other = before.run.verdict.samples
+    other, fixed = before.run.verdict.samples, before.run.kind == "fix"
     if before.run.provenance.inputs_sha256 == sha256 and len(samples) == len(other):
         return True
     # For `fix`, the hash covers more than what it judged.
-    if tuple(samples) == tuple(other) and before.run.kind != kind:
+    if tuple(samples) == tuple(other) and fixed:
         return False
-    some = before.run.kind != kind and set(other) < set(samples)
-    on = (
-        f"{len(other)} of these {len(samples)} samples"
-        if some
-        else count(len(other), "other sample")
-    )
-    fixed = before.run.kind == "fix"
+    on = count(len(other), "other sample")
+    if fixed and set(other) < set(samples):
+        on = f"{len(other)} of these {len(samples)} samples"
     candidate = command(before.folder / MODEL_FILE) if fixed else "CANDIDATE"
     later = "; or let fix judge all of DATA: fix MODEL --inputs OTHERS --heldout DATA" * fixed
     raise RecordMismatch(

@@ -39,7 +39,13 @@ from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.inputs import fit_recorded, holds_outputs, load_recorded
 from halfwise.judging.judge import judge, judge_outputs
-from halfwise.judging.reference import check, check_types, frozen_named, inspected_reference
+from halfwise.judging.reference import (
+    check,
+    check_types,
+    demand_same_inputs,
+    frozen_named,
+    inspected_reference,
+)
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
@@ -59,7 +65,6 @@ from halfwise.records import (
     Run,
     TensorName,
     Verdict,
-    Worth,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.store import free_folder, new_folder, refuse_run
@@ -165,9 +170,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     for whose, names in left_out.items():
         if names:
             facts: dict[str, Fact] = {"whose": whose, "names": tuple(names)}
-            note = Note(kind="left-out", severity="warning", facts=facts)
-            tell(watcher, [note])
-            case = replace(case, notes=(*case.notes, note))
+            case = _noted(case, Note(kind="left-out", severity="warning", facts=facts), watcher)
     if not lacking:
         return case
     network = replace(case.network, model=case.network.copy())
@@ -180,22 +183,6 @@ def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
     kept = [value for value in graph.outputs if value.name in names]
     graph.outputs.clear()
     graph.outputs.extend(kept)
-
-
-def demand_same_inputs(network: Network, candidate: ir.Model) -> None:
-    """Check that a candidate has the model's inputs.
-
-    Raises:
-        CaseError: its inputs differ.
-    """
-    expected = {v.name for v in network.graph.inputs}
-    found = {v.name for v in candidate.graph.inputs}
-    if expected != found:
-        raise CaseError(
-            f"The candidate's inputs are {sorted(map(str, found))}, the model's "
-            f"{sorted(map(str, expected))}.",
-            "Give a candidate made from this model, with the same input names.",
-        )
 
 
 def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
@@ -228,8 +215,7 @@ def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
     graphs = graphs_of(candidate.model)
     if names := tuple(node_name(f.node) for graph in graphs for f in folded(graph)):
         note = Note(kind="folded", severity="warning", facts={"nodes": names})
-        tell(watcher, [note])
-        case = replace(case, notes=(*case.notes, note))
+        case = _noted(case, note, watcher)
     values = (v for graph in graphs for v in values_of(graph))
     found = census(candidate)
     if found.quantised:
@@ -238,6 +224,11 @@ def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
         return case
     else:
         note = Note(kind="none-low", severity="warning")
+    return _noted(case, note, watcher)
+
+
+def _noted(case: Case, note: Note, watcher: Watcher) -> Case:
+    """Return the case with a note, which is told."""
     tell(watcher, [note])
     return replace(case, notes=(*case.notes, note))
 
@@ -303,55 +294,49 @@ def verify(
     request, target = understand_verify(inputs, options)
     settings, folder = request.settings, free_folder(out)
     before = earlier(baseline, may_worsen)
-    if isinstance(candidate, str | Path):
-        refuse_run(Path(candidate))
-    builds = options.get("target") is not None
-    if builds or (isinstance(candidate, str | Path) and is_engine(Path(candidate))):
-        _refuse_without_emulation(request, runner)
+    path = Path(candidate) if isinstance(candidate, str | Path) else None
+    if path is not None:
+        refuse_run(path)
+    if options.get("target") is not None or (path is not None and is_engine(path)):
+        _refuse("an engine", request, runner)
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
     given = case = _asked(model, request, watcher, before)
-    case, judged = _judging(candidate, case, request, watcher, runner)
+    # Loaded first, since running the reference may take minutes.
+    mixed = None
+    if path is not None and holds_outputs(path):
+        case, judged = _judging_recorded(path, case, request, watcher, runner)
+    else:
+        _refuse("a model", request, runner)
+        mixed = load_model(candidate, watcher)
+        case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
-    references, nonfinite = _reference(case, settings, stages)
-    hints = criterion_hints(case.criterion, references, case.input_shapes)
-    worth, found = _beside(candidate, given, case, request, watcher)
-    with stages("judge"):
-        verdict = with_remade(judged(references, nonfinite), found)
-    lost = None if verdict.passed else _lost(candidate, case, references, request, watcher)
-    seconds = time.monotonic() - started
-    made = verify_run(case, request, verdict, seconds, hints, worth=worth)
-    run = beside(_with_next(made, case, request, candidate, lost), before)
-    seen = None if folder is None else observed_worst(case, run, settings, watcher)
-    told = {"remade": found, "quantisation": lost}
-    return _written(case, run, candidate, folder, watcher, observations=seen, **told)
-
-
-def _reference(
-    case: Case, settings: Settings, stages: Stages
-) -> tuple[list[Outputs], frozenset[TensorName]]:
-    """Return the outputs of FP32 on every sample, and its tensors that are not finite."""
     with stages("reference"):
         check(case.network, runtime=settings.runtime)
         with frozen_named(case, settings):
-            return inspected_reference(case.network, case.calibration, runtime=settings.runtime)
-
-
-def _with_next(
-    run: Run, case: Case, request: Request, candidate: Model, lost: QuantisationLoss | None
-) -> Run:
-    """Return the run with what to do next, if it judged a model file and says nothing yet."""
-    if not isinstance(candidate, str | Path) or holds_outputs(Path(candidate)):
-        return run
-    passed = run.verdict.passed
-    model = load_model(candidate)
-    quantised = lost is not None and bool(quantised_nodes(model))
-    integers = bool(quantising(model))
-    steps = after_verify(
-        *(case, request, Path(candidate)), passed=passed, quantised=quantised, integers=integers
-    )
-    return run.model_copy(update={"next_step": run.next_step or steps})
+            references, nonfinite = inspected_reference(
+                case.network, case.calibration, runtime=settings.runtime
+            )
+    hints = criterion_hints(case.criterion, references, case.input_shapes)
+    worth, redone, lost = None, None, None
+    if mixed is not None:
+        worth = candidate_worth(case, settings, mixed)
+        redone = remade(given, mixed, runtime=settings.runtime, watcher=watcher)
+    with stages("judge"):
+        verdict = with_remade(judged(references, nonfinite), redone)
+    if mixed is not None and not verdict.passed:
+        lost = _lost(mixed, case, references, request, watcher)
+    run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
+    if mixed is not None and path is not None and not run.next_step:
+        quantised = lost is not None and bool(quantised_nodes(mixed))
+        kinds = {"quantised": quantised, "integers": bool(quantising(mixed))}
+        steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
+        run = run.model_copy(update={"next_step": steps})
+    run = beside(run, before)
+    seen = None if folder is None else observed_worst(case, run, settings, watcher)
+    facts = {"remade": redone, "quantisation": lost}
+    return _written(case, run, candidate, folder, watcher, observations=seen, **facts)
 
 
 def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -377,36 +362,34 @@ def _in_engine(
     with frozen_named(case, request.settings):
         if engine is not None:
             return case, verify_engine(engine, case, request, target, watcher, started)
-        other, case = _built_of(candidate, case, watcher)
+        if path is not None and holds_outputs(path):
+            raise UsageError(
+                f"{path} holds recorded outputs, so no engine can be built from it.",
+                "Give a model, or leave --target out.",
+            )
+        other, case = _on_shared(load_model(candidate, watcher), case, watcher)
         return case, verify_built(other, case, request, target, watcher, started)
 
 
-def _built_of(candidate: Model, case: Case, watcher: Watcher) -> tuple[Network, Case]:
-    """Return the model to build an engine from, and the case on its outputs."""
-    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        raise UsageError(
-            f"{candidate} holds recorded outputs, so no engine can be built from it.",
-            "Give a model, or leave --target out.",
-        )
-    other = load_model(candidate, watcher)
-    demand_same_inputs(case.network, other.model)
-    case = shared_outputs(case, {str(v.name) for v in other.graph.outputs}, watcher)
-    keep_outputs(other.graph, {str(v.name) for v in case.network.graph.outputs})
-    return other, case
+def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Network, Case]:
+    """Return a candidate and the case, both on the outputs they share."""
+    demand_same_inputs(case.network, candidate.model, "the candidate")
+    case = shared_outputs(case, {str(v.name) for v in candidate.graph.outputs}, watcher)
+    candidate = replace(candidate, model=candidate.copy())
+    keep_outputs(candidate.graph, {str(v.name) for v in case.network.graph.outputs})
+    return candidate, case
 
 
 def _lost(
-    candidate: Model,
+    candidate: Network,
     case: Case,
     references: Sequence[Outputs],
     request: Request,
     watcher: Watcher,
 ) -> QuantisationLoss | None:
     """Return the effect of a quantised model's pairs on its outputs; None for other models."""
-    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        return None
     question = Question(
-        load_model(candidate),
+        candidate,
         case.network,
         case.calibration,
         references,
@@ -418,25 +401,6 @@ def _lost(
         budget=allowance(request.settings, case.calibration),
     )
     return quantisation_loss(question)
-
-
-def _beside(
-    candidate: Model, given: Case, case: Case, request: Request, watcher: Watcher
-) -> tuple[Worth | None, Remade | None]:
-    """Return a model's worth and its remade repairs; None for recorded outputs.
-
-    Args:
-        candidate: The model, or recorded outputs.
-        given: The original case.
-        case: The case on the candidate's outputs.
-        request: The options.
-        watcher: Receives progress.
-    """
-    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        return None, None
-    mixed, settings = load_model(candidate, watcher), request.settings
-    worth = candidate_worth(case, settings, mixed)
-    return worth, remade(given, mixed, runtime=settings.runtime, watcher=watcher)
 
 
 def _written(
@@ -468,31 +432,32 @@ def _refuse_worker(options: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_without_emulation(request: Request, runner: str | None) -> None:
-    given = "--accumulate" if "accumulate" in request.given else "--runner" if runner else ""
-    if given:
-        raise UsageError(
-            f"{given} does not apply to an engine: nothing is emulated.",
-            "Leave it out.",
-        )
+_INAPPLICABLE = {
+    "an engine": ("--accumulate", "--runner"),
+    "a model": ("--runner",),
+    "recorded outputs": ("--accumulate",),
+}
+"""Options by kind of candidate: only models are emulated, only records have runners."""
+
+
+def _refuse(kind: str, request: Request, runner: str | None) -> None:
+    """Raise UsageError if an option does not apply to a kind of candidate."""
+    options = {"--accumulate": "accumulate" in request.given, "--runner": runner is not None}
+    for name in _INAPPLICABLE[kind]:
+        if options[name]:
+            raise UsageError(f"{name} does not apply to {kind}.", "Leave it out.")
+
+
+Judging = Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]
+"""Judges a candidate by the reference's outputs; takes its tensors that are not finite, too."""
 
 
 def _judging(
-    candidate: Model, case: Case, request: Request, watcher: Watcher, runner: str | None
-) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
-    """Load the candidate; return the case on its outputs, and a function that judges it.
-
-    Loaded first, since running the reference may take minutes.
-    """
-    if isinstance(candidate, str | Path) and holds_outputs(Path(candidate)):
-        return _judging_recorded(Path(candidate), case, request, watcher, runner)
+    candidate: Network, case: Case, request: Request, watcher: Watcher
+) -> tuple[Case, Judging]:
+    """Return the case on a model's outputs, and a function that judges it by emulation."""
     settings, samples = request.settings, case.calibration
-    if runner is not None:
-        raise UsageError(
-            f"--runner {runner} does not apply to a model: it selects recorded outputs.",
-            "Give the outputs in place of the model, or leave --runner out.",
-        )
-    other, case = _built_of(candidate, case, watcher)
+    other, case = _on_shared(candidate, case, watcher)
     check_types(other, runtime=settings.runtime)
     demand_valid(other, runtime=settings.runtime)
     case = told_types(case, other, watcher)
@@ -517,14 +482,10 @@ def _judging(
 
 def _judging_recorded(
     path: Path, case: Case, request: Request, watcher: Watcher, runner: str | None
-) -> tuple[Case, Callable[[Sequence[Outputs], frozenset[TensorName]], Verdict]]:
+) -> tuple[Case, Judging]:
     """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
-    if "accumulate" in request.given:
-        raise UsageError(
-            "--accumulate does not apply to recorded outputs: nothing is emulated.",
-            "Leave it out, or give the model that computed them.",
-        )
+    _refuse("recorded outputs", request, runner)
     own = {str(v.name) for v in case.network.graph.outputs}
     recorded = load_recorded(path, len(samples), runner, wanted=own)
     case = shared_outputs(case, recorded.names, watcher)

@@ -1,6 +1,6 @@
 """Which Q/DQ pairs make a quantised model's outputs wrong: leaving them out mends the outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +23,7 @@ from halfwise.fixing.trial import Trials
 from halfwise.graph.excluding import RawInputs, excluding
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.quantised import Pair, pairs_of, small_channels
+from halfwise.graph.weights import pieces
 from halfwise.metrics import Metric, Outputs
 from halfwise.observing import DETAIL_SAMPLES
 from halfwise.progress import Silent, Watcher
@@ -202,11 +203,6 @@ WIDE = 4
 """A range that is this many times what values reach wastes two of its eight bits."""
 _SHIFT = 18
 """Low bits of binary32 that bins ignore: sign, exponent and 5 of the 23 fraction bits remain."""
-_SIGN = 1 << (31 - _SHIFT)
-_STEPS_PER_OCTAVE = 8
-_OCTAVES = 10
-"""How far better scales are searched for in both directions: up to a factor of 1024."""
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -218,11 +214,8 @@ class Reach:
         clipped: Share of the pair's squared error that comes from those values.
         ends: Ends of the pair's range, lower first; zeros if it has many scales.
         largest: Largest finite magnitude; in steps if the pair has many scales.
-        usual: Magnitude that all values but a share of `RARE`, or all but one, stay below; in steps
-            like `largest`.
-        factor: Factor on the scale that gives the smallest squared error; 1 for floats of 8 bits or
-            less, whose steps vary.
-        noise: Squared error with this factor, divided by that without it; 1 if the latter is 0.
+        usual: Magnitude that all values but a share of `RARE`, or all but one, stay below, within
+            3 %; in steps like `largest`.
         even: Whether the levels are equally spaced; levels of floats are finer toward zero.
     """
 
@@ -231,8 +224,6 @@ class Reach:
     ends: tuple[float, float]
     largest: float
     usual: float
-    factor: float
-    noise: float
     even: bool
 
     @property
@@ -252,86 +243,70 @@ class Reach:
             return None
         return "outlier" if self.limit < WIDE * self.largest else "wide"
 
+    @property
+    def rescale(self) -> float | None:
+        """Factor on the scale by which the range ends where values do; outliers do not count.
+
+        None if nothing is wrong with the range, for floats of 8 bits or less, and for zeros only.
+        """
+        if self.fault is None or not self.even or not self.limit:
+            return None
+        return (self.usual if self.fault == "outlier" else self.largest) / self.limit or None
+
 
 class Counter:
-    """Counts the values of one tensor, in steps from zero."""
+    """Counts the values that a pair quantises, in steps from zero."""
 
-    def __init__(
-        self, limits: tuple[float, float], step: float = 0.0, *, even: bool = True
-    ) -> None:
-        """Start with no values.
+    def __init__(self, pair: Pair) -> None:
+        """Start with no values."""
+        self._pair = pair
+        self._step = float(pair.scale) if pair.axis is None else 0.0
+        self._is_even = not pair.dtype.is_floating_point()
+        kind = (ml_dtypes.iinfo if self._is_even else ml_dtypes.finfo)(pair.dtype.numpy())
+        self._low = float(kind.min) - float(pair.zero_point.min())
+        self._high = float(kind.max) - float(pair.zero_point.max())
+        self._counts = np.zeros(1 << (32 - _SHIFT), np.int64)
+        self._elements = self._beyond = 0
+        self._largest = self._rounding = self._clipping = 0.0
 
-        Args:
-            limits: The smallest and the largest level, minus the zero point.
-            step: The scale; 0 if there are many scales, and values are given in steps.
-            even: Whether all levels are equally far apart.
-        """
-        self.low, self.high = limits
-        self._step, self._is_even = step, even
-        self._ends_at_zero = self.low == 0
-        self.counts = np.zeros(1 << (32 - _SHIFT), np.int64)
-        self.elements = self.beyond = 0
-        self.largest = 0.0
-
-    def add(self, array: NDArray[np.generic]) -> None:
-        """Count f[*shape]; non-finite values count only as elements."""
-        steps = np.asarray(array, np.float32) / (self._step or 1.0)
-        flat = steps.reshape(-1)
-        self.elements += flat.size
-        for start in range(0, flat.size, _BLOCK):
-            block = flat[start : start + _BLOCK]
-            block = np.ascontiguousarray(block[np.isfinite(block)])
-            if self._ends_at_zero:  # values below are cut off on purpose, as by a Relu
-                block = np.maximum(block, 0.0)
-            outside = (block > self.high + 0.5) | (block < self.low - 0.5)
-            self.beyond += int(np.count_nonzero(outside))
-            self.largest = max(self.largest, float(np.abs(block).max(initial=0.0)))
-            bins = np.right_shift(block.view(np.uint32), _SHIFT).astype(np.intp)
-            self.counts += np.bincount(bins, minlength=self.counts.size)
+    def add(self, _: int, array: NDArray[np.generic]) -> None:
+        """Count f[*shape] of a sample; non-finite values count only as elements."""
+        self._elements += array.size
+        for piece in pieces(np.asarray(array, np.float32) / self._pair.steps(array.shape)):
+            steps = piece[np.isfinite(piece)]
+            if self._low == 0:  # values below are cut off on purpose, as by a Relu
+                steps = np.maximum(steps, 0.0)
+            past = steps - np.clip(steps, self._low, self._high)
+            outside = np.abs(past) > 0.5
+            sizes = np.abs(steps)
+            self._beyond += int(np.count_nonzero(outside))
+            self._largest = max(self._largest, float(sizes.max(initial=0.0)))
+            self._clipping += float(np.sum(past[outside] ** 2, dtype=np.float64))
+            if self._is_even:
+                off = (steps - np.rint(steps))[~outside]
+                self._rounding += float(np.sum(off**2, dtype=np.float64))
+            bins = np.right_shift(sizes.view(np.uint32), _SHIFT).astype(np.intp)
+            self._counts += np.bincount(bins, minlength=self._counts.size)
 
     def reach(self) -> Reach:
-        """Return what was counted."""
-        bins = np.flatnonzero(self.counts).astype(np.uint32)
-        middle = ((bins << _SHIFT) + (1 << (_SHIFT - 1))).view(np.float32).astype(np.float64)
-        middle[bins & (_SIGN - 1) == 0] = 0.0
-        counts = self.counts[bins]
-        factors = np.exp2(
-            np.arange(-_OCTAVES * _STEPS_PER_OCTAVE, _OCTAVES * _STEPS_PER_OCTAVE + 1)
-            / _STEPS_PER_OCTAVE
-        )
-        errors = [self._error(middle, counts, f) for f in (factors if self._is_even else [1.0])]
-        now, clipped = self._error(middle, counts, 1.0)
-        least = int(np.argmin([total for total, _ in errors]))
-        scale = self._step or 1.0
+        """Return the effect of the pair; zeros if there were no values."""
+        squares, step = self._rounding + self._clipping, self._step or 1.0
         return Reach(
-            beyond=self.beyond / max(self.elements, 1),
-            clipped=clipped / now if now else 0.0,
-            ends=(self._step * self.low, self._step * self.high),
-            largest=self.largest * scale,
-            usual=self._usual(middle, counts) * scale,
-            factor=float(factors[least]) if self._is_even else 1.0,
-            noise=errors[least][0] / now if now else 1.0,
+            beyond=self._beyond / max(self._elements, 1),
+            clipped=self._clipping / squares if squares else 0.0,
+            ends=(self._step * self._low, self._step * self._high),
+            largest=self._largest * step,
+            usual=self._usual() * step,
             even=self._is_even,
         )
 
-    def _usual(self, middle: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-        sizes = np.abs(middle)
-        order = np.argsort(-sizes)
-        rarer = np.cumsum(counts[order]) > max(1, RARE * self.elements)
-        found = sizes[order][rarer]
-        return min(float(found[0]), self.largest) if found.size else self.largest
-
-    def _error(
-        self, middle: NDArray[np.float64], counts: NDArray[np.int64], factor: float
-    ) -> tuple[float, float]:
-        """Return the squared error with a scaled scale, and the part due to clipping."""
-        size = middle / factor
-        kept = np.clip(size, self.low, self.high)
-        past = np.abs(size - kept)
-        # A value between two levels may be anywhere there; one that rounds to zero errs by itself.
-        noise = np.where(np.abs(size) < 0.5, size**2, 1 / 12) if self._is_even else np.zeros(())
-        squares = np.where(past > 0.5, past**2, noise) * counts * factor**2
-        return float(squares.sum()), float((squares * (past > 0.5)).sum())
+    def _usual(self) -> float:
+        at_least = np.cumsum(self._counts[::-1])[::-1]
+        common = np.flatnonzero(at_least > max(1, RARE * self._elements))
+        if not common.size:
+            return self._largest
+        middle = np.uint32((int(common[-1]) << _SHIFT) + (1 << (_SHIFT - 1)))
+        return min(float(middle.view(np.float32)), self._largest)
 
 
 def reaches(
@@ -348,35 +323,19 @@ def reaches(
     Raises:
         RunFailed: as for `ElementProbe`.
     """
-    counters = [_counter(pair) for pair in pairs]
+    counters = [Counter(pair) for pair in pairs]
     views: list[View] = []
     for pair, counter in zip(pairs, counters, strict=True):
         assert pair.source is not None
-        add = _adding(counter, pair)
         if pair.source.const_value is not None:
-            add(0, constant_array(pair.source))
+            counter.add(0, constant_array(pair.source))
         else:
-            views.append(View((tensor_name(pair.source),), add))
+            views.append(View((tensor_name(pair.source),), counter.add))
     if views and len(samples):
         probe = ElementProbe(network.model, runtime=runtime)
         names = dict.fromkeys(name for view in views for name in view.tensors)
         probe.run(samples, views, probe.sizes(samples[0], list(names)))
     return [counter.reach() for counter in counters]
-
-
-def _counter(pair: Pair) -> Counter:
-    is_float = pair.dtype.is_floating_point()
-    kind = (ml_dtypes.finfo if is_float else ml_dtypes.iinfo)(pair.dtype.numpy())
-    zeros = pair.zero_point
-    limits = float(kind.min) - float(zeros.min()), float(kind.max) - float(zeros.max())
-    step = float(pair.scale) if pair.axis is None else 0.0
-    return Counter(limits, step, even=not is_float)
-
-
-def _adding(counter: Counter, pair: Pair) -> Callable[[int, NDArray[np.generic]], None]:
-    if pair.axis is None:
-        return lambda _, array: counter.add(array)
-    return lambda _, array: counter.add(np.asarray(array, np.float32) / pair.steps(array.shape))
 
 
 MOST_CAUSES = 8
@@ -556,17 +515,13 @@ def _faulty(
     Each alone at least doubles the worst sample's error without all faulty pairs.
     """
     trials = question.trials
-    left = trials.contribution(frozenset(harm)) if harm else 0.0
-    blamed = [name for name in harm if harm[name] > 2 * left][:MOST_CAUSES]
     least = 0.0 if trials.metric is None else 1.0
-    whole = trials.excess(frozenset()) - least
-    while blamed and trials.excess(frozenset(blamed)) - least <= whole / 2:
-        causes = _measured(blamed, frozenset(blamed), known, question)
-        faulty = tuple(cause for cause in causes if cause.fault != "rounding")
-        if len(faulty) == len(blamed):
-            return causes
-        blamed = [cause.node for cause in faulty]
-    return ()
+    without_faults = trials.contribution(frozenset(harm)) if harm else 0.0
+    blamed = [name for name in harm if harm[name] > 2 * without_faults][:MOST_CAUSES]
+    causes = _measured(blamed, frozenset(blamed), known, question)
+    causes = tuple(cause for cause in causes if cause.fault != "rounding")
+    left = trials.excess(frozenset(cause.node for cause in causes))
+    return causes if 2 * (left - least) < trials.excess(frozenset()) - least else ()
 
 
 def _described(
@@ -622,23 +577,16 @@ def _loss_of(site: Site, reach: Reach | None) -> PairLoss:
     if reach is None:
         return loss
     is_one = pair.axis is None and pair.source is not None and pair.source.const_value is None
-    told = {
+    update = {
         "beyond": reach.beyond,
         "clipped": reach.clipped,
         "limit": reach.limit,
         "ends": reach.ends if reach.limit else None,
         "reach": reach.largest,
         "usual": reach.usual,
-        "rescale": _rescale(loss.fault, reach) if is_one else None,
+        "rescale": reach.rescale if is_one and loss.fault == reach.fault else None,
     }
-    return loss.model_copy(update=told)
-
-
-def _rescale(fault: PairFault, reach: Reach) -> float | None:
-    if fault == "outlier":
-        return reach.usual / reach.limit
-    is_scaled = fault in ("saturated", "wide") and reach.factor != 1
-    return reach.factor if is_scaled else None
+    return loss.model_copy(update=update)
 
 
 def _fault(site: Site, reach: Reach | None) -> PairFault:

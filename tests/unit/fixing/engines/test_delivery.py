@@ -267,9 +267,8 @@ def test_a_timing_cache_that_is_not_taken_is_kept(fix, tmp_path):
     cache.write_bytes(b"of another GPU")
     run = fix(models.layer_norm(), options={"timing_cache": cache}).run
     assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
-    assert not (tmp_path / "t.cache.old2").exists()
     assert cache.read_bytes().startswith(b"faketiming")
-    told = [line for build in run.engines.builds for line in build.log if "t.cache.old now" in line]
+    told = [line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line]
     assert len(told) == 1
 
 

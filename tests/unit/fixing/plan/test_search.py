@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.found import LAST
-from halfwise.fixing.plan.guide import Guide, Terms
+from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.search import (
     Nodes,
     Search,
     cheaper_plans,
     rankings,
 )
+from halfwise.graph.cut import Terms
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 

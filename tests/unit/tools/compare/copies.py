@@ -5,7 +5,8 @@ import numpy as np
 from halfwise.case import Samples
 from halfwise.emulation.runner import ModelRunner
 from halfwise.graph.loading import network_from_proto
-from halfwise.tools.compare import Walk, compared
+from halfwise.tools.compare.divergence import compared
+from halfwise.tools.compare.walk import Walk
 from tests.unit.graph.sketch import Sketch, f32
 
 RNG = np.random.default_rng(5)

@@ -13,7 +13,8 @@ from halfwise.reporting.diagnosis import comparison as shown
 from tests import models
 from tests.models import signals
 from tests.polygraphy_files import write_runners
-from tests.unit.graph.qdq import SIZE, chain, foreign, last
+from tests.unit.graph.qdq import SIZE, chain, last
+from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, SAMPLES, network, proto, side
 
 
@@ -192,13 +193,13 @@ def test_it_survives_json(files):
 def test_a_quantised_file_is_off_where_it_loses_more_than_int8_does(files):
     fine, coarse = chain(["first"]), chain(["first"], dtype=ml_dtypes.int4, per="tensor")
     for name, sketch in (("float", chain([])), ("fine", fine), ("coarse", coarse)):
-        onnx.save(foreign(sketch.proto(last(sketch))), files / f"{name}.onnx")
+        onnx.save(sketch.proto(last(sketch)), files / f"{name}.onnx")
     data = {"x": signals(2, SIZE, seed=1, peak=25)}
     found = [
         api.compare(files / "float.onnx", data, b=str(files / name))
         for name in ("fine.onnx", "coarse.onnx")
     ]
-    assert [one.first for one in found] == [(), ("node_0",)]
+    assert [one.first for one in found] == [(), ("first",)]
     assert all(len(one.nodes) == 6 and one.tolerance == 3e-2 for one in found)
     assert [step.kind for step in found[1].next_step] == ["fix-quantised"]
     assert {node.status for node in found[0].nodes} == {"good"}
@@ -227,3 +228,19 @@ def test_what_fix_would_allow_is_not_to_be_fixed(files, factor, within):
     assert found.nothing_to_fix is within
     assert [step.kind for step in found.next_step] == ([] if within else ["fix"])
     assert ("within what `halfwise fix` allows" in shown(found).caution) is within
+
+
+def test_a_tensor_that_holds_what_was_folded_into_its_node_is_not_compared(files):
+    s, ones, c = Sketch(), f32(np.ones((2, 2, 1, 1))), f32([1, 2])
+    s.op("Conv", s.input("x", [1, 2, 4, 4]), ones, name="conv")
+    s.op("BatchNormalization", "conv_out", c, c, c, c, name="norm")
+    onnx.save(s.proto(s.op("Relu", "norm_out", name="y")), files / "whole.onnx")
+    s = Sketch()
+    gain = c / np.sqrt(c + 1e-5)
+    weight = f32(ones * gain[:, None, None, None])
+    s.op("Conv", s.input("x", [1, 2, 4, 4]), weight, f32(c - c * gain), name="conv")
+    onnx.save(s.proto(s.op("Relu", "conv_out", name="y")), files / "folded.onnx")
+    data = {"x": signals(1, 2, 4, 4, seed=1, count=2)}
+    found = api.compare(files / "whole.onnx", data, b=str(files / "folded.onnx"))
+    status = {node.node: node.status for node in found.nodes}
+    assert status == {"conv": "missing", "norm": "missing", "y": "good"}

@@ -10,9 +10,8 @@ from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.fixing.engines.proposals import MARKED
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import emulated
+from halfwise.tools.compare.divergence import compared, find_divergence
+from halfwise.tools.compare.walk import Walk, emulated
 from tests import models
 from tests.unit.casing import prepare
 from tests.unit.graph.sketch import Sketch, f32

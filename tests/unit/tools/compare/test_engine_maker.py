@@ -6,11 +6,6 @@ from halfwise.errors import UsageError
 from halfwise.records import Criterion
 
 
-def test_other_kinds_are_refused(engines):
-    with pytest.raises(UsageError, match="Unknown engine 'int8'"):
-        engines().side("int8")
-
-
 def test_it_judges_an_engine(engines):
     maker = engines(broken={"y": 2})
     build, outputs = maker.side("fp32").plain()
@@ -37,10 +32,3 @@ def test_another_case_on_the_same_worker(engines):
     assert other.case is maker.case
     build, _ = other.side("fp32").plain()
     assert build.status == "built"
-
-
-def test_what_an_override_changes(engines):
-    maker = engines()
-    assert maker.worker.info.tf32_override is None
-    assert maker.override_effect(maker.side("tf32").plain()[0]) == 0
-    assert maker.rounds == 5

@@ -6,9 +6,8 @@ from halfwise.case import Settings
 from halfwise.emulation.ort import Session
 from halfwise.records import TensorName
 from halfwise.tensorrt.failures import EngineFailed
-from halfwise.tools.compare import Walk, compared
-from halfwise.tools.compare.divergence import find_divergence
-from halfwise.tools.compare.walk import reference
+from halfwise.tools.compare.divergence import compared, find_divergence
+from halfwise.tools.compare.walk import Walk, reference
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.tools.compare.copies import SAMPLES, network
 
@@ -100,8 +99,8 @@ def test_a_fault_that_marks_cure(engines):
     cured, build = side.run, side.build
     ill, marked = Session(wrong.model), {}
 
-    def remembered(names):
-        outcome = build(names)
+    def remembered(names, *, unfused=False):
+        outcome = build(names, unfused=unfused)
         marked[outcome.number] = bool(names)
         return outcome
 

@@ -4,10 +4,11 @@ import pytest
 from halfwise.case import Settings
 from halfwise.formats import FP16
 from halfwise.records import TensorName
-from halfwise.tools.compare import Walk, compared
+from halfwise.tools.compare.divergence import compared
 from halfwise.tools.compare.walk import (
     RecordedSide,
     Regions,
+    Walk,
     all_low,
     emulated,
     reference,

@@ -6,6 +6,7 @@ import pytest
 
 from halfwise import api, build, verify
 from halfwise.errors import CaseError, UsageError
+from halfwise.judging.reference import demand_same_inputs
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -13,7 +14,7 @@ from halfwise.records import TensorName
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import note_text
 from halfwise.store import read_observations
-from halfwise.tools.verify.command import demand_same_inputs, shared_outputs, understand_verify
+from halfwise.tools.verify.command import shared_outputs, understand_verify
 from tests import models
 from tests.engines import SQUARES
 from tests.models import signals
@@ -118,9 +119,9 @@ def test_what_no_node_reads_may_not_be_missing(case, given):
 def test_inputs_have_to_be_the_same(case):
     s = Sketch()
     other = s.network(s.op("Relu", s.input("z", [1, 4])))
-    demand_same_inputs(case.network, case.network.model)
-    with pytest.raises(CaseError, match="The candidate's inputs"):
-        demand_same_inputs(case.network, other.model)
+    demand_same_inputs(case.network, case.network.model, "m.onnx")
+    with pytest.raises(CaseError, match=r"The inputs of m\.onnx are 'z', the model's 'x'"):
+        demand_same_inputs(case.network, other.model, "m.onnx")
 
 
 X = {"x": np.linspace(1, 2, 24, dtype=np.float32).reshape(6, 4)}

@@ -19,17 +19,26 @@ from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 ILL = sluiced(WIDE, WIDE)
 
 
-@pytest.fixture
-def written(monkeypatch) -> onnx.ModelProto:
+@pytest.fixture(scope="module")
+def fixed() -> onnx.ModelProto:
     """What `fix` writes where a rule repairs two places, with an entry of the user's own."""
-    monkeypatch.setattr(making, "RULES", (Sluice(),))
     proto = onnx.ModelProto()
     proto.CopyFrom(ILL.proto)
     proto.metadata_props.add(key="author", value="me")
-    found = api.fix(proto, dict(ILL.inputs)).model
-    assert found is not None
-    assert {p.key for p in found.metadata_props} == {"author", KEY}
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "RULES", (Sluice(),))
+        model = api.fix(proto, dict(ILL.inputs)).model
+    assert model is not None
+    assert {p.key for p in model.metadata_props} == {"author", KEY}
+    return model
+
+
+@pytest.fixture
+def written(fixed, monkeypatch) -> onnx.ModelProto:
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
+    proto = onnx.ModelProto()
+    proto.CopyFrom(fixed)
+    return proto
 
 
 def verified(candidate: onnx.ModelProto, original: onnx.ModelProto = ILL.proto) -> Run:
@@ -50,7 +59,6 @@ def test_what_fix_repaired_holds_and_is_told(written):
     assert run.remade.proof is not None
     assert run.remade.proof.repaired < 1e-6
     assert "metadata lists 2 repairs (scale): repeated" in str(report(run))
-    assert Run.model_validate_json(run.model_dump_json()) == run
 
 
 def test_a_second_fix_repairs_nothing_and_keeps_what_the_file_says(written):
@@ -133,7 +141,6 @@ def test_a_repaired_model_whose_metadata_is_gone_is_told(written):
     assert run.remade is not None
     assert run.remade.differs
     assert "differs from the original, first at" in str(report(run))
-    assert Run.model_validate_json(run.model_dump_json()) == run
     # What differs in types alone does not.
     plain = api.fix(ILL.proto, dict(ILL.inputs), no_repair=["scale"]).model
     assert plain is not None

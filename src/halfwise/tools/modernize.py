@@ -1,30 +1,43 @@
 """Rewrite old operator patterns of a model with the operators its target has."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Unpack
 
-from halfwise.case import Case, Settings
+import onnx_ir as ir
+
+from halfwise.case import CPU, Case, Runtime, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.declarations.options import Worker as WorkerNames
-from halfwise.errors import BackendMissing, CaseError
-from halfwise.fixing.rewrite import rewrite, save_checked
+from halfwise.emulation.folding import fold_constants
+from halfwise.emulation.ort import Session
+from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.stages import Stages
-from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network
-from halfwise.graph.one_node import FIRST_OPSET
-from halfwise.graph.roles import roles_of
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.one_node import (
+    FIRST_OPSET,
+    Candidate,
+    Replaced,
+    Replacement,
+    alone,
+    candidates,
+    replace_all,
+)
 from halfwise.inputs import RANDOM
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
-from halfwise.metrics import Outputs
+from halfwise.metrics import relative_error
 from halfwise.options.engines import split
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LeftAlone, Modernized, NodeName, TensorName, Verdict
+from halfwise.records import LeftAlone, Modernized, NodeName, Rewriting, Verdict
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import not_real, note_text
@@ -41,9 +54,215 @@ from halfwise.tensorrt.versions import (
     version_of,
 )
 from halfwise.tensorrt.workers import resolve
+from halfwise.tools.compare.walk import all_low
 from halfwise.tools.doctor import ANSWER_SECONDS
-from halfwise.tools.modernize.rewriting import Modernizer, Proven
 from halfwise.wording import capital, clean, count, number, sentence, shorten
+
+TOLERANCE = 1e-5
+"""Error over a tensor's largest magnitude: FP32 sums in another order differ by about 1e-6."""
+
+_AT_ONCE = 16
+"""Candidates compared at a time, whose tensors are in memory: each time loads the whole model."""
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A model proven to compute the same function.
+
+    Attributes:
+        network: The model.
+        rewritings: Rewritings kept.
+        left: Candidates left alone or undone.
+        folded: Nodes replaced by constants.
+        error: Largest error of an output, over its largest magnitude.
+        notes: Failed attempts.
+    """
+
+    network: Network
+    rewritings: tuple[Rewriting, ...]
+    left: tuple[LeftAlone, ...]
+    folded: tuple[NodeName, ...]
+    error: float
+    notes: tuple[str, ...]
+
+
+class Modernizer:
+    """Changes a network step by step, keeping only steps that preserve the function."""
+
+    def __init__(
+        self,
+        network: Network,
+        samples: Samples,
+        *,
+        runtime: Runtime = CPU,
+        progress: Callable[[int, int, str], None] = lambda _done, _total, _of: None,
+    ) -> None:
+        """Run the original on the samples.
+
+        Args:
+            network: FP32 model.
+            samples: At least one.
+            runtime: Where to run.
+            progress: Receives the number of rewritings compared, and of all.
+
+        Raises:
+            CaseError, RunFailed: the original does not run.
+        """
+        self.network = network
+        self._samples = samples
+        self._runtime, self._progress = runtime, progress
+        session = Session(network.model, runtime=self._runtime)
+        self._references = [session.run(sample) for sample in samples]
+        self._notes: list[str] = []
+        self._error = 0.0
+        self._folded: list[NodeName] = []
+
+    def run(self, opset: int, available: Collection[str], *, transposes: bool = False) -> Proven:
+        """Return the modernized network.
+
+        Args:
+            opset: The highest opset that the target reads.
+            available: The target's operators.
+            transposes: Whether to add Transposes around norms over other axes than the last.
+        """
+        self._raise(opset)
+        self._fold()
+        found = candidates(self.network, available, transposes=transposes)
+        left = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in found if c.reason]
+        errors = self._local_errors([c for c in found if c.replacement is not None])
+        wrong = [c for c, error in errors.items() if error > TOLERANCE]
+        left += [_undone(c, f"it differs by {number(errors.pop(c))}") for c in wrong]
+        done, undone = self._replace(errors)
+        rewritings = tuple(
+            Rewriting(
+                op=candidate.op,
+                output=_replacement(candidate).output,
+                removed=replaced.removed,
+                added=replaced.added,
+                error=errors[candidate],
+            )
+            for candidate, replaced in done.items()
+        )
+        return Proven(
+            self.network,
+            rewritings,
+            (*left, *undone),
+            tuple(self._folded),
+            self._error,
+            tuple(self._notes),
+        )
+
+    def _raise(self, opset: int) -> None:
+        """Raise the opset to the highest, up to `opset`, that preserves the function."""
+        steps = {opset, *(first for first in FIRST_OPSET.values() if first < opset)}
+        for step in sorted(steps, reverse=True):
+            if not self.network.opset < step <= opset:
+                continue
+            try:
+                raised = raise_opset(self.network, step)
+                error = self._whole_error(raised)
+            except (CaseError, RunFailed) as failure:
+                self._notes.append(f"not raised to opset {step}: {failure.message}")
+                continue
+            if error <= TOLERANCE:
+                self.network, self._error = raised, error
+                return
+            self._notes.append(f"not raised to opset {step}: outputs differ by {number(error)}")
+
+    def _fold(self) -> None:
+        model = self.network.copy()
+        # Declared inner sizes may be those of one export; infer them again from the inputs.
+        for value in (v for n in model.graph for v in n.outputs if not v.is_graph_output()):
+            value.shape = None
+        try:
+            fresh = self._normal(model)
+            model = fresh.copy()
+            folded = fold_constants(model)
+            network = self._normal(model) if folded else fresh
+            error = self._whole_error(network)
+        except (CaseError, RunFailed) as failure:
+            self._notes.append(f"constants are not folded: {failure.message}")
+            return
+        if error > TOLERANCE:
+            self._notes.append(f"constants are not folded: outputs differ by {number(error)}")
+            return
+        self.network, self._error, self._folded = network, error, folded
+
+    def _replace(
+        self, errors: dict[Candidate, float]
+    ) -> tuple[dict[Candidate, Replaced], list[LeftAlone]]:
+        """Make all replacements; undo them one by one, worst first, until outputs agree."""
+        standing = list(errors)
+        undone: list[LeftAlone] = []
+        while standing:
+            model = self.network.copy()
+            done = replace_all(model, [_replacement(c) for c in standing])
+            try:
+                network = self._normal(model)
+                error = self._whole_error(network)
+                reason = f"an output differs by {number(error)}"
+            except (CaseError, RunFailed) as failure:
+                error, reason = inf, failure.message
+            if error <= TOLERANCE:
+                self.network, self._error = network, error
+                return dict(zip(standing, done, strict=True)), undone
+            worst = max(standing, key=errors.__getitem__)
+            standing.remove(worst)
+            undone.append(_undone(worst, f"with all replacements made, {reason}"))
+        return {}, undone
+
+    def _normal(self, model: ir.Model) -> Network:
+        network = normalise(model, path=self.network.path, sha256=self.network.sha256)
+        kept = {node_name(n) for n in network.model.graph.all_nodes()}
+        names = {n: old for n, old in self.network.original_names.items() if n in kept}
+        return Network(network.model, self.network.path, self.network.sha256, names)
+
+    def _whole_error(self, network: Network) -> float:
+        session = Session(network.model, runtime=self._runtime)
+        outputs = (
+            (before, session.run(s))
+            for before, s in zip(self._references, self._samples, strict=True)
+        )
+        return max(
+            max((relative_error(a, after[name]) for name, a in before.items()), default=0.0)
+            for before, after in outputs
+        )
+
+    def _local_errors(self, found: list[Candidate]) -> dict[Candidate, float]:
+        """Return each replacement's own error: its new node alone, on what the old ones read."""
+        values = {v.name: v for n in self.network.nodes() for v in n.outputs}
+        values |= {v.name: v for v in self.network.graph.inputs}
+        errors = dict.fromkeys(found, 0.0)
+        for start in range(0, len(found), _AT_ONCE):
+            self._progress(start, len(found), "rewritings")
+            made = {c: _replacement(c) for c in found[start : start + _AT_ONCE]}
+            session = Session(self._probe(made.values()), runtime=self._runtime)
+            models = {c: alone(m, values[m.x], self.network.model) for c, m in made.items()}
+            new = {c: Session(model, runtime=self._runtime) for c, model in models.items()}
+            for sample in self._samples:
+                seen = {**sample, **session.run(sample)}
+                for c, m in made.items():
+                    after = new[c].run({m.x: seen[m.x]})[m.output]
+                    errors[c] = max(errors[c], relative_error(seen[m.output], after))
+        return errors
+
+    def _probe(self, some: Iterable[Replacement]) -> ir.Model:
+        """Return the network with the inputs and outputs of some replacements as outputs."""
+        probe = self.network.copy()
+        ends = {name for made in some for name in (made.x, made.output)}
+        ends -= {v.name for v in (*probe.graph.outputs, *probe.graph.inputs)}
+        probe.graph.outputs.extend(v for n in probe.graph for v in n.outputs if v.name in ends)
+        return probe
+
+
+def _replacement(candidate: Candidate) -> Replacement:
+    assert candidate.replacement is not None
+    return candidate.replacement
+
+
+def _undone(candidate: Candidate, reason: str) -> LeftAlone:
+    return LeftAlone(op=candidate.op, nodes=candidate.nodes, reason=f"undone: {reason}")
+
 
 MAP_SUFFIX = ".map.json"
 
@@ -112,7 +331,6 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
     if spec.source != "default":
         watcher.stage("worker")
         watcher.left(ANSWER_SECONDS)
-        spec.announce()
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
                 found = worker.info.tensorrt
@@ -211,32 +429,18 @@ def _low_verdicts(
     verdicts = []
     for network in (case.network, new):
         with stages("judge"):
-            verdicts.append(_low_verdict(network, case, settings, references, nonfinite))
+            judged = judge(
+                all_low(network, settings.fmt, settings),
+                case.calibration,
+                references,
+                case.criterion,
+                case.metric,
+                reference_nonfinite=nonfinite,
+                inspected=0,
+                runtime=settings.runtime,
+            )
+        verdicts.append(judged.verdict)
     return verdicts[0], verdicts[1]
-
-
-def _low_verdict(
-    network: Network,
-    case: Case,
-    settings: Settings,
-    references: list[Outputs],
-    nonfinite: frozenset[TensorName],
-) -> Verdict:
-    """Return the verdict on `network` with every node low, by emulation."""
-    roles = roles_of(network, low_type(settings.fmt))
-    low, _ = rewrite(
-        network, roles, frozenset(), settings.fmt, fixed=frozenset(), low_io=frozenset()
-    )
-    return judge(
-        low.model,
-        case.calibration,
-        references,
-        case.criterion,
-        case.metric,
-        reference_nonfinite=nonfinite,
-        inspected=0,
-        runtime=settings.runtime,
-    ).verdict
 
 
 _NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."

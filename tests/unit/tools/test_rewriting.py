@@ -11,8 +11,8 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.one_node import FIRST_OPSET, Replacement
 from halfwise.metrics import relative_error
-from halfwise.tools.modernize import rewriting as modernize
-from halfwise.tools.modernize.rewriting import TOLERANCE, Modernizer
+from halfwise.tools import modernize
+from halfwise.tools.modernize import TOLERANCE, Modernizer
 from tests.models.normalisation import averaged
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -114,7 +114,7 @@ def test_only_the_ill_one_of_two_is_undone():
     _, proven = modernized(s.proto(s.op("Div", s.op("Sub", far, mean), root, name="ill")))
     assert [r.output for r in proven.rewritings] == ["good_out"]
     (left,) = proven.left
-    assert "from FP64 the original is off by" in left.reason
+    assert left.reason.startswith("undone: it differs by")
 
 
 def test_the_highest_opset_that_can_be_reached(monkeypatch):
@@ -140,23 +140,7 @@ def many(count: int) -> onnx.ModelProto:
     return s.proto(x)
 
 
-def test_the_whole_model_is_not_loaded_more_often_for_more_candidates(monkeypatch):
-    loaded: list[int] = []
-
-    def counting(model, **options):
-        loaded.append(len(model.graph))
-        return Session(model, **options)
-
-    monkeypatch.setattr(modernize, "Session", counting)
-    whole = {}
-    for count in (20, 40):
-        loaded.clear()
-        assert len(modernized(many(count))[1].rewritings) == count
-        whole[count] = sum(nodes >= count for nodes in loaded)
-    assert whole[20] == whole[40]
-
-
-def test_large_tensors_are_compared_a_few_at_a_time(monkeypatch):
+def test_many_are_compared_a_few_at_a_time(monkeypatch):
     chunks: list[int] = []
     probe = Modernizer._probe
 
@@ -165,9 +149,5 @@ def test_large_tensors_are_compared_a_few_at_a_time(monkeypatch):
         return probe(self, some)
 
     monkeypatch.setattr(Modernizer, "_probe", counting)
-    # The two tensors of each have 2 × 8 elements of 4 bytes.
-    monkeypatch.setattr(modernize, "_TENSORS_BYTES", 10 * 2 * 2 * 8 * 4)
-    assert len(modernized(many(30))[1].rewritings) == 30
-    monkeypatch.setattr(modernize, "_TENSORS_BYTES", 1)
     assert len(modernized(many(20))[1].rewritings) == 20
-    assert chunks == [8, 10, 10, 2, 8, 8, 4]
+    assert chunks == [16, 4]

@@ -14,7 +14,7 @@ from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.progress import Silent
 from halfwise.records import Criterion, Modernized, NodeName, Note
 from halfwise.reporting.parts import Lines, Table
-from halfwise.tools.modernize.command import MOST_SAMPLES, modernize_case, modernized
+from halfwise.tools.modernize import MOST_SAMPLES, modernize_case, modernized
 from tests.models import normalisation
 from tests.spellings import proto
 from tests.unit.reporting.runs import verdict

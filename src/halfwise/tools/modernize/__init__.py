@@ -1,1 +1,0 @@
-"""Rewrite old operator patterns of a model with the operators its target has."""
