@@ -111,7 +111,7 @@ class Search:
 
         Args:
             previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be; if false, each is tried at most once.
+            certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
         self._failed, self._passed = dict[Nodes, Trial](), dict[Nodes, Trial]()
         self._last = self.ration if certify else self.ration * (1 - self.reserved)
@@ -160,11 +160,12 @@ class Search:
             "all suspected nodes": base | suspected,
             "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
             "the previous plan" if previous else "the starting plan": base,
-            # With more samples, nothing that failed passes.
-            **({} if previous else {"no node": frozenset[NodeName]()}),
+            "no node": frozenset[NodeName](),
         }
         plans = {guess | self.forced: name for name, guess in guesses.items()}
-        for plan in sorted(plans, key=self.rank):
+        if previous:  # with more samples, nothing that failed passes
+            plans = {plan: name for plan, name in plans.items() if previous <= plan}
+        for plan in sorted(plans, key=lambda plan: (plan != self.forced, self.rank(plan))):
             if self._try(plan):
                 self._note("passes", guess=plans[plan], kept=len(plan))
                 return plan
@@ -269,7 +270,8 @@ class Search:
         first, failing = first - self.forced, list[NodeName]()
         order, size = self._ordered(kept, first), max(1, len(first))
         if certify or not first:
-            order += self._ordered(kept, kept - self.forced - first)
+            spared = frozenset[NodeName]() if certify else union(self.suspects)
+            order += self._ordered(kept, kept - self.forced - first - spared)
         needed: dict[NodeName, Nodes] = {}
         while pending := [n for n in order if n in kept and needed.get(n) != kept]:
             self.watcher.step(len(order) - len(pending), len(order), "nodes")
@@ -345,8 +347,8 @@ class Search:
             self._note("dearer", kept=len(kept))
         made = self._found(found, minimal=minimal and found == kept, exhausted=exhausted)
         if self.ration < inf and certify and not (minimal or exhausted):
-            numbers = {"tried": len(made.excess_without), "most": int(self.ration)}
-            self._note("rationed", kept=len(found), **numbers)
+            tried = len(made.excess_without)
+            self._note("rationed", kept=len(found), tried=tried, most=int(self.ration))
             made = replace(made, steps=tuple(self.steps))
         return replace(made, spare=found - kept) if kept <= found else made
 
