@@ -279,8 +279,6 @@ _MOVES: Mapping[MoveKind, str] = {
     "region": "all of the region kept",
     "level": "optimization level {level}",
     "tf32": "TF32 allowed",
-    "written-out": "its GRUs and LSTMs written out",
-    "one-node": "each of its norms as one node",
     "half": "half of the region kept",
     "island": "{island} kept",
     "certain": "only what guards are certain of is kept there",
@@ -313,8 +311,6 @@ def config_words(config: BuildConfig, *, full: bool) -> str:
         text += f", optimization level {config.optimization_level}"
     if config.tf32 and not full:
         text += ", TF32 allowed"
-    if config.rewritten:
-        text += f", {count(len(config.rewritten), 'node')} in another form"
     return text
 
 

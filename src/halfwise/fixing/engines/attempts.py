@@ -57,7 +57,6 @@ class Terms:
         computing: Nodes of which only compute nodes are constrained, not data movement. In weak
             typing only, as `border`.
         border: Nodes of which only those next to a low node are constrained.
-        rewritten: Nodes with another form in the built model; see `equivalent`.
         unrepaired: Whether it is built from the model without repairs.
         int8: Whether it is a plan with INT8: what it "keeps" is left out of INT8, and is low.
         free: Whether nothing is constrained: the builder decides what is FP32. In weak typing only.
@@ -67,7 +66,6 @@ class Terms:
     level: int | None = None
     computing: Assignment = frozenset()
     border: Assignment = frozenset()
-    rewritten: Assignment = frozenset()
     unrepaired: bool = False
     int8: bool = False
     free: bool = False
@@ -151,9 +149,8 @@ class Candidate:
         return own.fp32 if isinstance(own, Int8Planner) else self.keep
 
     def asked(self, planner: Planner) -> dict[NodeName, Precision]:
-        """Return the types requested of kept nodes; rewritten ones are not in the built file."""
-        own = self.terms.of(planner).narrowing.precisions(self.kept(planner))
-        return {n: type_ for n, type_ in own.items() if n not in self.terms.rewritten}
+        """Return the types requested of kept nodes."""
+        return self.terms.of(planner).narrowing.precisions(self.kept(planner))
 
     @property
     def milliseconds(self) -> float:
@@ -188,7 +185,7 @@ class Candidate:
     @property
     def honoured(self) -> bool:
         """Whether the inspector shows every kept node in its type, or as vanished."""
-        if self.proof is None or self.terms.int8 or self.keep & self.terms.rewritten:
+        if self.proof is None or self.terms.int8:
             return False
         return all(n.suffices or n.precision == "other" for n in self.proof.nodes)
 
@@ -301,15 +298,11 @@ class Attempts:
 
     def model_of(self, plan: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
-        planner, files, rewritten = plan[1].of(self.planner), self.bench.files, plan[1].rewritten
-        case = planner.case
+        keep, planner, files = plan[0], plan[1].of(self.planner), self.bench.files
         if self.bench.builds.typing == "strong":
-            return files.mixed(planner, plan[0])
-        if isinstance(planner, Int8Planner):
-            return files.quantised(planner, plan[0])
-        if not (rewritten or case.repairs):
-            return self.bench.fp32
-        return files.rewritten(case.network, rewritten)[0]
+            return files.mixed(planner, keep)
+        apart = planner.case.repairs or isinstance(planner, Int8Planner)
+        return files.unmixed(planner, keep) if apart else self.bench.fp32
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the present calibration samples."""
@@ -385,7 +378,6 @@ class Attempts:
             path,
             low=low_format(self.planner.settings.fmt),
             keep=self._constraints(keep, terms),
-            rewritten=sorted(terms.rewritten),
         )
 
     def fp32(self, plan: Plan) -> Assignment:
@@ -410,10 +402,7 @@ class Attempts:
         if not (keep or pinned or planner.forced.kept):
             return ()
         fp32 = planner.resolve(keep) | pinned
-        kept = terms.constrained(network, roles, fp32)
-        if not terms.rewritten:
-            return kept
-        return self.bench.files.rewritten(network, terms.rewritten)[1].constraints(kept)
+        return terms.constrained(network, roles, fp32)
 
 
 def causes(

@@ -77,7 +77,6 @@ class Builds:
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
         unfused: bool = False,
-        rewritten: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return the outcome.
@@ -91,7 +90,6 @@ class Builds:
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
-            rewritten: Nodes that the file has in another form.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
                 from the cache shared by builds on this GPU. A user's cache is always used.
 
@@ -113,7 +111,6 @@ class Builds:
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
             unfused=unfused,
-            rewritten=tuple(rewritten),
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":

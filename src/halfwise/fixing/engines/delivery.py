@@ -18,7 +18,6 @@ from halfwise.case import Case, Samples
 from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
-from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of
@@ -45,6 +44,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.store import (
+    BUILT_FILE,
     FP32_FILE,
     MODEL_FILE,
     engine_file,
@@ -53,7 +53,7 @@ from halfwise.store import (
 )
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
-from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
+from halfwise.tensorrt.recipe import is_built_apart
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")
@@ -461,10 +461,9 @@ def store(
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
         planner = fixed.planner
+        built = planner.case.network
         if isinstance(planner, Int8Planner):
             built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
-        else:
-            built = equivalent(planner.case.network, rewritten_nodes(run)).network
         save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
     cache = request.target.settings.timing_cache

@@ -17,19 +17,17 @@ import onnx_ir as ir
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step, Terms
 from halfwise.fixing.engines.builds import how_refused
-from halfwise.fixing.engines.equivalent import UNROLLED_OPS, normalisations, refusal
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
 from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, Refusal, RefusalKind
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.layers import Ends, Region, blocks, neighbours, region_of, rim
-from halfwise.tensorrt.versions import has, has_operator, version_of
+from halfwise.tensorrt.versions import has, version_of
 
 INSPECTED = 2
 """Engines that are inspected: the one in FP32, and one more."""
@@ -132,7 +130,7 @@ class Refusals:
         other, region = refused.plan, refused.region
         if other is None:
             return False
-        settings = [(t.tf32, t.level, t.rewritten) for t in (plan[1], other[1])]
+        settings = [(t.tf32, t.level) for t in (plan[1], other[1])]
         if settings[0] != settings[1]:
             return False
         differ = self.fp32(plan) ^ self.fp32(other)
@@ -247,14 +245,12 @@ class Allowed:
         level: Whether the optimization level is free: the version has levels, and the user chose
             none.
         tf32: Whether TF32 may be allowed and is not yet.
-        operators: Operators that replace several nodes and that the builder has.
         certain: Nodes that guards are certain about.
     """
 
     constraints: bool = True
     level: bool = True
     tf32: bool = True
-    operators: frozenset[str] = frozenset(FIRST_OPSET)
     certain: Assignment = frozenset()
 
     @classmethod
@@ -266,7 +262,6 @@ class Allowed:
             constraints=bench.builds.typing == "weak",
             level=levels and settings.optimization_level is None,
             tf32=not settings.tf32,
-            operators=frozenset(op for op in FIRST_OPSET if has_operator(op, version)),
             certain=certain,
         )
 
@@ -307,8 +302,6 @@ class Moves:
             yield self._plan("region", whole)
         levels = levels_after(self.kind)
         yield from self._at_levels(levels[:1])
-        yield from self._as_one_node()
-        yield from self._written_out()
         yield from self._with_tf32()
         if small:
             yield from self._with_fewer_constraints(whole)
@@ -385,24 +378,6 @@ class Moves:
         products = {node_name(n) for n in self._nodes if is_standard(n, *TENSOR_CORE_OPS)}
         if self.allowed.tf32 and not terms.tf32 and products & self._keep:
             yield self._plan("tf32", self._keep, replace(terms, tf32=True))
-
-    def _as_one_node(self) -> Iterator[Proposal]:
-        """Yield the plan with each normalisation of the region as one node."""
-        terms = self.failed.terms
-        if not self.allowed.constraints or terms.rewritten:
-            return
-        found = (c.nodes for c in normalisations(self.network, self.allowed.operators)[1])
-        names = frozenset(n for nodes in found if self._there & set(nodes) for n in nodes)
-        if names:
-            yield self._plan("one-node", self._keep, replace(terms, rewritten=names))
-
-    def _written_out(self) -> Iterator[Proposal]:
-        """Yield the plan with the GRUs and LSTMs of the region written out."""
-        recurrent = (n for n in self._nodes if is_standard(n, *UNROLLED_OPS))
-        names = frozenset(node_name(n) for n in recurrent if refusal(n) is None)
-        terms = self.failed.terms
-        if self.allowed.constraints and names and not terms.rewritten:
-            yield self._plan("written-out", self._keep, replace(terms, rewritten=names))
 
     def _halves(self) -> Iterator[Proposal]:
         """Yield the plan with either half of the region kept, if something is kept there."""

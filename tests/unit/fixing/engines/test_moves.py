@@ -14,7 +14,6 @@ from halfwise.tensorrt.layers import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
-from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import build
 from tests.unit.tensorrt.test_layers import chain_regions as chain
@@ -100,7 +99,7 @@ def test_what_takes_too_long_is_tried_at_a_lower_level_first(kind, levels):
 
 def test_what_may_not_be_changed_is_left():
     found = kinds(moves(moving(), names("s1", "m1"), None, constraints=False, level=False))
-    assert not {"computing", "border", "level 5", "level 1", "written-out"} & set(found)
+    assert not {"computing", "border", "level 5", "level 1"} & set(found)
     assert "tf32" in found
     assert "tf32" not in kinds(moves(moving(), names("s1", "m1"), None, tf32=False))
     # TF32 has no effect on what is no product.
@@ -134,12 +133,6 @@ def test_what_is_kept_beside_a_region_that_no_engine_shows_makes_the_model_the_r
     found = list(Moves(net, roles, refused(keep), beside, "no-kernel", Allowed()).proposals())
     whole = Terms(computing=frozenset(roles))
     assert next(p.terms for p in found if kinds([p]) == ["computing"]) == whole
-
-
-def test_recurrences_of_the_region_are_written_out():
-    net = recurrent()[0]
-    found = moves(net, names("rnn"), None)
-    assert [p.terms.rewritten for p in found if kinds([p]) == ["written-out"]] == [names("rnn")]
 
 
 @given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())

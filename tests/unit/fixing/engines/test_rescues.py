@@ -1,7 +1,6 @@
 """Plans that the builder refuses, and the one move that leads to an engine, on the stand-in."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from halfwise.errors import BuildFailed
@@ -15,7 +14,6 @@ from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Region
 from tests.models import Ill
 from tests.unit.casing import names
-from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
 
 REGION = ("pre", "square", "shrink", "mid", "turn", "root", "post")
@@ -114,21 +112,6 @@ def test_what_is_kept_in_the_region_is_given_up_in_the_end(stage, kind, start, l
     assert found.best.keep == names(*left)
 
 
-def test_a_recurrence_that_has_no_kernel_is_written_out(stage):
-    network, sample = recurrent(steps=3)
-    rng = np.random.default_rng(1)
-    inputs = {"x": rng.normal(size=(8, *sample["x"].shape)).astype(np.float32)}
-    fault = Fault("build", "foreign", region=Region(ops=("GRU",)), when={"low": "fp16"})
-    ready = stage(
-        Ill(ir.serde.serialize_model(network.model), inputs),
-        faults=[fault],
-        engine={"max_builds": 12},
-    )
-    found, tried, _ = chosen(ready.run, ready.fixed, ("rnn",))
-    assert found.best is not None
-    assert tried[-1] == "written-out"
-
-
 def test_where_the_fp32_model_is_refused_another_level_is_that_of_the_run(stage):
     fault = Fault("build", "foreign", region=Region(ops=("Sqrt",), level=2))
     ready = stage(region(), faults=[fault])
@@ -166,16 +149,3 @@ def test_another_level_is_no_answer_to_everything(stage, do, engine, builds):
     with pytest.raises(BuildFailed):
         ready.run.reference()
     assert len(ready.run.builds.outcomes) == builds
-
-
-def test_a_normalisation_that_has_no_kernel_becomes_one_node(stage):
-    nodes = ("mean", "centre", "square", "variance", "eps", "root", "divide")
-    fault = Fault("build", "foreign", region=Region(nodes=nodes), when={"low": "fp16"})
-    ready = stage(models.layer_norm(), faults=[fault], engine={"max_builds": 12})
-    found, tried, _ = chosen(ready.run, ready.fixed, models.layer_norm().kept)
-    assert found.best is not None
-    assert found.best.passed
-    assert tried[-1] == "one-node"
-    built = found.best.build.config
-    assert {"square", "root"} <= set(built.rewritten)
-    assert not set(built.keep) & set(built.rewritten)
