@@ -143,7 +143,7 @@ def delivered_next(
         return ()
     files, export = {"": str(out / engine_file())}, ["halfwise", "export", argument(out)]
     if len(devices) > 1:
-        files = {e.worker.name: str(out / engine_file(e.shares or e.worker.name)) for e in devices}
+        files = {e.worker.name: str(out / engine_file(e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
     data, given = request.data, request.given
     if data.heldout is not None:

@@ -307,8 +307,6 @@ class Engines(Record):
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
         lost: Why the device was lost before its engine was judged; empty if it was not.
-        shares: The worker of the same kind that measured what all of them built; empty for that
-            worker itself, and without others.
     """
 
     worker: WorkerInfo
@@ -335,7 +333,6 @@ class Engines(Record):
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
     lost: str = ""
-    shares: str = ""
 
     @property
     def full(self) -> bool:

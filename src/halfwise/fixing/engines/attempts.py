@@ -10,7 +10,7 @@ inspector shows every kept node in FP32 and another engine passes that differs o
 FP32 nodes: the fault is there. Otherwise the cause is unknown.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -241,17 +241,20 @@ class Attempts:
 
         `step` says why it is tried, `terms` what to tell the builder in addition to the settings.
         """
-        fresh = (keep, terms) in self._built
-        self._built.add((keep, terms))
-        candidate = self._once(keep, step, terms, fresh=fresh)
+        build = self.builder(keep, step, terms)
+        candidate = self.measured(Candidate(keep, step, build(), terms=terms), (keep, terms))
         if candidate.lost:  # this concerns the connection, not yet the plan
-            candidate = self._once(keep, step, terms, fresh=fresh)
+            candidate = self.measured(Candidate(keep, step, build(), terms=terms), (keep, terms))
         return candidate
 
-    def _once(self, keep: Assignment, step: Step, terms: Terms, *, fresh: bool) -> Candidate:
+    def builder(
+        self, keep: Assignment, step: Step, terms: Terms = USUAL
+    ) -> Callable[[], BuildOutcome]:
+        """Return what builds a plan, in any thread; its model is written now."""
+        fresh = (keep, terms) in self._built
+        self._built.add((keep, terms))
         words = step if isinstance(step, str) else move_line(step)
-        build = self._build(keep, terms, words, fresh=fresh)
-        return self.measured(Candidate(keep, step, build, terms=terms), (keep, terms))
+        return self._builder(keep, terms, words, fresh=fresh)
 
     def measured(self, candidate: Candidate, name: Hashable, *, untimed: bool = False) -> Candidate:
         """Return a build with its error on the calibration samples and its speed.
@@ -319,7 +322,7 @@ class Attempts:
         """Build a plan with further outputs; without any, one that shows what fusion leaves."""
         which = count(len(names), "tensor") if names else "what fusion leaves"
         step = f"{which} marked, to see where the engine departs"
-        return self._build(*plan, step, outputs=names, unfused=not names)
+        return self._builder(*plan, step, outputs=names, unfused=not names)()
 
     def _tell(self, what: str, why: str) -> None:
         """Report what happened and why; a reason is given in full only once."""
@@ -347,7 +350,7 @@ class Attempts:
         trials = self.planner.trials
         return trials.excess_of(self.bench.measure.outputs(build.engine, trials.samples))
 
-    def _build(
+    def _builder(
         self,
         keep: Assignment,
         terms: Terms,
@@ -356,7 +359,7 @@ class Attempts:
         outputs: Sequence[TensorName] = (),
         unfused: bool = False,
         fresh: bool = False,
-    ) -> BuildOutcome:
+    ) -> Callable[[], BuildOutcome]:
         build = partial(
             self.bench.builds.build,
             purpose=step,
@@ -371,10 +374,11 @@ class Attempts:
         except OSError as error:
             failed = self.bench.builds.without_model(error, step)
             self._tell(f"build {failed.number} did not start", failed.message)
-            return failed
+            return lambda: failed
         if self.bench.builds.typing == "strong":
-            return build(path)
-        return build(
+            return partial(build, path)
+        return partial(
+            build,
             path,
             low=low_format(self.planner.settings.fmt),
             keep=self._constraints(keep, terms),

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
-from halfwise.case import Case, EngineSettings
+from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.fixing.engines.conclude import proven_folder
 from halfwise.fixing.engines.delivery import (
@@ -22,10 +22,6 @@ from halfwise.fixing.engines.delivery import (
     searching,
     unrepaired,
     with_own_network,
-)
-from halfwise.fixing.engines.device import (
-    DeviceBuilds,
-    DeviceRun,
 )
 from halfwise.fixing.engines.devices import DevicesRun
 from halfwise.fixing.engines.run import EngineRun
@@ -41,8 +37,7 @@ from halfwise.records import (
 )
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
-from halfwise.tensorrt.client import Worker, usable
-from halfwise.tensorrt.failures import Journal
+from halfwise.tensorrt.client import usable
 
 
 def fix_in_engines(
@@ -184,7 +179,6 @@ def fix_on_devices(
     devices = request.target.each_profiled(case)
     place = proven_folder(out, resume=request.target.resume)
     case = one_at_a_time(case)
-    own = with_own_network(case)
     with searching(case, request, start, shared) as searched, ExitStack() as stack:
         folder = stack.enter_context(scratch())
         workers = {
@@ -193,28 +187,34 @@ def fix_on_devices(
             )
             for spec, how in devices
         }
-        kinds = _kinds(workers, {spec.name: how for spec, how in devices})
-        keeping = partial(journal_of, out, resume=request.target.resume)
-        journals = {n: stack.enter_context(keeping(workers[n].info, device=n)) for n in kinds}
-        made = _Making(own, request, folder, place, started, shared, stack)
-        runs = {n: made.run(kind, journals[n]) for n, kind in kinds.items()}
+        journals, runs = {}, {}
+        for name, how in ((spec.name, how) for spec, how in devices):
+            keeping = journal_of(out, workers[name].info, resume=request.target.resume, device=name)
+            journals[name] = stack.enter_context(keeping)
+            (folder / name).mkdir()
+            runs[name] = EngineRun(
+                *(with_own_network(case), request.settings, how, workers[name], folder / name),
+                *(Named(shared, name), journals[name]),
+                place=place and place / name,
+                started=started,
+            )
         together = DevicesRun(runs, shared)
         if (wrong := together.reference()) is not None:
             _forget(runs, {})
             first, *others = wrong.engines.values()
             one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
-            return refused(own, request, one, out, started, watcher, tuple(others), name)
+            return refused(
+                with_own_network(case), request, one, out, started, watcher, tuple(others), name
+            )
         together.tf32()
         without = partial(unrepaired, case, request, start, shared)
         fixed, found = proving(searched(), together.prove, without)
         passed = {name: each.engines.delivered for name, each in found.proven.items()}
         shared.stage("store")
         with folder_of(out) as made_folder:
-            if made_folder is not None or len(workers) > len(runs):
-                at = made_folder or folder
-                found = together.brought(found, {n: at / engine_file(n) for n in runs})
-            found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
-            found = (found if made_folder else found.as_built(passed)).in_order(workers)
+            if made_folder is not None:
+                found = together.brought(found, {n: made_folder / engine_file(n) for n in runs})
+            found = found.in_order(workers)
             fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
             each = tuple(found.engines.values())
             run = recorded(made_folder, case, fixed, request, each, out, started, journals, shared)
@@ -224,69 +224,7 @@ def fix_on_devices(
         return Result(run, out, fixed.rewritten.model)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Workers with the same GPU, TensorRT and settings; the first measures.
-
-    Attributes:
-        workers: The workers, by name.
-        settings: Build settings.
-    """
-
-    workers: dict[str, Worker]
-    settings: EngineSettings
-
-    def takes(self, worker: Worker, settings: EngineSettings) -> bool:
-        """Return whether another worker is of this kind."""
-        own, other = next(iter(self.workers.values())).info, worker.info
-        same = (own.gpu, own.tensorrt) == (other.gpu, other.tensorrt)
-        return same and self.settings == settings
-
-
-def _kinds(
-    workers: Mapping[str, Worker], settings: Mapping[str, EngineSettings]
-) -> dict[str, _Kind]:
-    """Return the kinds of workers, by the name of the first of each."""
-    kinds: dict[str, _Kind] = {}
-    for name, worker in workers.items():
-        kind = next((k for k in kinds.values() if k.takes(worker, settings[name])), None)
-        if kind is None:
-            kinds[name] = _Kind({name: worker}, settings[name])
-        else:
-            kind.workers[name] = worker
-    return kinds
-
-
-@dataclass(frozen=True)
-class _Making:
-    """Creates the part of a run that belongs to one kind."""
-
-    case: Case
-    request: Request
-    folder: Path
-    place: Path | None
-    started: float
-    watcher: Shared
-    stack: ExitStack
-
-    def run(self, kind: _Kind, journal: Journal | None) -> DeviceRun:
-        name, worker = next(iter(kind.workers.items()))
-        folder, watcher = self.folder / name, Named(self.watcher, name)
-        folder.mkdir()
-        settings = self.request.settings
-        run = DeviceRun(
-            *(self.case, settings, kind.settings, worker, folder, watcher, journal),
-            place=self.place and self.place / name,
-            started=self.started,
-        )
-        run.builds = builds = DeviceBuilds(
-            worker, run.engine_settings, run.builds.typing, journal, watcher
-        )
-        self.stack.callback(builds.end)
-        return run
-
-
-def _forget(runs: Mapping[str, DeviceRun], passed: Mapping[str, EngineFile | None]) -> None:
+def _forget(runs: Mapping[str, EngineRun], passed: Mapping[str, EngineFile | None]) -> None:
     """Remove engines on the workers, except those that `passed`."""
     for name, run in runs.items():
         run.builds.forget(passed.get(name))

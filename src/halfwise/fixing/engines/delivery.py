@@ -465,7 +465,7 @@ def store(
         if isinstance(planner, Int8Planner):
             built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
         save(readable(built, version).model, partial / BUILT_FILE)
-    devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
+    devices = [_moved(partial, e, e.worker.name if run.further else "") for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():
         (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
@@ -479,15 +479,12 @@ def store(
     return run
 
 
-def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
-    """Return the record with its engine's path in the run folder, after moving it there.
-
-    Files that workers share are stored once.
-    """
+def _moved(partial: Path, engines: Engines, worker: str) -> Engines:
+    """Return the record with its engine's path in the run folder, after moving it there."""
     if engines.delivered is None:
         return engines
-    name = engine_file((engines.shares or engines.worker.name) if several else "")
-    if Path(engines.delivered.path).exists() and not (partial / name).exists():
+    name = engine_file(worker)
+    if not (partial / name).exists():
         move(engines.delivered.path, partial / name)
     here: EngineFile = engines.delivered.model_copy(update={"path": name})
     return engines.model_copy(update={"delivered": here})

@@ -1,13 +1,13 @@
-"""A run on several kinds of device: one search, one plan, and its engines on each.
+"""A run on several devices: one search, one plan, and its engines on each.
 
 What passes on each may be delivered, under one verdict.
 """
 
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from halfwise.fixing.engines.attempts import USUAL, Candidate, Chosen, is_steady
 from halfwise.fixing.engines.builds import nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.device import (
-    DeviceRun,
     JointAttempts,
     JointPrediction,
     JointProposals,
@@ -26,15 +25,16 @@ from halfwise.fixing.engines.device import (
     only_on,
     parts_of,
     search_on,
+    side_by_side,
 )
+from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Spared, Verdict
+from halfwise.records import EngineResult, Engines, Failure, Latency, Spared, Verdict
 from halfwise.reporting.remarks import under, with_failures
-from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
@@ -180,7 +180,7 @@ class Together:
 
     Attributes:
         engines: The record of each device, by its name.
-        proven: Result of each kind of device alone, if it was not lost.
+        proven: Result of each device alone, if it was not lost.
     """
 
     engines: Mapping[str, Engines]
@@ -198,19 +198,6 @@ class Together:
         verdicts = {n: e.verdict for n, e in self.engines.items() if e.verdict is not None}
         lost = {n: e.lost for n, e in self.engines.items() if e.lost}
         return replace(first, verdict=all_of(verdicts, lost))
-
-    def as_built(self, built: Mapping[str, EngineFile | None]) -> "Together":
-        """Return a copy with engines at the paths where they were built; local copies are removed.
-
-        Args:
-            built: What each kind of device delivers.
-        """
-        engines = {
-            name: each.model_copy(update={"delivered": built[each.shares or name]})
-            for name, each in self.engines.items()
-            if each.delivered is not None
-        }
-        return replace(self, engines={**self.engines, **engines})
 
     def in_order(self, names: Iterable[str]) -> "Together":
         """Return a copy with the devices in the order of the command, lost ones last.
@@ -255,7 +242,7 @@ class DevicesRun:
         gone: Why devices were lost.
     """
 
-    runs: dict[str, DeviceRun]
+    runs: dict[str, EngineRun]
     watcher: Watcher
     seconds: dict[str, float] = field(default_factory=dict)
     gone: dict[str, str] = field(default_factory=dict)
@@ -268,32 +255,26 @@ class DevicesRun:
         """
         for run in self.runs.values():
             run.builds.over = self._over
-            run.begin_fp32()
-        for name in self._as_built():
-            with _naming(name):
-                self.runs[name].reference()
+        self._on_each(EngineRun.reference)
         if all(run.right for run in self.runs.values()):
             return None
         proven = {name: run.refused() for name, run in self.runs.items()}
         wrong = {name: each for name, each in proven.items() if not self.runs[name].right}
         return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
 
-    def _as_built(self) -> Iterator[str]:
-        """Yield the devices as their builds end: a failure ends the others' builds."""
-        left = dict(self.runs)
-        while left:
-            wait([run.begun for run in left.values() if run.begun], return_when=FIRST_COMPLETED)
-            ended = [n for n, run in left.items() if run.begun is None or run.begun.done()]
-            for name in ended:
-                del left[name]
-                yield name
-
     def tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report where it passes."""
-        for run in self.runs.values():
-            run.begin_tf32()
-        for run in self.runs.values():
-            run.tf32()
+        self._on_each(EngineRun.tf32)
+
+    def _on_each(self, do: Callable[[EngineRun], object]) -> None:
+        """Do something on all devices at once; an error names its device."""
+
+        def do_on(name: str) -> None:
+            with _naming(name):
+                do(self.runs[name])
+
+        workers = {name: run.worker for name, run in self.runs.items()}
+        side_by_side({name: partial(do_on, name) for name in self.runs}, workers)
 
     def _over(self) -> bool:
         """Return whether Ctrl-C came when each device had a proven engine."""
@@ -305,7 +286,7 @@ class DevicesRun:
         Raises:
             EngineFailed: all devices were lost before any of their engines was judged.
         """
-        heldout = self._heldout = fixed.heldout.for_watcher(self.watcher)
+        heldout = fixed.heldout.for_watcher(self.watcher)
         with self._stage("engines"):
             search, attempts = self._search(fixed, heldout)
             tables = {n: Table(run, fixed.planner, heldout) for n, run in self.runs.items()}
@@ -313,8 +294,6 @@ class DevicesRun:
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
                 chosen = search.again(chosen.best.keep, attempts.again)
-            for run in self.runs.values():
-                run.settle()
             if search.budget.interrupted:
                 fixed.planner.budget.tell("interrupt")
             if search.budget.over():
@@ -339,14 +318,14 @@ class DevicesRun:
         """Return the search over all devices: one device's search that sees all of them as one."""
         each = {name: run.search(fixed, heldout) for name, run in self.runs.items()}
         self._own = {name: own for name, (own, _, _) in each.items()}
+        self._bands = {name: prediction for name, (_, _, prediction) in each.items()}
         first = next(iter(self._own.values()))
         # A device's needs are found by its own builds, one device after another.
         budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
         own = {name: attempts for name, (_, attempts, _) in each.items()}
-        bands = {name: run.prediction for name, run in self.runs.items()}
-        attempts = JointAttempts(own, bands, self.gone)
+        attempts = JointAttempts(own, self._bands, self.gone)
         proposing = {
-            name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
+            name: replace(search.proposals, budget=budget) for name, (search, _, _) in each.items()
         }
         strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
         search = replace(
@@ -379,7 +358,9 @@ class DevicesRun:
 
     def _with_tf32(self, attempts: JointAttempts) -> Candidate | None:
         """Return the FP32 engines with TF32; None if a GPU lacks it."""
-        found = {n: self.runs[n].with_tf32(own) for n, own in attempts.devices.items()}
+        found = {
+            n: self.runs[n].with_tf32(own, self._bands[n]) for n, own in attempts.devices.items()
+        }
         known = {name: candidate for name, candidate in found.items() if candidate is not None}
         return attempts.left(known) if len(known) == len(found) else None
 
@@ -410,7 +391,8 @@ class DevicesRun:
                 own,
                 here if here is not None and here.passed else None,
             )
-            proven[name] = run.concluded(ended, fixed, joined)
+            run.notes += ended.chosen.notes
+            proven[name] = run.concluded(ended, fixed=fixed, joined=joined)
             engines[name] = _with_verdict(proven[name])
         return Together(engines, proven)
 
@@ -433,23 +415,6 @@ class DevicesRun:
                 verdict = with_failures(proven.verdict, (lost,))
                 unfetched = {"delivered": None, "verdict": verdict}
                 engines[name] = engines[name].model_copy(update=unfetched)
-        return replace(found, engines=engines)
-
-    def on_all(self, found: Together, workers: Mapping[str, Mapping[str, Worker]]) -> Together:
-        """Add workers that built for others to the result; they run those engines too.
-
-        Args:
-            found: The result; engines of several workers are on this machine.
-            workers: Workers of each kind, by the name of the one that measured.
-        """
-        engines = dict(found.engines)
-        for name, others in workers.items():
-            for other, worker in others.items():
-                if other != name:
-                    with self._stage(f"verdict on {other}"):
-                        engines[other] = self.runs[name].elsewhere(
-                            worker, engines[name], self._heldout
-                        )
         return replace(found, engines=engines)
 
     def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:

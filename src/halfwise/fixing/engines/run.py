@@ -25,7 +25,7 @@ from halfwise.fixing.engines.attempts import (
     is_steady,
 )
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
-from halfwise.fixing.engines.conclude import Early, Ended, Judging, Proven
+from halfwise.fixing.engines.conclude import Early, Ended, Judging, Proven, rounds
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
@@ -256,15 +256,12 @@ class EngineRun(Workbench):
         if self._tf32 is None:
             self.tf32()
         with self._stage("engines"):
-            always = self.engine_settings.tf32
-            weak = self.builds.typing == "weak"
-            prediction = Prediction(fixed.planner, self._inspected, always_tf32=always, weak=weak)
-            search, attempts = self._search(fixed, heldout, prediction)
+            search, attempts, prediction = self.search(fixed, heldout)
             # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)
-            exact = self._exact(attempts, table)
+            exact = self.exact(attempts, table)
             chosen = search.run(fixed.found.kept)
-            while chosen.best is not None and self._joins(chosen.best, heldout):
+            while chosen.best is not None and self.joins(chosen.best, heldout):
                 again = lambda c: prediction.banded(attempts.again(c))  # noqa: E731
                 chosen = search.again(chosen.best.keep, again)
             build_beside(fixed, attempts, search, chosen)
@@ -275,22 +272,28 @@ class EngineRun(Workbench):
                 search.spared.append(Spared(kind="interrupted"))
             if self._tf32 is None:
                 search.spared.append(Spared(kind="no-tf32"))
-            tf32 = None
-            if (build := self._tf32) is not None:
-                tf32 = Candidate(frozenset(), TF32, build, terms=WITH_TF32, band=prediction.tf32())
-                tf32 = attempts.measured(tf32, TF32)
+            tf32 = self.with_tf32(attempts, prediction)
         with self._stage("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
-                exact = better_known(exact, self._exact(attempts, table))
+                exact = better_known(exact, self.exact(attempts, table))
             full = (exact,) if tf32 is None else (exact, table.with_tf32(tf32))
-            offers = self._offers(table, full, search, chosen)
+            offers = self.offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
         self.notes += chosen.notes
         ended = Ended(search, chosen, offers, delivered)
-        self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
+        self._conclude = partial(self.concluded, fixed=fixed, joined=tuple(heldout.joined))
         return self._conclude(ended)
 
-    def _concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+    def with_tf32(self, attempts: Attempts, prediction: Prediction) -> Candidate | None:
+        """Return the FP32 engine with TF32, measured; None on a GPU without it."""
+        if self._tf32 is None:
+            return None
+        band = prediction.tf32()
+        tf32 = Candidate(frozenset(), TF32, self._tf32, terms=WITH_TF32, band=band)
+        return attempts.measured(tf32, TF32)
+
+    def concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+        """Return the result of a run whose engines are all judged."""
         if (last := ended.last) is not None:
             self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
         found = ended.found(fixed.planner) | {
@@ -310,7 +313,7 @@ class EngineRun(Workbench):
         units, version = ended.search.units, self.worker.info.tensorrt
         return cores(units, fixed.planner.case.network, ended.keep or frozenset(), version)
 
-    def _exact(self, attempts: Attempts, table: Table) -> Offer:
+    def exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine like all others, by the run's criterion."""
         candidate = Candidate(frozenset(), FP32, self._fp32.build)
         measured = attempts.measured(candidate, FP32, untimed=True)
@@ -318,7 +321,7 @@ class EngineRun(Workbench):
             measured = attempts.measured(candidate, FP32, untimed=True)
         return table.exact(measured, self._checked)
 
-    def _offers(
+    def offers(
         self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
     ) -> tuple[Offer, ...]:
         """Return the rows of the table: the chosen engine, and others as fast or that may pass."""
@@ -381,14 +384,15 @@ class EngineRun(Workbench):
             verdict=with_failures(proven.verdict, (lost,)),
         )
 
-    def _search(
-        self, fixed: Fixed, heldout: HeldOut, prediction: Prediction
-    ) -> tuple[EngineSearch, Attempts]:
+    def search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts, Prediction]:
+        """Return the search from a plan, and what builds and predicts its engines."""
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds, lambda: self.early.over)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
+        always = self.engine_settings.tf32
+        prediction = Prediction(planner, self._inspected, always_tf32=always, weak=weak)
         search = EngineSearch(
             attempt=prediction.before(Judging(attempts, self.early, heldout).attempt),
             proposals=Proposals(attempts, budget, ruled),
@@ -402,7 +406,7 @@ class EngineRun(Workbench):
             units=Units() if weak else self._units(fixed),
             full=self.early.yardstick(self.engine_settings.prefer),
         )
-        return search, attempts
+        return search, attempts, prediction
 
     def _units(self, fixed: Fixed) -> Units:
         planner = fixed.planner
@@ -417,7 +421,7 @@ class EngineRun(Workbench):
         except ENGINE_FAULTS:
             return None
 
-    def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
+    def joins(self, best: Candidate, heldout: HeldOut) -> bool:
         """Judge an engine on the held-out samples; return whether any of them joined the search."""
         assert best.build.engine is not None
         try:
@@ -427,6 +431,21 @@ class EngineRun(Workbench):
         except ENGINE_FAULTS:
             return False  # the table reports it
         return heldout.join(judged, " in the engine")
+
+    def lost(self, search: EngineSearch, fixed: Fixed, why: str) -> Engines:
+        """Return the record of a device lost before its engine was judged."""
+        found = {
+            "rounds": rounds(search, fixed.planner),
+            "emulated": fixed.verdict,
+            "prefer": self.engine_settings.prefer,
+            "lost": why,
+        }
+        return self._record((self._fp32,)).model_copy(update=found)
+
+    @property
+    def right(self) -> bool:
+        """Whether its FP32 engine passes."""
+        return self._fp32.verdict is not None and self._fp32.verdict.passed
 
     def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
         """Return the record; layers before fusion are those of the build that is shown."""

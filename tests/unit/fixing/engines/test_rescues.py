@@ -5,7 +5,6 @@ import pytest
 
 from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.attempts import Chosen
-from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.progress import Silent
 from halfwise.records import Move, Refusal
@@ -42,8 +41,7 @@ def refuses(*among: str, fails: str = "any", **when: object) -> Fault:
 def chosen(run: EngineRun, fixed, start) -> tuple[Chosen, list[str], tuple[Refusal, ...]]:
     """Return what is chosen, the moves until it was found, and what was refused."""
     run.reference()
-    prediction = Prediction(fixed.planner, run._inspected)
-    search, _ = run._search(fixed, fixed.heldout.for_watcher(Silent()), prediction)
+    search, _, _ = run.search(fixed, fixed.heldout.for_watcher(Silent()))
     found = search.run(names(*start))
     steps = [c.step for g in search.groups for c in g[:1] if isinstance(c.step, Move)]
     return found, [step.kind for step in steps], search.proposals.refusals.records()
