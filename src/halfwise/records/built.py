@@ -305,9 +305,7 @@ MoveKind = Literal[
     "region",
     "level",
     "tf32",
-    "half",
     "island",
-    "certain",
     "none",
 ]
 """What is tried instead of a refused plan.
@@ -315,8 +313,7 @@ MoveKind = Literal[
 With the same kept nodes: "computing": in the region, constrain only nodes that compute, not those
 that move data; "border": constrain only nodes next to something low; "level": use another
 optimization level; "tf32": allow TF32. With other kept nodes: "region": keep the whole region;
-"half": keep half of it; "island": keep a wider island; "certain": keep only what guards are certain
-about; "none": keep nothing there.
+"island": keep a wider island; "none": keep nothing there.
 """
 
 

@@ -279,9 +279,7 @@ _MOVES: Mapping[MoveKind, str] = {
     "region": "all of the region kept",
     "level": "optimization level {level}",
     "tf32": "TF32 allowed",
-    "half": "half of the region kept",
     "island": "{island} kept",
-    "certain": "only what guards are certain of is kept there",
     "none": "nothing kept there",
 }
 _REFUSALS: Mapping[RefusalKind, str] = {

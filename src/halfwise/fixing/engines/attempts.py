@@ -319,10 +319,9 @@ class Attempts:
         return replace(candidate, excess=excess)
 
     def marked(self, plan: Plan, names: Sequence[TensorName]) -> BuildOutcome:
-        """Build a plan with further outputs; without any, one that shows what fusion leaves."""
-        which = count(len(names), "tensor") if names else "what fusion leaves"
-        step = f"{which} marked, to see where the engine departs"
-        return self._builder(*plan, step, outputs=names, unfused=not names)()
+        """Build a plan with further outputs."""
+        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
+        return self._builder(*plan, step, outputs=names)()
 
     def _tell(self, what: str, why: str) -> None:
         """Report what happened and why; a reason is given in full only once."""
@@ -357,7 +356,6 @@ class Attempts:
         step: str,
         *,
         outputs: Sequence[TensorName] = (),
-        unfused: bool = False,
         fresh: bool = False,
     ) -> Callable[[], BuildOutcome]:
         build = partial(
@@ -366,7 +364,6 @@ class Attempts:
             tf32=self.bench.builds.settings.tf32 or terms.types_of(self.planner, keep).tf32,
             level=terms.level,
             outputs=outputs,
-            unfused=unfused,
             fresh=fresh,
         )
         try:

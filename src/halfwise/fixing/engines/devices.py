@@ -35,7 +35,6 @@ from halfwise.fixing.scoring import HeldOut
 from halfwise.progress import Watcher
 from halfwise.records import EngineResult, Engines, Failure, Latency, Spared, Verdict
 from halfwise.reporting.remarks import under, with_failures
-from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
 @dataclass(frozen=True)
@@ -391,8 +390,7 @@ class DevicesRun:
                 own,
                 here if here is not None and here.passed else None,
             )
-            run.notes += ended.chosen.notes
-            proven[name] = run.concluded(ended, fixed=fixed, joined=joined)
+            proven[name] = run.concluded(ended, fixed, joined)
             engines[name] = _with_verdict(proven[name])
         return Together(engines, proven)
 
@@ -401,21 +399,9 @@ class DevicesRun:
 
         The verdict fails if one cannot be fetched.
         """
-        engines = dict(found.engines)
-        for name, proven in found.proven.items():
-            engine = proven.engines.delivered
-            if engine is None:
-                continue
-            try:
-                here = self.runs[name].fetched.deliver(engine, paths[name])
-                engines[name] = engines[name].model_copy(update={"delivered": here})
-            except (*ENGINE_FAULTS, OSError) as failed:
-                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
-                lost = Failure(kind="unfetched", names={"path": engine.path, "why": why})
-                verdict = with_failures(proven.verdict, (lost,))
-                unfetched = {"delivered": None, "verdict": verdict}
-                engines[name] = engines[name].model_copy(update=unfetched)
-        return replace(found, engines=engines)
+        proven = {n: self.runs[n].brought(each, paths[n]) for n, each in found.proven.items()}
+        engines = {n: _with_verdict(each) for n, each in proven.items()}
+        return Together({**found.engines, **engines}, proven)
 
     def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
         """Return the offers on the devices that still answered when judged."""

@@ -23,7 +23,7 @@ from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
-from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, Refusal, RefusalKind
+from halfwise.records import BuildOutcome, Move, MoveKind, Refusal, RefusalKind
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.layers import Ends, Region, blocks, neighbours, region_of, rim
@@ -245,16 +245,14 @@ class Allowed:
         level: Whether the optimization level is free: the version has levels, and the user chose
             none.
         tf32: Whether TF32 may be allowed and is not yet.
-        certain: Nodes that guards are certain about.
     """
 
     constraints: bool = True
     level: bool = True
     tf32: bool = True
-    certain: Assignment = frozenset()
 
     @classmethod
-    def on(cls, bench: Workbench, certain: Assignment = frozenset()) -> Self:
+    def on(cls, bench: Workbench) -> Self:
         """Return what the run, its worker and its settings leave open."""
         settings, version = bench.builds.settings, version_of(bench.worker.info.tensorrt or "")
         levels = has("optimization levels", version)
@@ -262,7 +260,6 @@ class Allowed:
             constraints=bench.builds.typing == "weak",
             level=levels and settings.optimization_level is None,
             tf32=not settings.tf32,
-            certain=certain,
         )
 
 
@@ -305,16 +302,12 @@ class Moves:
         yield from self._with_tf32()
         if small:
             yield from self._with_fewer_constraints(whole)
-        yield from self._halves()
         yield from self._islands(small=True)
         yield from self._at_levels(levels[1:])
-        inside = self._keep & self._computing
-        if sure := inside & self.allowed.certain:
-            yield self._plan("certain", self._keep - inside | sure)
         if not small:
             yield from self._islands(small=False)
             yield self._plan("region", whole)
-        yield self._plan("none", self._keep - inside)
+        yield self._plan("none", self._keep - self._computing)
 
     @property
     def _keep(self) -> Assignment:
@@ -378,14 +371,6 @@ class Moves:
         products = {node_name(n) for n in self._nodes if is_standard(n, *TENSOR_CORE_OPS)}
         if self.allowed.tf32 and not terms.tf32 and products & self._keep:
             yield self._plan("tf32", self._keep, replace(terms, tf32=True))
-
-    def _halves(self) -> Iterator[Proposal]:
-        """Yield the plan with either half of the region kept, if something is kept there."""
-        order = [name for name in map(node_name, self._nodes) if name in self._computing]
-        middle = (len(order) + 1) // 2
-        for half in map(frozenset[NodeName], (order[:middle], order[middle:])):
-            if half & self._keep:
-                yield self._plan("half", self._keep | half)
 
     def _islands(self, *, small: bool) -> Iterator[Proposal]:
         """Yield wider islands around the kept nodes there, up to half of the model or more."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
@@ -31,7 +30,7 @@ from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import NEAR, Budget, Proposals, near
 from halfwise.fixing.engines.race import RACE_SHARE
-from halfwise.fixing.engines.search import EngineSearch, Units, cores, units_of
+from halfwise.fixing.engines.search import EngineSearch, Units, units_of
 from halfwise.fixing.engines.table import Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, has_tf32
 from halfwise.fixing.fixed import Fixed
@@ -41,7 +40,6 @@ from halfwise.graph.model import node_name
 from halfwise.records import (
     FP32_SNR_DB,
     FULL_RUNGS,
-    AttentionCore,
     BuildOutcome,
     Criterion,
     EngineResult,
@@ -279,10 +277,8 @@ class EngineRun(Workbench):
             full = (exact,) if tf32 is None else (exact, table.with_tf32(tf32))
             offers = self.offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
-        self.notes += chosen.notes
         ended = Ended(search, chosen, offers, delivered)
-        self._conclude = partial(self.concluded, fixed=fixed, joined=tuple(heldout.joined))
-        return self._conclude(ended)
+        return self.concluded(ended, fixed, tuple(heldout.joined))
 
     def with_tf32(self, attempts: Attempts, prediction: Prediction) -> Candidate | None:
         """Return the FP32 engine with TF32, measured; None on a GPU without it."""
@@ -292,14 +288,14 @@ class EngineRun(Workbench):
         tf32 = Candidate(frozenset(), TF32, self._tf32, terms=WITH_TF32, band=band)
         return attempts.measured(tf32, TF32)
 
-    def concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+    def concluded(self, ended: Ended, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
         """Return the result of a run whose engines are all judged."""
+        self.notes += ended.chosen.notes
         if (last := ended.last) is not None:
             self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
         found = ended.found(fixed.planner) | {
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
-            "cores": tuple(self._cores(ended, fixed)),
             "proven": tuple(self.early.told),
             "spared": tuple(ended.search.spared),
         }
@@ -308,10 +304,6 @@ class EngineRun(Workbench):
         verdict = ended.verdict(fixed.verdict, engines.causes, len(engines.builds))
         minimal = ended.as_searched and ended.chosen.minimal
         return Proven(engines, verdict, ended.keep, minimal, joined, ended)
-
-    def _cores(self, ended: Ended, fixed: Fixed) -> Iterator[AttentionCore]:
-        units, version = ended.search.units, self.worker.info.tensorrt
-        return cores(units, fixed.planner.case.network, ended.keep or frozenset(), version)
 
     def exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine like all others, by the run's criterion."""
@@ -346,41 +338,30 @@ class EngineRun(Workbench):
     def brought(self, proven: Proven, path: Path) -> Proven:
         """Return the result with its engine here, at `path` unless it was here before.
 
-        If it cannot be fetched, the best engine that can be takes its place. If none can, the
-        verdict fails, because the user expects the file; a note says that it may still exist on the
-        worker.
+        If it cannot be fetched, the verdict fails, because the user expects the file.
 
         Raises:
             EngineFailed: the worker was lost before it judged any engine by the run's criterion,
                 and the FP32 engine is lost with it.
         """
-        lost, other = None, proven
-        while (engine := other.engines.delivered) is not None:
-            try:
-                here = self.fetched.deliver(engine, path)
-                found = other.engines.model_copy(update={"delivered": here})
-                return replace(other, engines=found)
-            except (*ENGINE_FAULTS, OSError) as failed:
-                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
-            ended = other.ended
-            assert ended is not None
-            assert ended.delivered is not None
-            if ended.delivered.checked:
-                raise nothing_judged(why)
-            lost = lost or Failure(kind="unfetched", names={"path": engine.path, "why": why})
-            number = ended.delivered.row.build.number
-            self.notes.append(
-                f"the engine of build {number} passed, but cannot be fetched from {engine.path} "
-                f"on the worker: {why}"
-            )
-            other = self._conclude(ended.unfetched(self.engine_settings.prefer))
-        if lost is None:
+        engines, ended = proven.engines, proven.ended
+        if engines.delivered is None or ended is None or ended.delivered is None:
             return proven
-        left = other.engines
-        without = {"delivered": None, "rungs": left.rungs, "notes": left.notes}
+        try:
+            here = self.fetched.deliver(engines.delivered, path)
+            return replace(proven, engines=engines.model_copy(update={"delivered": here}))
+        except (*ENGINE_FAULTS, OSError) as failed:
+            why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
+        if ended.delivered.checked:
+            raise nothing_judged(why)
+        lost = Failure(kind="unfetched", names={"path": engines.delivered.path, "why": why})
+        rungs = tuple(
+            tried.model_copy(update={"end": "unfetched"}) if tried.end == "delivered" else tried
+            for tried in engines.rungs
+        )
         return replace(
             proven,
-            engines=proven.engines.model_copy(update=without),
+            engines=engines.model_copy(update={"delivered": None, "rungs": rungs}),
             verdict=with_failures(proven.verdict, (lost,)),
         )
 

@@ -11,11 +11,9 @@ in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel t
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-
-import onnx_ir as ir
 
 from halfwise.fixing.engines.attempts import (
     USUAL,
@@ -39,11 +37,9 @@ from halfwise.fixing.engines.proposals import (
     without_futile,
 )
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.reading import behind
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import AttentionCore, CoreForm, NodeName, ProvenEngine, Spared
-from halfwise.tensorrt.versions import has
+from halfwise.records import NodeName, ProvenEngine, Spared
 from halfwise.wording import count, verb
 
 
@@ -154,43 +150,6 @@ def units_of(network: Network, roles: Roles, start: Assignment, lowered: Assignm
         found = [other for other in found if other not in joined]
         found.append(unit.union(*joined))
     return Units(tuple(unit for unit in found if unit and not unit & lowered), start)
-
-
-def cores(
-    units: Units, network: Network, keep: Assignment, version: str | None
-) -> Iterator[AttentionCore]:
-    """Yield the cores that a delivered plan touches, in graph order.
-
-    Args:
-        units: Units of the model.
-        network: The FP32 model.
-        keep: Nodes that the plan keeps.
-        version: TensorRT version.
-    """
-    order = [node_name(n) for n in network.nodes()]
-    for unit in sorted(units.all, key=lambda unit: min(map(order.index, unit))):
-        if not unit & keep:
-            continue
-        form: CoreForm = "whole" if unit <= keep else "split"
-        if form == "whole" and has("FP32 sums in fused attention", version):
-            form = "upcast" if _reads_low(network, unit, keep) else "whole"
-        yield AttentionCore(
-            nodes=tuple(n for n in order if n in unit),
-            asked=tuple(n for n in order if n in unit & units.start),
-            form=form,
-        )
-
-
-def _reads_low(network: Network, unit: Assignment, keep: Assignment) -> bool:
-    """Return whether queries, keys and values come from low nodes."""
-    products = (n for n in network.nodes() if n.op_type == "MatMul" and node_name(n) in unit)
-    makers = [behind(v).value.producer() for n in products for v in _given(n)]
-    outside = [n for n in makers if n is None or node_name(n) not in unit]
-    return all(n is not None and node_name(n) not in keep for n in outside)
-
-
-def _given(node: ir.Node) -> Iterable[ir.Value]:
-    return (value for value in node.inputs if value is not None)
 
 
 def restart(plans: Collection[list[Candidate]], start: Assignment) -> Candidate:

@@ -56,18 +56,13 @@ REGION = names("s0", "t0", "s1", "t1", "s2", "t2", "s3", "t3")
 
 def test_fewer_constraints_come_first_then_the_whole_region_then_other_ways_to_build():
     keep = names("s1", "s2", "m7")
-    found = moves(moving(), keep, REGION, certain=names("s2"))
+    found = moves(moving(), keep, REGION)
     assert kinds(found) == [
         *("computing", "border", "region", "level 5", "computing", "border"),
-        *("half", "half", "island", "level 1", "certain", "none"),
+        *("island", "level 1", "none"),
     ]
     plans = {kind: p.keep for kind, p in zip(kinds(found), found, strict=True)}
     assert plans["computing"] == keep | names("s0", "s3")
-    assert [p.keep for p in found if kinds([p]) == ["half"]] == [
-        keep | names("s0"),
-        keep | names("s3"),
-    ]
-    assert plans["certain"] == names("s2", "m7")
     assert plans["none"] == names("m7")
     steps = [p.step for p in found if isinstance(p.step, Move)]
     assert {(m.refused, m.ends) for m in steps} == {(2, ("a", "b"))}
@@ -143,9 +138,8 @@ def test_what_is_tried_is_other_plans_each_once(drawn, data):
     kept = data.draw(plans(net)) & computing
     order = [node_name(n) for n in net.nodes()]
     nodes = frozenset(data.draw(st.sets(st.sampled_from(order), min_size=1)))
-    certain = data.draw(plans(net)) & computing
-    found = moves(net, kept, nodes, certain=certain)
-    assert found == moves(net, kept, nodes, certain=certain)
+    found = moves(net, kept, nodes)
+    assert found == moves(net, kept, nodes)
     made = [p.plan for p in found]
     assert len(set(made)) == len(made)
     assert (kept, Terms()) not in made
