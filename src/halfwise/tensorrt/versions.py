@@ -51,7 +51,6 @@ Feature = Literal[
     "integer weights",
     "strong typing by default",
     "unfused tensors",
-    "--tuneBuildRoutes",
     "--staticPlugins",
     "--skipInference",
     "* in names",
@@ -72,7 +71,6 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
     # trtexec:
-    "--tuneBuildRoutes": (11, 1),
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
     "* in names": (9, 0),

@@ -1,7 +1,6 @@
 """`fix` with engines of one device or of several: the emulation proposes plans, engines decide."""
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.fixing.engines.conclude import proven_folder
 from halfwise.fixing.engines.delivery import (
+    Relay,
     delivered,
     folder_of,
     journal_of,
@@ -87,7 +87,7 @@ def fix_in_engines(
             with folder_of(out) as partial:
                 if partial is not None:
                     proven = engines.brought(proven, partial / engine_file())
-                fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
+                fixed = with_growth(delivered(fixed, proven, engines.stages.seconds), partial)
                 found, kept = proven.engines, {"": journal}
                 run = recorded(partial, case, fixed, request, (found,), out, started, kept, watcher)
             engines.builds.forget(passed)
@@ -115,43 +115,10 @@ def _settled(case: Case) -> Case | None:
     return replace(case, network=network, notes=(*case.notes, note))
 
 
-class Shared:
-    """A watcher for several threads."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher, self._lock = watcher, threading.Lock()
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage."""
-        self._tell(lambda: self._watcher.stage(name, total))
-
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Report progress within it."""
-        self._tell(lambda: self._watcher.step(done, total, of, most=most))
-
-    def left(self, seconds: float) -> None:
-        """Report how long a stage may go on."""
-        self._tell(lambda: self._watcher.left(seconds))
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Report how long a part of it will take."""
-        self._tell(lambda: self._watcher.expect(seconds, of))
-
-    def note(self, line: str) -> None:
-        """Report something worth reading."""
-        self._tell(lambda: self._watcher.note(line))
-
-    def _tell(self, tell: Callable[[], None]) -> None:
-        with self._lock:
-            tell()
-
-
 class Named(Silent):
     """Messages of one device; steps are not shown, because builds run concurrently."""
 
-    def __init__(self, shared: Shared, name: str) -> None:
+    def __init__(self, shared: Relay, name: str) -> None:
         """Take the watcher of all devices, and the name that prefixes each line."""
         self._shared, self._name = shared, name
 
@@ -175,7 +142,8 @@ def fix_on_devices(
 ) -> Result:
     """Run `fix` with several workers; see `fix_in_engines`."""
     assert request.target is not None
-    shared = Shared(watcher)
+    shared = Relay(watcher)
+    shared.release()
     devices = request.target.each_profiled(case)
     place = proven_folder(out, resume=request.target.resume)
     case = one_at_a_time(case)
@@ -215,7 +183,7 @@ def fix_on_devices(
             if made_folder is not None:
                 found = together.brought(found, {n: made_folder / engine_file(n) for n in runs})
             found = found.in_order(workers)
-            fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
+            fixed = with_growth(delivered(fixed, found.one, together.stages.seconds), made_folder)
             each = tuple(found.engines.values())
             run = recorded(made_folder, case, fixed, request, each, out, started, journals, shared)
         _forget(runs, passed)

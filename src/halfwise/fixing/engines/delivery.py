@@ -74,7 +74,7 @@ def concurrently(
             requested.
         watcher: Receives progress.
     """
-    told, stop, context = _Held(watcher), Stop(), copy_context()
+    told, stop, context = Relay(watcher), Stop(), copy_context()
 
     def stoppable() -> _Found:
         with stopped_by(stop), limited(expect=told.expect):
@@ -126,31 +126,37 @@ def _locked(
     return call
 
 
-class _Held:
-    """A watcher that holds messages back until it is released."""
+class Relay:
+    """A watcher for several threads; holds messages back until it is released."""
 
     def __init__(self, watcher: Watcher) -> None:
+        """Take the watcher of the main thread."""
         self._watcher = watcher
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] | None = []
         self._stopped = False
 
     def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage."""
         self._tell(lambda: self._watcher.stage(name, total))
 
     def step(
         self, done: int, total: int | None = None, of: str = "", *, most: bool = False
     ) -> None:
+        """Report progress within it."""
         # Nobody misses steps of a stage that is over when it is shown.
         self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
 
     def left(self, seconds: float) -> None:
+        """Report how long a stage may go on."""
         self._tell(lambda: self._watcher.left(seconds), hold=False)
 
     def expect(self, seconds: float, of: str) -> None:
+        """Report how long a part of it will take."""
         self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
 
     def note(self, line: str) -> None:
+        """Report something worth reading."""
         self._tell(lambda: self._watcher.note(line))
 
     def release(self) -> None:

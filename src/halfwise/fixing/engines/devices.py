@@ -3,7 +3,6 @@
 What passes on each may be delivered, under one verdict.
 """
 
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,8 +31,9 @@ from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.stages import Stages
 from halfwise.progress import Watcher
-from halfwise.records import EngineResult, Engines, Failure, Latency, Spared, Verdict
+from halfwise.records import EngineResult, Engines, Failure, Latency, Verdict
 from halfwise.reporting.remarks import under, with_failures
 
 
@@ -237,14 +237,16 @@ class DevicesRun:
     Attributes:
         runs: The run of each device, by name, in the order of the command; at least one.
         watcher: Receives progress.
-        seconds: Wall time of each stage.
         gone: Why devices were lost.
     """
 
     runs: dict[str, EngineRun]
     watcher: Watcher
-    seconds: dict[str, float] = field(default_factory=dict)
     gone: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start with the first stage."""
+        self.stages = Stages(self.watcher)
 
     def reference(self) -> Together | None:
         """Build and judge the FP32 engine of each device; return the result if one is wrong.
@@ -286,21 +288,16 @@ class DevicesRun:
             EngineFailed: all devices were lost before any of their engines was judged.
         """
         heldout = fixed.heldout.for_watcher(self.watcher)
-        with self._stage("engines"):
+        with self.stages("engines"):
             search, attempts = self._search(fixed, heldout)
             tables = {n: Table(run, fixed.planner, heldout) for n, run in self.runs.items()}
             exact = self._exact(attempts, tables)
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
                 chosen = search.again(chosen.best.keep, attempts.again)
-            if search.budget.interrupted:
-                fixed.planner.budget.tell("interrupt")
-            if search.budget.over():
-                search.spared.append(Spared(kind="interrupted"))
             tf32 = self._with_tf32(attempts)
-            if tf32 is None:
-                search.spared.append(Spared(kind="no-tf32"))
-        with self._stage("verdict"):
+            search.end(fixed.planner.budget, tf32=tf32 is not None)
+        with self.stages("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = self._exact(attempts, tables)
             # Earlier results of a device lost since are on record.
@@ -414,13 +411,6 @@ class DevicesRun:
             raise nothing_judged(next(iter(whys.values())))
         self.gone |= whys
         return only_on_offers(names - lost.keys(), offers)
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        self.watcher.stage(name)
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _with_verdict(proven: Proven, known: bool = True) -> Engines:

@@ -78,11 +78,7 @@ class Refusals:
     found: list[Refused] = field(default_factory=list)
     _built: set[Plan] = field(default_factory=set)
 
-    def take(self, candidate: Candidate) -> None:
-        """Remember a refused candidate, or what its engine shows about other refusals."""
-        self.take_build(candidate.build, candidate.plan)
-
-    def take_build(self, build: BuildOutcome, plan: Plan | None) -> None:
+    def take(self, build: BuildOutcome, plan: Plan | None) -> None:
         """Remember a build of a plan, or of the FP32 model."""
         if build.engine is not None and plan is not None and plan not in self._built:
             self._built.add(plan)

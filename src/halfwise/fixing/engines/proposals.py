@@ -298,7 +298,7 @@ class Proposals:
         shown = Shown(self.bench, self.planner)
         self.refusals = Refusals(network, roles, self.attempts.fp32, shown.blocks)
         for build in self.bench.builds.outcomes:  # of the FP32 model
-            self.refusals.take_build(build, None)
+            self.refusals.take(build, None)
 
     def culprits(
         self, failed: Candidate, *, idle: bool = False
@@ -342,7 +342,7 @@ class Proposals:
 
     def hear(self, candidate: Candidate) -> None:
         """Remember a refused candidate."""
-        self.refusals.take(candidate)
+        self.refusals.take(candidate.build, candidate.plan)
 
     def is_elsewhere(self, refused: Candidate) -> bool:
         """Return whether a candidate was refused in a region without earlier refusals."""

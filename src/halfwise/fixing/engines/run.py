@@ -5,7 +5,7 @@ Then plans without repairs, and with INT8. Only engines show whether a repaired 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, has_tf32
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.records import (
     FP32_SNR_DB,
@@ -46,7 +47,6 @@ from halfwise.records import (
     Engines,
     Failure,
     PrecisionProof,
-    Spared,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.rungs import own_criterion
@@ -177,16 +177,15 @@ class EngineRun(Workbench):
         place: Folder to create next to the run folder for engines proven during the run; None for
             none.
         started: `time.monotonic()` at the start of the command.
-        seconds: Wall time of each stage.
     """
 
     place: Path | None = None
     started: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start without engines; errors are those of `Workbench`."""
         super().__post_init__()
+        self.stages = Stages(self.watcher)
         self.early = Early(self, self.place, self.started)
         self.builds.over = lambda: self.early.over
         self._tf32: BuildOutcome | None = None
@@ -201,7 +200,7 @@ class EngineRun(Workbench):
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
         """
-        with self._stage("FP32 engine"), judging():
+        with self.stages("FP32 engine"), judging():
             build = build_fp32(self, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
@@ -229,7 +228,7 @@ class EngineRun(Workbench):
         timed, and needs no plan: so it is the first engine available, while the emulation searches.
         On a GPU without TF32 it would be the FP32 engine again, so it is not built there.
         """
-        with self._stage("TF32 engine"):
+        with self.stages("TF32 engine"):
             if has_tf32(self.worker.info):
                 self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)
             judged = self.fp32, self.case.heldout, self._references
@@ -253,7 +252,7 @@ class EngineRun(Workbench):
         heldout = fixed.heldout.for_watcher(self.watcher)
         if self._tf32 is None:
             self.tf32()
-        with self._stage("engines"):
+        with self.stages("engines"):
             search, attempts, prediction = self.search(fixed, heldout)
             # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)
@@ -264,14 +263,9 @@ class EngineRun(Workbench):
                 chosen = search.again(chosen.best.keep, again)
             build_beside(fixed, attempts, search, chosen)
             build_int8(lowest, Judging(attempts, self.early, heldout).attempt, search)
-            if search.budget.interrupted:
-                fixed.planner.budget.tell("interrupt")
-            if search.budget.over():
-                search.spared.append(Spared(kind="interrupted"))
-            if self._tf32 is None:
-                search.spared.append(Spared(kind="no-tf32"))
             tf32 = self.with_tf32(attempts, prediction)
-        with self._stage("verdict"):
+            search.end(fixed.planner.budget, tf32=tf32 is not None)
+        with self.stages("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = better_known(exact, self.exact(attempts, table))
             full = (exact,) if tf32 is None else (exact, table.with_tf32(tf32))
@@ -441,13 +435,6 @@ class EngineRun(Workbench):
             keep=(),
             notes=tuple(dict.fromkeys(self.notes)),
         )
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        self.watcher.stage(name)
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _ruled(fixed: Fixed) -> Assignment:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
+from halfwise.emulation.budget import Budget as EmulationBudget
 from halfwise.fixing.engines.attempts import (
     USUAL,
     Assignment,
@@ -271,6 +272,15 @@ class EngineSearch:
     ) -> Chosen:
         excesses = () if best is None else self.excesses(best)
         return Chosen(best, plain, excesses, *shown, tuple(self.notes))
+
+    def end(self, emulations: EmulationBudget, *, tf32: bool) -> None:
+        """Tell what was not built: after Ctrl-C, also `emulations`, and without a TF32 engine."""
+        if self.budget.interrupted:
+            emulations.tell("interrupt")
+        if self.budget.over():
+            self.spared.append(Spared(kind="interrupted"))
+        if not tf32:
+            self.spared.append(Spared(kind="no-tf32"))
 
     def closest(self) -> Candidate | None:
         """Return the running candidate with the smallest error; None if none runs.

@@ -1,4 +1,5 @@
-from halfwise.fixing.engines.command import Named, Shared
+from halfwise.fixing.engines.command import Named
+from halfwise.fixing.engines.delivery import Relay
 
 
 class Listener:
@@ -23,7 +24,8 @@ class Listener:
 
 def test_what_a_device_tells_bears_its_name():
     listener = Listener()
-    shared = Shared(listener)
+    shared = Relay(listener)
+    shared.release()
     one = Named(shared, "orin")
     one.stage("engines", 3)
     one.step(1, 2)
