@@ -195,7 +195,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
     shown = {number for cause in engines.causes for number in cause.builds}
     if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
         steps.append(Step(kind="no-tf32"))
-    unclear = {"no-effect", "precision", "unknown", "ignored"} & set(kinds)
+    unclear = {"precision", "unknown", "ignored"} & set(kinds)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
     if not spared and (unclear or not (kinds or low.end in ("lost", "unfetched"))):
         steps.append(Step(kind="more-builds"))

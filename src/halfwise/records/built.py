@@ -368,7 +368,6 @@ CauseKind = Literal[
     "refused",
     "not-run",
     "ignored",
-    "no-effect",
     "kernel",
     "precision",
     "unknown",
@@ -381,7 +380,6 @@ CauseKind = Literal[
   out of tolerance;
 - "not-run": no engine runs;
 - "ignored": the inspector shows constraints that were not honoured;
-- "no-effect": the kept nodes change nothing in the engine;
 - "kernel": an engine is off by more than low precision explains, but one with some more nodes in
   FP32 is not;
 - "precision": the errors are those that low precision explains;

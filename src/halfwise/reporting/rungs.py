@@ -90,8 +90,6 @@ _CAUSES: Mapping[CauseKind, str] = {
     "not-run": "no low engine runs, of {builds}",
     "ignored": "the builder ignored constraints: the inspector shows {nodes} in the low format, "
     "where FP32 was requested ({builds})",
-    "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess} "
-    "times what is allowed|unknown], {other} with nothing kept ({builds})",
     "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in the "
     "types requested, and its error is [{excess} times what is allowed|unknown], where "
     "[low precision explains {least} to {most}; the engine that has these nodes in FP32 "

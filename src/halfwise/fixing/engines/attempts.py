@@ -39,7 +39,7 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.rungs import move_line
-from halfwise.tensorrt.constrain import alike, constraints
+from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.layers import rim
 from halfwise.wording import count, number
@@ -166,15 +166,6 @@ class Candidate:
     def untold(self) -> bool:
         """Whether a lost connection is all that is known about it."""
         return self.excess is None and (self.lost or self.build.status == "lost")
-
-    def changes_nothing(self, plain: "Candidate") -> bool:
-        """Return whether keeping its nodes changes nothing: its error equals that of `plain`.
-
-        `plain` is the engine with nothing kept; equal means within chance of kernel choice.
-        """
-        if not self.keep or self.excess is None or plain.excess is None:
-            return False
-        return alike(self.excess, plain.excess)
 
     @property
     def ignored(self) -> tuple[NodeName, ...]:
@@ -408,7 +399,6 @@ class Attempts:
 
 def causes(
     candidates: Sequence[Candidate],
-    plain: Candidate | None,
     rounds: Sequence[EngineRound],
     *,
     passed: bool,
@@ -419,12 +409,11 @@ def causes(
 
     Args:
         candidates: All builds of all plans.
-        plain: The first build with nothing kept; None if none was built.
         rounds: What the emulation predicts of each build, with fusion and without.
         passed: Whether an engine passed in the end: then only what was seen on the way needs an
             explanation.
         relative: Whether errors are shares of what is allowed. The fall of a metric is not, and
-            shows neither that something has no effect nor that a kernel is at fault.
+            does not show that a kernel is at fault.
         refusals: What the builder refused.
     """
     predicted = {
@@ -450,7 +439,6 @@ def causes(
     found += _ignored(off)
     if relative:
         kept = {r.build: r.keep for r in rounds}
-        found += [] if plain is None else _idle(off, plain, predicted)
         found += _kernels(off, ran, kept)
     if nearest is not None and not found and not passed:
         cause = Cause(kind=_left(nearest, awaited), builds=(nearest.build.number,))
@@ -487,26 +475,6 @@ def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
     if nodes:
         shown = tuple(c.build.number for c in off if c.ignored)
         yield Cause(kind="ignored", builds=shown, nodes=nodes)
-
-
-def _idle(
-    off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
-) -> Iterator[Cause]:
-    """Yield the plans predicted to beat plain low precision that do not."""
-    without = predicted.get(plain.build.number, 0.0)
-    found = [
-        c
-        for c in off
-        if c.changes_nothing(plain) and not alike(predicted.get(c.build.number, inf), without)
-    ]
-    if found:
-        nearest = min(found, key=lambda c: c.excess or 0.0)
-        yield Cause(
-            kind="no-effect",
-            builds=tuple(c.build.number for c in found),
-            excess=nearest.excess,
-            other=plain.excess,
-        )
 
 
 def _kernels(

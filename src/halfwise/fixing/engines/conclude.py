@@ -388,7 +388,6 @@ class Ended:
         others = WITH_TF32, UNREPAIRED
         why = causes(
             [c for group in search.groups for c in group if c.terms not in others],
-            self.chosen.plain,
             told,
             passed=any(o.passed for o in self._low),
             relative=search.relative,

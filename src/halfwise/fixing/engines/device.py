@@ -77,12 +77,6 @@ class JointCandidate(Candidate):
         """Geometric mean over the devices: comparing plans then depends on no device's speed."""
         return mean([part.milliseconds for part in self.parts.values()])
 
-    def changes_nothing(self, plain: Candidate) -> bool:
-        """Return whether it changes nothing on its worst device."""
-        assert isinstance(plain, JointCandidate)
-        name = worst(self.parts)
-        return name in plain.parts and self.parts[name].changes_nothing(plain.parts[name])
-
 
 def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
     """Return the joint candidate of a plan tried on each device, at least one."""
@@ -194,12 +188,10 @@ class JointProposals(Proposals):
         name = worst(parts)
         return self.devices[name], parts[name]
 
-    def culprits(
-        self, failed: Candidate, *, idle: bool = False
-    ) -> Iterator[tuple[str, Assignment]]:
+    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add: see `Proposals.culprits`."""
         proposals, part = self._worst(failed)
-        return proposals.culprits(part, idle=idle)
+        return proposals.culprits(part)
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
         """Yield what to try in place of a plan: see `Proposals.unbuildable`."""

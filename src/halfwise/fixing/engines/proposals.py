@@ -300,13 +300,11 @@ class Proposals:
         for build in self.bench.builds.outcomes:  # of the FP32 model
             self.refusals.take(build, None)
 
-    def culprits(
-        self, failed: Candidate, *, idle: bool = False
-    ) -> Iterator[tuple[str, Assignment]]:
+    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, most promising first.
 
-        If what is kept changes nothing (`idle`), or is not actually kept, more of the same will not
-        help: wider islands leave the builder no region to fuse it into.
+        If what is kept is not actually FP32, more of the same will not help: wider islands leave
+        the builder no region to fuse it into.
         """
         keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
@@ -322,11 +320,10 @@ class Proposals:
         allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
         certain = frozenset().union(*evidence.certain) & allowed
         islands = [(f"wider islands: {name}", wide - keep) for name, wide in self.wider(keep)]
-        first = idle or bool(failed.ignored)
-        yield from islands if first else ()
+        yield from islands if failed.ignored else ()
         yield "what guards are certain about", certain - keep
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
-        yield from () if first else islands
+        yield from () if failed.ignored else islands
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
         """Yield what to try in place of a plan that gave no engine."""

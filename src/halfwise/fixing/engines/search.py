@@ -364,9 +364,7 @@ class EngineSearch:
                 why = "instead of a plan that was lost" if base.untold else proposal.step
                 yield Proposal(why, self.units.whole(proposal.keep), proposal.terms)
             return
-        plain = self._plain()
-        useless = self.relative and plain is not None and base.changes_nothing(plain)
-        for step, added in self.proposals.culprits(base, idle=useless):
+        for step, added in self.proposals.culprits(base):
             yield Proposal(step, self.units.whole(base.keep | added), base.terms)
 
     def _confirmed(self, candidate: Candidate) -> bool:

@@ -55,12 +55,6 @@ def test_how_plans_compare_depends_on_no_speed_of_a_device(times, factor):
     assert mean([]) == inf
 
 
-def test_what_changes_nothing_does_not_where_it_is_worst():
-    plain = joint({"orin": candidate(50.0), "a100": candidate(0.1)})
-    assert joint({"orin": candidate(50.0), "a100": candidate(0.2)}).changes_nothing(plain)
-    assert not joint({"orin": candidate(2.0), "a100": candidate(0.1)}).changes_nothing(plain)
-
-
 class Device:
     """A device of which every candidate is known."""
 

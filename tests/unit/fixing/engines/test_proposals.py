@@ -116,17 +116,14 @@ def test_where_the_engine_departs_comes_first(stage):
     assert len(rest) >= 2
 
 
-def test_where_what_is_kept_changes_nothing_wider_islands_come_before_the_guards(stage):
-    ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
+@pytest.mark.parametrize(
+    ("ignored", "first"), [([], "what guards are certain about"), (["square"], "wider islands")]
+)
+def test_where_constraints_are_ignored_wider_islands_come_before_the_guards(stage, ignored, first):
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, ignored=ignored)
     made, attempts = proposals(ready, left=1)
-    failed = attempts.attempt(names("square"), "mixed")
-
-    def steps(**how):
-        return [step.partition(":")[0] for step, _ in made.culprits(failed, **how)]
-
-    assert steps()[0] == "what guards are certain about"
-    assert steps(idle=True)[0] == "wider islands"
-    assert sorted(steps()) == sorted(steps(idle=True))
+    steps = [step for step, _ in made.culprits(attempts.attempt(names("square"), "mixed"))]
+    assert steps[0].startswith(first)
 
 
 def test_without_builds_left_the_guards_are_asked(stage):
