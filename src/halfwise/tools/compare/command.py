@@ -101,21 +101,21 @@ class Source:
     path: Path = Path()
 
 
-def source_of(text: str) -> Source:
-    """Return the source that a text names: see `SOURCES`.
+def source_of(spelled: str) -> Source:
+    """Return the source that a spelling names: see `SOURCES`.
 
     Raises:
         UsageError: it names none.
     """
-    kind, _, form = text.partition(":")
+    kind, _, form = spelled.partition(":")
     if kind in _FORMS and form in ("", *_FORMS[kind]):
         return Source(cast(Any, kind), form or _FORMS[kind][0])
-    if text and holds_outputs(Path(text)):
-        return Source("record", path=Path(text))
-    path = Path(form if kind == "emulation" else text)
+    if spelled and holds_outputs(Path(spelled)):
+        return Source("record", path=Path(spelled))
+    path = Path(form if kind == "emulation" else spelled)
     if path.suffix == ".onnx":
         return Source("model", "emulated" if kind == "emulation" else "", path)
-    raise UsageError(f"{text!r} is nothing that can be compared.", f"Give one of: {SOURCES}.")
+    raise UsageError(f"{spelled!r} is nothing that can be compared.", f"Give one of: {SOURCES}.")
 
 
 @bounded
