@@ -205,7 +205,7 @@ class Found:
     def score(self, left: Left, evaluations: int) -> Score:
         """Return the score of leaving these out."""
         left &= self.candidates
-        passes = self.trials.evaluate(left, confirm=True).passed
+        passes = self.trials.evaluate(left).passed
         return Score(
             len(left),
             tuple(sorted(left)),
@@ -245,7 +245,7 @@ class Found:
 
     def _peers(self) -> dict[str, Score]:
         """Return what each ranking leaves out until it passes; no ranking if all in INT8 passes."""
-        if self.trials.evaluate(frozenset(), confirm=True).passed:
+        if self.trials.evaluate(frozenset()).passed:
             return {"all in INT8": self.score(frozenset(), 1)}
         int8 = quantised(self.network, self.candidates, self.ranges)
         debugger = debugged(self.network, int8, self.trials.samples)
@@ -321,7 +321,7 @@ class Found:
             return []
         counts = range(len(self.candidates) + 1)
         plans = [frozenset(p) for n in counts for p in combinations(sorted(self.candidates), n)]
-        passing = (p for p in plans if self.trials.evaluate(p, confirm=True).passed)
+        passing = (p for p in plans if self.trials.evaluate(p).passed)
         least = min(map(self.price_of, passing))
         what = f"{self.task.name}: least cost of all {len(plans)} plans, of those that pass"
         return [reported(what, least)]

@@ -133,7 +133,7 @@ def first_passing(trials: Trials, nodes: Sequence[NodeName]) -> tuple[Nodes, int
     Adds one after another, as a user would who cannot know that fewer may do; all if none passes.
     """
     for count in range(len(nodes) + 1):
-        if trials.evaluate(frozenset(nodes[:count]), confirm=True).passed:
+        if trials.evaluate(frozenset(nodes[:count])).passed:
             return frozenset(nodes[:count]), count + 1
     return frozenset(nodes), len(nodes) + 1
 

@@ -43,11 +43,11 @@ def test_rankings_put_what_loses_most_first_and_are_cut_where_the_rest_passes(lo
         assert ranking.evaluations == 8
         assert np.all(np.diff(ranked) <= 1e-6)
         left, tried = first_passing(trials, ranking.nodes)
-        assert trials.evaluate(left, confirm=True).passed
+        assert trials.evaluate(left).passed
         fewer = frozenset(ranking.nodes[: len(left) - 1])
-        assert not left or not trials.evaluate(fewer, confirm=True).passed
+        assert not left or not trials.evaluate(fewer).passed
         assert tried == len(left) + 1
-        halved = bisected(lambda some: trials.evaluate(some, confirm=True).passed, ranking.nodes)
+        halved = bisected(lambda some: trials.evaluate(some).passed, ranking.nodes)
         assert halved is not None
         assert halved[0] == left
 

@@ -193,10 +193,10 @@ def pressed(monkeypatch):
     def press(times: int) -> None:
         passed = Best.passed
 
-        def then(self, kept: Any, error: float | None, *, whole: bool) -> None:
+        def then(self, kept: Any, error: float | None) -> None:
             nonlocal times
-            passed(self, kept, error, whole=whole)
-            while times and whole:
+            passed(self, kept, error)
+            while times:
                 times -= 1
                 signal.raise_signal(signal.SIGINT)
 

@@ -62,7 +62,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a plan is not confirmed on all samples",
-        "while not self._passes(kept, confirm=True):",
+        "while not self._passes(kept):",
         "while not self._passes(kept):",
         _SEARCH,
     ),

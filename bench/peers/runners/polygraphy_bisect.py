@@ -41,13 +41,13 @@ def bisect(tried: Trials, direction: str) -> tuple[frozenset[NodeName], int]:
     """Return the nodes marked in the last good build, all if none was, and how many were tried."""
     layers = tried.runner.switches.nodes
     good, builds = frozenset(layers), 1
-    if tried.evaluate(frozenset(), confirm=True).passed:
+    if tried.evaluate(frozenset()).passed:
         return frozenset(), builds
     marker = BisectMarker(len(layers), direction)
     ended = False
     while not ended:
         marked = frozenset(layers[i] for i in marker.select_layers())
-        passed = tried.evaluate(marked, confirm=True).passed
+        passed = tried.evaluate(marked).passed
         builds += 1
         good = marked if passed else good
         ended = marker.step(passed)

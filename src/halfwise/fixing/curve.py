@@ -55,7 +55,7 @@ class TradeOff:
         def look() -> None:
             for kept in dict.fromkeys(self._guesses()):
                 planner.budget.check()
-                if planner.trials.evaluate(kept, confirm=True).passed:
+                if planner.trials.evaluate(kept).passed:
                     return
                 serving = self._serving(kept)
                 if serving is not None:
@@ -71,7 +71,7 @@ class TradeOff:
 
         def look() -> None:
             for kept in dict.fromkeys(self._guesses()):
-                if self._planner.trials.evaluate(kept, confirm=True).passed:
+                if self._planner.trials.evaluate(kept).passed:
                     self._measure(kept)
                     return
 
@@ -184,7 +184,7 @@ class TradeOff:
             for each in self._beside(part, plan):
                 self._budget.check()
                 if self._may_evaluate:
-                    trials.evaluate(each, confirm=True)
+                    trials.evaluate(each)
 
     def _of_use(
         self, kept: Sequence[Assignment], points: Sequence[Point]
@@ -244,7 +244,7 @@ class TradeOff:
             if needs <= kept or not needs <= self._planner.choices:
                 return None if needs else kept
             kept |= needs
-            self._planner.trials.evaluate(kept, confirm=True)
+            self._planner.trials.evaluate(kept)
         return None
 
     def _serves(self, kept: Assignment) -> bool:

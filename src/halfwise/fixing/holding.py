@@ -127,9 +127,9 @@ class Decisions:
 
         def holds(nodes: Sequence[NodeName]) -> bool:
             plan = kept | frozenset(nodes)
-            if unrounded is None or not trials.evaluate(plan, confirm=True).passed:
+            if unrounded is None or not trials.evaluate(plan).passed:
                 return False
-            if not unrounded.evaluate(plan, confirm=True).passed:
+            if not unrounded.evaluate(plan).passed:
                 return False
             with suppress(CaseError, RunFailed):
                 results = self._run(planner.rewrite(plan)[0], samples, references)
@@ -366,7 +366,7 @@ class Holding:
 
         def holds(more: Sequence[NodeName]) -> bool:
             plan = kept.union(more)
-            if not (cheap(plan) and planner.trials.evaluate(plan, confirm=True).passed):
+            if not (cheap(plan) and planner.trials.evaluate(plan).passed):
                 return False
             given = planner.rewrite(plan)[0].model, seen, planner.case, planner.settings
             return lowest_sums(*given, planner.budget) != "fp32"
@@ -381,7 +381,7 @@ class Holding:
         plans = [p for p in plans if planner.held_nodes <= p]
         plans = clearly_cheaper(plans, planner.price, kept, planner.roles.computing)
         for plan in sorted(plans, key=lambda p: (planner.price(p) or inf, len(p)))[:LOOKED_AT]:
-            passes = planner.trials.evaluate(plan, confirm=True).passed
+            passes = planner.trials.evaluate(plan).passed
             if passes and not self._inside.guards(plan, planner.rewrite(plan)[0]):
                 return plan
         return None

@@ -417,7 +417,7 @@ def plan_remarks(
 
 def _islands_fail(planner: Planner) -> bool:
     """Return whether all low except the islands fails the search, if time allows."""
-    work = lambda: planner.trials.evaluate(planner.islands, confirm=True)  # noqa: E731
+    work = lambda: planner.trials.evaluate(planner.islands)  # noqa: E731
     tried = planner.budget.within("notes", work, None)
     return tried is not None and not tried.passed
 

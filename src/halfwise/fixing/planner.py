@@ -199,11 +199,11 @@ class Planner:
             certain = len(frozenset[NodeName]().union(*evidence.certain))
             self.watcher.note(expected(self.budget, self.settings, took, samples, certain))
 
-    def _passed(self, kept: Assignment, excess: float, whole: bool) -> None:
+    def _passed(self, kept: Assignment, excess: float) -> None:
         if self.settings.searches:
-            excess = self.narrowing.look(kept, excess) if whole else excess
+            excess = self.narrowing.look(kept, excess)
             error = None if self.case.metric else excess * self.trials.factor
-            self.best.passed(kept, error, whole=whole)
+            self.best.passed(kept, error)
 
     def gather(self, samples: Samples, *, first: bool = False) -> Evidence:
         """Return the evidence from `samples`; incomplete if the budget ends."""
@@ -223,7 +223,7 @@ class Planner:
     def start_from(self, start: Start) -> None:
         """Start the search from a plan, and report whether it passes; call it after `begin`."""
         kept = start.kept - frozenset(self.forced.lowered)
-        passed = self.trials.evaluate(kept | self.ruled, confirm=True).passed
+        passed = self.trials.evaluate(kept | self.ruled).passed
         assert start.note is not None
         names = {**start.note.names, "ends": "passes" if passed else "fails"}
         numbers = {**start.note.numbers, "kept": len(kept)}
@@ -336,7 +336,7 @@ class Planner:
         return runner if fused is not None else self.narrowing.over(runner)
 
     def _given(self, kept: Assignment, step: Remark) -> Found:
-        passed = self.trials.evaluate(kept, confirm=True).passed
+        passed = self.trials.evaluate(kept).passed
         return Found(kept, passed, False, {}, frozenset(), {}, False, (step,))
 
 

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from halfwise.case import Settings
 from halfwise.emulation.budget import WEIGHTS, WORK, Budget, sized
 from halfwise.emulation.ort import give_back
-from halfwise.fixing.trial import WORST
 from halfwise.interruption import interruption
 from halfwise.metrics import usual
 from halfwise.progress import Watcher
@@ -81,20 +80,16 @@ class Best:
         self._told: float | None = None
         self.serving: float | None = None
 
-    def passed(self, kept: Assignment, error: float | None, *, whole: bool) -> None:
+    def passed(self, kept: Assignment, error: float | None) -> None:
         """Report a plan that passes on all calibration samples if it is clearly better.
 
         Args:
             kept: Its compute nodes in FP32.
             error: Relative to what is allowed; None if a metric decides.
-            whole: Whether it ran on all of them. If not, nothing is reported; the search tries such
-                plans on all samples at its end.
         """
         if len(kept) >= self._candidates:
             return
         self._interruption.ready = True
-        if not whole:
-            return
         price, fp32 = self._price(kept), self._price(self._everything)
         if price is not None and fp32 is not None and price >= fp32:
             return  # all of FP32 is better
@@ -123,10 +118,9 @@ class Best:
         return f"{len(kept)} of {self._candidates} nodes {self._kept}{cost}"
 
 
-EACH = 10
-"""Trials on the worst samples that a search takes in addition to one per node, if guards are right;
-with three on all samples."""
-CONFIRMED = 3
+PASSING = 10
+"""Plans that pass, and so run on all samples, in a search where guards are right; one more trial
+for each node ends at its first sample."""
 
 
 def expected(budget: Budget, settings: Settings, took: float, samples: int, certain: int) -> str:
@@ -150,7 +144,7 @@ def expected(budget: Budget, settings: Settings, took: float, samples: int, cert
     most += f", besides loading models ({seconds(run)} a run)"
     if not certain:
         return f"repairs and search: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
-    runs = certain + EACH * min(WORST, samples) + CONFIRMED * samples
+    runs = certain + PASSING * samples
     likely = min(runs * run, whole, limit)
     about = f"about {seconds(round(likely))}" if likely >= 1 else "less than 1 s"
     return f"repairs and search: {most}; the search alone {about} if the suspected nodes are right"

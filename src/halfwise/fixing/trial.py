@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import inf, isfinite, isnan, nan
+from math import inf, isfinite, isnan
 
 import numpy as np
 
 from halfwise.case import Samples, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import Switching
-from halfwise.errors import CaseError, RunFailed
+from halfwise.errors import RunFailed
 from halfwise.fixing.attribute import attribute
 from halfwise.formats import Format
 from halfwise.graph.model import Network
@@ -134,9 +134,6 @@ def gather(
     return replace(found, closer=closer)
 
 
-WORST = 8
-"""Number of worst samples that the search tries before it confirms on all."""
-
 Assignment = frozenset[NodeName]
 """The free nodes that are FP32."""
 
@@ -171,8 +168,7 @@ class Trials:
         metric: Task metric; if given, it alone decides.
         resolve: Completes kept compute nodes to a full assignment (data movement included).
         spend: Called before each run of a sample; an exception from it ends the trial.
-        passed: Called for each assignment that passes: its excess, and whether it ran on all
-            samples.
+        passed: Called for each assignment that passes, with its excess.
         beyond: Error of a plan that passes, in another form: above 1 it fails after all.
         evaluations: Assignments run so far.
         runs: Samples run so far.
@@ -190,7 +186,7 @@ class Trials:
     metric: Metric | None
     resolve: Callable[[Assignment], Assignment]
     spend: Callable[[], None] = lambda: None
-    passed: Callable[[Assignment, float, bool], None] = lambda _kept, _excess, _whole: None
+    passed: Callable[[Assignment, float], None] = lambda _kept, _excess: None
     beyond: Callable[[Assignment], float] = lambda _: 0.0
     evaluations: int = 0
     runs: int = 0
@@ -199,8 +195,7 @@ class Trials:
     tried: dict[Assignment, Outcome] = field(default_factory=dict)
     since: dict[Assignment, int] = field(default_factory=dict)
     _order: list[int] = field(default_factory=list)
-    _watched: int = WORST
-    _known: dict[tuple[Assignment, bool], Outcome] = field(default_factory=dict)
+    _known: dict[Assignment, Outcome] = field(default_factory=dict)
     _excesses: dict[Assignment, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -226,9 +221,9 @@ class Trials:
         self._excesses[kept], self.evaluations = own, self.evaluations + 1
         self.since.setdefault(kept, self.evaluations)
         if own <= 1 or (self.metric is not None and isfinite(own)):
-            self._take(kept, Outcome(own <= 1, own), confirm=True)
+            self._take(kept, Outcome(own <= 1, own))
         if own <= 1:
-            self.passed(kept, own, True)
+            self.passed(kept, own)
         return each
 
     def on(self, runner: Switching) -> "Trials":
@@ -249,7 +244,6 @@ class Trials:
             metric=self.metric,
             resolve=self.resolve,
             spend=self.spend,
-            _watched=self._watched,
         )
 
     def contribution(self, kept: Assignment) -> float:
@@ -294,7 +288,7 @@ class Trials:
 
     def exact(self, kept: Assignment) -> float | None:
         """Return what `excess` would, if it is known without a run; else None."""
-        full = self._known.get((kept, True))
+        full = self._known.get(kept)
         if full is not None and full.sample is None:  # no sample ended the trial
             return full.excess
         return self._excesses.get(kept)
@@ -316,7 +310,7 @@ class Trials:
         failed = len(computed) < len(self.references)
         if failed or any(map(has_new_nonfinite, self.references, computed)):
             return inf
-        lost = 1.0 + self._lost(computed, range(len(computed))) - self.criterion.metric_drop
+        lost = 1.0 + self._lost(computed) - self.criterion.metric_drop
         return inf if isnan(lost) else lost
 
     @property
@@ -341,7 +335,6 @@ class Trials:
         self.samples = (self.samples + samples).held()
         self.references = [*self.references, *references]
         self._order = [*range(count, len(self.samples)), *self._order]
-        self._watched = max(WORST, len(samples) + 1)
         self._totals = totals(self.references)
         self._known.clear()
         self._excesses.clear()
@@ -352,96 +345,65 @@ class Trials:
         self._full.cache_clear()
         self.tried, self.since, self._known, self._excesses = {}, {}, {}, {}
 
-    def evaluate(self, kept: Assignment, *, confirm: bool = False) -> Outcome:
-        """Return whether `kept` stays within what the search allows.
+    def evaluate(self, kept: Assignment) -> Outcome:
+        """Return whether `kept` stays within what the search allows, on all samples.
+
+        Samples on which others failed are run first; the first that fails ends the trial.
 
         Args:
             kept: Compute nodes in FP32.
-            confirm: Run all samples, not only the worst few.
         """
-        if known := self._remembered(kept, confirm=confirm):
+        if known := self._known.get(kept):
             return known
-        indices = self._order if confirm else self._order[: self._watched]
         judge = self._judge_metric if self.metric is not None else self._judge_errors
-        outcome = judge(self._full(kept), list(indices))
+        outcome = judge(self._full(kept))
         if outcome.passed and (beyond := self.beyond(kept)) > 1:
             outcome = Outcome(False, beyond)
         self.evaluations += 1
-        self._take(kept, outcome, confirm=confirm)
+        self._take(kept, outcome)
         if outcome.passed:
-            self.passed(kept, outcome.excess, len(indices) == len(self.samples))
+            self.passed(kept, outcome.excess)
         if outcome.sample is not None:
-            self._look_first_at(outcome.sample)
-        elif confirm and not outcome.passed and self._known.get((kept, False), outcome).passed:
-            self._watch(2 * self._watched)
+            self._order.remove(outcome.sample)
+            self._order.insert(0, outcome.sample)
         return outcome
 
     def learn(self, kept: Assignment, excess: float) -> None:
         """Record the error, at most 1, of a plan that passes on all samples in another form."""
-        self._take(kept, Outcome(True, excess), confirm=True)
+        self._take(kept, Outcome(True, excess))
 
-    def _take(self, kept: Assignment, outcome: Outcome, *, confirm: bool) -> None:
-        self._known[kept, confirm] = self.tried[kept] = outcome
+    def _take(self, kept: Assignment, outcome: Outcome) -> None:
+        self._known[kept] = self.tried[kept] = outcome
         self.since.setdefault(kept, self.evaluations)
 
-    def _remembered(self, kept: Assignment, *, confirm: bool) -> Outcome | None:
-        if full := self._known.get((kept, True)):
-            return full
-        quick = self._known.get((kept, False))
-        final_for_all = quick is not None and not quick.passed and self.metric is None
-        return quick if not confirm or final_for_all else None
-
-    def _look_first_at(self, sample: int) -> None:
-        if sample not in self._order[: self._watched]:
-            self._watch(self._watched + 1)
-        self._order.remove(sample)
-        self._order.insert(0, sample)
-
-    def _watch(self, count: int) -> None:
-        """Run more samples in quick trials; forget plans that passed on fewer."""
-        self._watched = count
-        self._known = {k: o for k, o in self._known.items() if k[1] or not o.passed}
-
-    def _judge_errors(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
+    def _judge_errors(self, assignment: Assignment) -> Outcome:
         excess = Excess(self.criterion, self._totals)
-        for i in indices:
+        for i in self._order:
             reference, ran = self.references[i], self._emulate(assignment, i)
             excess.update(reference, ran)
             if excess.value > self.factor:
                 bad = not isinstance(ran, RunFailed) and has_new_nonfinite(reference, ran)
                 return Outcome(False, excess.value / self.factor, i, bad)
-        final = excess.final() if len(indices) == len(self.samples) else excess.value
+        final = excess.final()
         return Outcome(final <= self.factor, final / self.factor)
 
-    def _judge_metric(self, assignment: Assignment, indices: Sequence[int]) -> Outcome:
-        assert self.metric is not None
-        candidates: list[Outputs] = []
-        for i in indices:
+    def _judge_metric(self, assignment: Assignment) -> Outcome:
+        candidates = dict[int, Outputs]()
+        for i in self._order:
             candidate = self._emulate(assignment, i)
             if isinstance(candidate, RunFailed):
                 return Outcome(False, inf, i)
-            candidates.append(candidate)
+            candidates[i] = candidate
             if has_new_nonfinite(self.references[i], candidate):
                 return Outcome(False, inf, i, nonfinite=True)
-        lost = self._lost(candidates, indices)
-        if isnan(lost) and len(indices) < len(self.samples):
-            return self._judge_metric(assignment, self._order)
-        excess = 1.0 + lost - self.criterion.metric_drop
+        excess = 1.0 + self._lost([found for _, found in sorted(candidates.items())])
+        excess -= self.criterion.metric_drop
         return Outcome(excess <= 1, inf if isnan(excess) else excess)
 
-    def _lost(self, candidates: Sequence[Outputs], indices: Sequence[int]) -> float:
-        """Return the metric's loss on some samples; NaN if they are too few for it."""
+    def _lost(self, candidates: Sequence[Outputs]) -> float:
+        """Return the metric's loss on all samples."""
         assert self.metric is not None
-        references = [self.references[i] for i in indices]
-        all_labels = self.samples.labels
-        labels = None if all_labels is None else [all_labels[i] for i in indices]
-        try:
-            return metric_loss(self.metric, references, candidates, labels)
-        except CaseError:
-            # Areas under curves and correlations need variety that few samples lack.
-            if len(indices) == len(self.samples):
-                raise
-            return nan
+        return metric_loss(self.metric, self.references, candidates, self.samples.labels)
 
     def _emulate(self, assignment: Assignment, index: int) -> Computed:
         self.spend()

@@ -122,7 +122,7 @@ def test_a_known_plan_that_holds_and_costs_less_is_taken_instead(monkeypatch, de
     own = planner(models.small_token())
     few = frozenset[NodeName]()
     larger = frozenset(map(NodeName, models.small_token().kept)) | {min(own.roles.computing)}
-    assert all(own.trials.evaluate(kept, confirm=True).passed for kept in (few, larger))
+    assert all(own.trials.evaluate(kept).passed for kept in (few, larger))
     prices = {few: 1.0, larger: 3.0 if dear else 1.1, own.roles.computing: 4.0}
     monkeypatch.setattr(own, "price", lambda kept: prices.get(kept, 2.0))
     holding = Holding(scoring_of(own))

@@ -148,7 +148,7 @@ def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
     everything = made.roles.computing
     assert made.price(everything) == prices.of(everything)
     two = one | {"up_5", "wide_5", "down_5"}
-    assert made.trials.evaluate(two, confirm=True).passed
+    assert made.trials.evaluate(two).passed
     bf16 = made.types_of(two).bf16
     assert frozenset() < bf16 < two
     assert made.price(two) == made.cost(two) < prices.of(two)

@@ -12,7 +12,6 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.fixing.trial import (
-    WORST,
     Outcome,
     gather,
     has_new_nonfinite,
@@ -51,26 +50,26 @@ def test_the_excess_is_the_error_of_the_typed_model():
         excess = Excess(Criterion(), totals(prepared.references))
         for sample, reference in zip(prepared.samples, prepared.references, strict=True):
             excess.update(reference, session.run(sample))
-        assert trials.evaluate(kept, confirm=True).excess == pytest.approx(excess.final())
+        assert trials.evaluate(kept).excess == pytest.approx(excess.final())
 
 
 def test_everything_kept_has_no_error():
-    assert prepare(models.small()).trials().evaluate(ALL, confirm=True) == Outcome(True, 0.0)
+    assert prepare(models.small()).trials().evaluate(ALL) == Outcome(True, 0.0)
 
 
 def test_a_factor_tightens_the_tolerance():
     prepared = prepare(models.small())
-    plain = prepared.trials().evaluate(NONE, confirm=True).excess
+    plain = prepared.trials().evaluate(NONE).excess
     trials = prepared.trials(factor=0.5)
-    assert trials.evaluate(NONE, confirm=True).excess == pytest.approx(2 * plain)
+    assert trials.evaluate(NONE).excess == pytest.approx(2 * plain)
 
 
 def test_between_the_factor_and_the_tolerance_a_sample_fails():
     prepared = prepare(models.small())
-    excess = prepared.trials().evaluate(NONE, confirm=True).excess
+    excess = prepared.trials().evaluate(NONE).excess
     criterion = Criterion(rel_max=0.01 * excess / 0.9)
-    assert prepared.trials(criterion).evaluate(NONE, confirm=True).passed
-    outcome = prepared.trials(criterion, factor=0.8).evaluate(NONE, confirm=True)
+    assert prepared.trials(criterion).evaluate(NONE).passed
+    outcome = prepared.trials(criterion, factor=0.8).evaluate(NONE)
     assert not outcome.passed
     assert outcome.sample is not None
 
@@ -78,7 +77,7 @@ def test_between_the_factor_and_the_tolerance_a_sample_fails():
 def test_the_first_sample_that_fails_ends_a_trial():
     prepared = prepare(rounded_once())
     trials = prepared.trials(Criterion(rel_max=1e-9))
-    outcome = trials.evaluate(NONE, confirm=True)
+    outcome = trials.evaluate(NONE)
     assert not outcome.passed
     assert outcome.excess > 1
     assert trials.runs == 1
@@ -95,35 +94,22 @@ def test_a_survey_orders_the_samples_worst_first():
     assert trials.evaluate(NONE).sample == int(np.argmax(each))
 
 
-def test_only_the_worst_few_are_looked_at_before_the_rest():
+def test_a_survey_is_a_trial():
     trials = prepare(rounded_once()).trials()
-    assert trials.evaluate(NONE).passed
-    assert trials.runs == WORST < 12
-    confirmed = trials.evaluate(NONE, confirm=True)
-    assert confirmed.passed
-    assert trials.runs == WORST + 12
+    first = trials.evaluate(NONE)
+    assert (first.passed, trials.runs) == (True, 12)
     surveyed = prepare(rounded_once()).trials()
     surveyed.survey(NONE, Silent())
-    assert surveyed.evaluate(NONE, confirm=True) == confirmed
+    assert surveyed.evaluate(NONE) == first
     assert (surveyed.runs, surveyed.evaluations) == (12, 1)
 
 
 def test_an_answer_is_remembered():
     trials = prepare(models.small()).trials()
-    first = trials.evaluate(NONE, confirm=True)
+    first = trials.evaluate(NONE)
     runs, evaluations = trials.runs, trials.evaluations
-    assert trials.evaluate(NONE, confirm=True) == first
-    # What all samples said holds for the worst few.
     assert trials.evaluate(NONE) == first
     assert (trials.runs, trials.evaluations) == (runs, evaluations)
-
-
-def test_a_failure_on_few_samples_is_one_on_all():
-    trials = prepare(rounded_once()).trials(Criterion(rel_max=1e-9))
-    failed = trials.evaluate(NONE)
-    runs = trials.runs
-    assert trials.evaluate(NONE, confirm=True) == failed
-    assert trials.runs == runs
 
 
 def late_failure():
@@ -136,12 +122,9 @@ def late_failure():
 
 def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
     trials = late_failure().trials()
-    assert trials.evaluate(NONE).passed
-    assert trials.evaluate(names("mean")).passed
-    outcome = trials.evaluate(NONE, confirm=True)
+    outcome = trials.evaluate(NONE)
     assert (outcome.passed, outcome.sample) == (False, 11)
     runs = trials.runs
-    # What passed before that sample was watched is tried again.
     assert trials.evaluate(names("mean")).sample == 11
     assert trials.runs == runs + 1
 
@@ -149,7 +132,7 @@ def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
 def test_the_errors_are_those_of_all_samples():
     trials = prepare(rounded_once()).trials()
     [measured] = trials.errors(NONE).values()
-    assert measured.rel_max / 0.01 == pytest.approx(trials.evaluate(NONE, confirm=True).excess)
+    assert measured.rel_max / 0.01 == pytest.approx(trials.evaluate(NONE).excess)
     assert 60 < measured.snr_db < 80
     [nothing] = trials.errors(names("mul")).values()
     assert nothing.max_abs == 0
@@ -161,14 +144,14 @@ def test_samples_that_join_are_looked_at_first():
     known = prepared.samples.select(range(11))
     trials.samples, trials.references = known, prepared.references[:11]
     trials.__post_init__()
-    assert trials.evaluate(NONE, confirm=True).passed
+    assert trials.evaluate(NONE).passed
     trials.join(prepared.samples.select([11]), prepared.references[11:])
     assert trials.samples.ids == (*known.ids, "s11")
     runs = trials.runs
     outcome = trials.evaluate(NONE)
     assert (outcome.passed, outcome.sample) == (False, 11)
     assert trials.runs == runs + 1
-    assert trials.evaluate(names("square", "mean", "root"), confirm=True).passed
+    assert trials.evaluate(names("square", "mean", "root")).passed
 
 
 def test_the_contribution_is_the_error_on_the_worst_sample():
@@ -194,14 +177,14 @@ def test_a_metric_decides_alone():
     prepared = prepare(ill, labels=tuple(exact))
     trials = prepared.trials(Criterion(metric="agreement"), agreement)
     # Weights that saturate are far off, yet point the same way for most samples.
-    outcome = trials.evaluate(NONE, confirm=True)
-    kept = trials.evaluate(names("matmul"), confirm=True)
+    outcome = trials.evaluate(NONE)
+    kept = trials.evaluate(names("matmul"))
     assert kept == Outcome(True, 1.0)
     lost = 1 - agreement(prepared.references, _low(prepared), exact)
     assert outcome.excess == pytest.approx(1 + lost)
     assert outcome.passed == (lost == 0)
     allowed = prepared.trials(Criterion(metric="agreement", metric_drop=lost), agreement)
-    assert allowed.evaluate(NONE, confirm=True).passed
+    assert allowed.evaluate(NONE).passed
 
 
 def _low(prepared):
@@ -213,10 +196,10 @@ def _low(prepared):
 def test_new_nonfinite_values_fail_whatever_the_metric_says():
     prepared = prepare(models.bare_logarithm())
     trials = prepared.trials(Criterion(metric="fine"), lambda *_: 1.0)
-    outcome = trials.evaluate(NONE, confirm=True)
+    outcome = trials.evaluate(NONE)
     assert not outcome.passed
     assert outcome.excess == np.inf
-    assert trials.evaluate(names("square", "log"), confirm=True).passed
+    assert trials.evaluate(names("square", "log")).passed
 
 
 def test_labels_stay_with_their_samples():
@@ -228,11 +211,9 @@ def test_labels_stay_with_their_samples():
 
     prepared = prepare(rounded_once(), labels=tuple(range(100, 112)))
     trials = prepared.trials(Criterion(metric="m"), metric)
-    each = trials.survey(NONE, Silent())
+    trials.survey(NONE, Silent())
     trials.evaluate(ALL)
-    order = sorted(range(12), key=lambda i: -each[i])
-    whole, few = tuple(range(100, 112)), tuple(100 + i for i in order[:WORST])
-    assert [*dict.fromkeys(seen)] == [whole, few]
+    assert {*seen} == {tuple(range(100, 112))}
 
 
 def test_what_a_survey_shows_of_a_metric_is_not_run_again():
@@ -241,21 +222,8 @@ def test_what_a_survey_shows_of_a_metric_is_not_run_again():
         metric = lambda ref, new, _, lost=lost: 1.0 if new is ref else 1.0 - lost  # noqa: E731
         trials = prepared.trials(Criterion(metric="m", metric_drop=0.1), metric)
         trials.survey(NONE, Silent())
-        assert trials.evaluate(NONE, confirm=True).passed is passed
+        assert trials.evaluate(NONE).passed is passed
         assert trials.evaluations == 1
-
-
-@pytest.mark.parametrize("too_few", [CaseError("needs both classes", ""), None])
-def test_a_metric_that_cannot_judge_few_samples_gets_them_all(too_few):
-    def metric(reference, _candidate, _labels):
-        if len(reference) == 12:
-            return 1.0
-        if too_few:
-            raise too_few
-        return float("nan")
-
-    trials = prepare(rounded_once()).trials(Criterion(metric="auc"), metric)
-    assert trials.evaluate(NONE).passed
 
 
 def test_a_metric_that_cannot_judge_at_all_is_reported():
@@ -265,23 +233,6 @@ def test_a_metric_that_cannot_judge_at_all_is_reported():
     trials = prepare(rounded_once()).trials(Criterion(metric="broken"), metric)
     with pytest.raises(CaseError, match="broken"):
         trials.evaluate(NONE)
-
-
-def test_a_metric_that_fails_only_on_all_widens_the_quick_look():
-    """Otherwise every quick trial would pass what fails in the end, again and again."""
-
-    def metric(_reference, candidate, _labels):
-        return 1.0 if len(candidate) <= WORST else 0.0
-
-    prepared = prepare(rounded_once())
-
-    def fell(reference, candidate, labels):
-        return 1.0 if candidate is reference else metric(reference, candidate, labels)
-
-    trials = prepared.trials(Criterion(metric="m"), fell)
-    assert trials.evaluate(NONE).passed
-    assert not trials.evaluate(NONE, confirm=True).passed
-    assert not trials.evaluate(names("round")).passed
 
 
 def outputs(*values, dtype=np.float32):
@@ -312,7 +263,7 @@ def test_samples_need_no_labels():
     prepared = prepare(rounded_once())
     assert isinstance(prepared.samples, Samples)
     trials = prepared.trials(Criterion(metric="m"), lambda _r, _c, labels: float(labels is None))
-    assert trials.evaluate(NONE, confirm=True).passed
+    assert trials.evaluate(NONE).passed
 
 
 def test_an_error_is_computed_once_until_samples_join():
@@ -330,7 +281,7 @@ def test_trials_on_another_emulation_know_nothing_of_the_first():
     prepared = prepare(models.small())
     trials = prepared.trials()
     trials.excess(NONE)
-    trials.evaluate(NONE, confirm=True)
+    trials.evaluate(NONE)
     other = trials.on(trials.runner)
     assert (other.evaluations, other.runs) == (0, 0)
     assert other.excess(NONE) == trials.excess(NONE)
@@ -341,7 +292,7 @@ def test_a_trial_that_cannot_be_run_to_the_end_has_failed():
     prepared = prepare(models.detector())
     trials = prepared.trials()
     assert trials.evaluate(NONE) == Outcome(False, inf, 0)
-    assert trials.evaluate(names("square", "energy", "norm"), confirm=True).passed
+    assert trials.evaluate(names("square", "energy", "norm")).passed
     assert trials.survey(NONE, Silent()) == [inf] * len(prepared.samples)
     assert trials.contribution(NONE) == trials.excess(NONE) == inf
     [error] = trials.errors(NONE).values()
@@ -357,10 +308,7 @@ def test_no_metric_is_asked_about_it():
 def test_what_was_seen_on_all_samples_is_known_exactly():
     trials = prepare(rounded_once()).trials()
     assert trials.exact(NONE) is None
-    quick = trials.evaluate(NONE)
-    assert quick.passed
-    assert trials.exact(NONE) is None
-    trials.evaluate(NONE, confirm=True)
+    assert trials.evaluate(NONE).passed
     before = trials.evaluations
     assert trials.exact(NONE) == trials.excess(NONE)
     assert trials.evaluations == before
@@ -375,7 +323,7 @@ def test_a_metric_that_fails_on_all_samples_is_no_bound():
 
     criterion = Criterion(metric="mine", metric_drop=0.5)
     trials = prepared.trials(criterion, metric=metric)
-    outcome = trials.evaluate(NONE, confirm=True)
+    outcome = trials.evaluate(NONE)
     assert not outcome.passed
     assert trials.exact(NONE) == outcome.excess == 1.5
 
@@ -383,7 +331,7 @@ def test_a_metric_that_fails_on_all_samples_is_no_bound():
 def test_trials_of_other_samples_know_nothing_yet():
     prepared = prepare(rounded_once())
     trials = prepared.trials()
-    trials.evaluate(NONE, confirm=True)
+    trials.evaluate(NONE)
     others = trials.of(prepared.samples.select([2, 3]), prepared.references[2:4])
     assert (others.evaluations, others.tried, others.since) == (0, {}, {})
     assert len(others.results(NONE)) == 2
@@ -396,7 +344,7 @@ def test_runs_that_take_too_long_fail_and_are_counted(monkeypatch):
 
     trials = prepare(models.small()).trials()
     monkeypatch.setattr(trials.runner, "run", slow)
-    assert not trials.evaluate(NONE, confirm=True).passed
+    assert not trials.evaluate(NONE).passed
     assert trials.late == 1
     assert (trials.on(trials.runner).late, trials.refused) == (0, "")
 
@@ -409,7 +357,7 @@ def test_what_onnx_runtime_refuses_fails_and_is_told(monkeypatch):
 
     trials = prepare(models.small()).trials()
     monkeypatch.setattr(trials.runner, "run", refuse)
-    assert trials.evaluate(NONE, confirm=True).excess == inf
+    assert trials.evaluate(NONE).excess == inf
     trials.contribution(NONE)
     assert (trials.refused, trials.late) == ("first", 0)
 
@@ -428,21 +376,14 @@ def test_each_run_is_paid_for_before_it_begins():
     assert trials.runs == 2
 
 
-def test_what_passes_is_told_and_whether_on_all_samples():
-    told: list[tuple[frozenset[str], float, bool]] = []
+def test_what_passes_is_told_once():
+    told: list[tuple[frozenset[str], float]] = []
     trials = replace(prepare(models.small()).trials(), passed=lambda *which: told.append(which))
-    # There are no more samples than a quick trial looks at.
     assert trials.evaluate(ALL).passed
-    assert told == [(ALL, 0.0, True)]
-    prepared = prepare(rounded_once())
-    many = replace(prepared.trials(Criterion(rel_max=1)), passed=lambda *which: told.append(which))
-    told.clear()
-    assert len(prepared.samples) > WORST
-    assert many.evaluate(NONE).passed
-    assert many.evaluate(NONE, confirm=True).passed
-    assert [whole for *_, whole in told] == [False, True]
-    many.of(prepared.samples, prepared.references).evaluate(NONE, confirm=True)
-    assert len(told) == 2
+    assert trials.evaluate(ALL).passed
+    assert told == [(ALL, 0.0)]
+    trials.of(trials.samples, trials.references).evaluate(ALL)
+    assert len(told) == 1
 
 
 def network():

@@ -37,7 +37,7 @@ from halfwise.emulation.typed import ROUNDINGS, emulate_tf32
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Step, Terms
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import WORST, Trials
+from halfwise.fixing.trial import Trials
 from halfwise.formats import FP16, Format
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.roles import Role
@@ -47,6 +47,8 @@ from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import Band, BuildOutcome, NodeName, PrecisionProof, TensorName
 from halfwise.tensorrt.constrain import alike
 
+WORST = 8
+"""Samples with the largest errors, on which sums are also tried in the low format."""
 _OWN_WEIGHTS = ("BatchNormalization", "Conv", "ConvTranspose", "InstanceNormalization")
 """Operators whose layers hold their weights, and store them in their own type."""
 LOSSY = ("constant-range", "constant-subnormal")
@@ -290,9 +292,7 @@ class Prediction:
 
     def enough(self, keep: Assignment) -> bool | None:
         """Return whether a plan passes the emulation with fusion; None once the budget is spent."""
-        return self._in_time(
-            lambda: self._trials().evaluate(keep | self.fp32, confirm=True).passed, None
-        )
+        return self._in_time(lambda: self._trials().evaluate(keep | self.fp32).passed, None)
 
     def band(self, keep: Assignment, *, tf32: bool = False) -> Band | None:
         """Return the error band that low precision explains in the engine of a plan.
@@ -357,9 +357,7 @@ class Prediction:
 
         False once the budget is spent.
         """
-        found = self._in_time(
-            lambda: [t.evaluate(kept, confirm=True) for t, kept in self._both(keep)], ()
-        )
+        found = self._in_time(lambda: [t.evaluate(kept) for t, kept in self._both(keep)], ())
         # A failed trial gives a lower bound: it ends at the first failing sample.
         if not found or any(outcome.passed for outcome in found):
             return False

@@ -62,11 +62,8 @@ class Trial(Protocol):
         """Whether it failed with new NaN or infinities."""
 
 
-class Evaluate(Protocol):
-    """Evaluates an assignment given by its kept compute nodes."""
-
-    def __call__(self, kept: Nodes, *, confirm: bool = False) -> Trial:
-        """Try on the worst samples, or on all of them with `confirm`."""
+Evaluate = Callable[[Nodes], Trial]
+"""Tries the plan that keeps some compute nodes."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ def confirmed(
     larger, tried = LARGER, 0.0
     for kept in sorted(dict.fromkeys(plans), key=rank):
         if larger * tried <= len(kept) and rank(kept) < rank(best):
-            if evaluate(kept, confirm=True).passed:
+            if evaluate(kept).passed:
                 return kept
             if kept and not tried:
                 larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
@@ -176,7 +173,7 @@ def with_each_lowered(
     def alone() -> None:
         for node in sorted(nodes):
             budget.check()
-            trial = evaluate(found.kept - {node}, confirm=True)
+            trial = evaluate(found.kept - {node})
             if not trial.passed:
                 without[node] = trial.excess
                 nonfinite.update({node} if trial.nonfinite else ())

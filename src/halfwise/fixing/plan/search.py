@@ -146,7 +146,7 @@ class Search:
         return self._confirms(kept)
 
     def _confirms(self, kept: Nodes) -> bool:
-        trial = self.evaluate(kept, confirm=True)
+        trial = self.evaluate(kept)
         (self._passed if trial.passed else self._failed)[kept] = trial
         self.passing += [kept] * trial.passed
         return trial.passed

@@ -39,7 +39,7 @@ def choose_again(
         heldout: The remaining samples.
         watcher: Receives progress.
     """
-    trial = lambda: planner.trials.evaluate(planner.ruled, confirm=True).passed  # noqa: E731
+    trial = lambda: planner.trials.evaluate(planner.ruled).passed  # noqa: E731
     if not asked_rules(planner.settings) or planner.budget.within("repair", trial, True):
         return None
     watcher.note("looking for repairs again, with the samples that joined")
@@ -154,7 +154,7 @@ def _searched(original: Planner, kept: Assignment, part: float) -> None:
     cut = [*budget.cut]
 
     def search() -> None:
-        original.trials.evaluate(kept, confirm=True)
+        original.trials.evaluate(kept)
         original.find(frozenset(), certify=False)
 
     budget.within("repair", search, None, part=part)
@@ -186,7 +186,7 @@ def _sound(planner: Planner, kept: Assignment, inside: Infinities) -> Assignment
     Other infinities appear only once the first ones are gone.
     """
     for _ in range(LOOKED_AT):
-        if not planner.trials.evaluate(kept, confirm=True).passed:
+        if not planner.trials.evaluate(kept).passed:
             return None
         planner.budget.spend("pass", len(planner.trials.samples))
         guards = inside.guards(kept, planner.rewrite(kept)[0])
@@ -317,7 +317,7 @@ class _Undoing:
         price, now = without.price(kept), self.planner.price(self.kept)
         if price is not None and now is not None and price > now and not self._keeps_all:
             return False
-        if not without.trials.evaluate(kept, confirm=True).passed:
+        if not without.trials.evaluate(kept).passed:
             return False
         if Infinities(without).guards(kept, without.rewrite(kept)[0]):
             return False

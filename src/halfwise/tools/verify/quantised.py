@@ -428,12 +428,12 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
         samples=len(question.samples),
         error=trials.excess(frozenset()),
         without_all=trials.excess(every),
-        explained=trials.evaluate(every, confirm=True).passed,
+        explained=trials.evaluate(every).passed,
         right=question.right,
     )
     if not found.explained:
         return found.model_copy(update={"foreign": question.runner.foreign})
-    if trials.evaluate(frozenset(), confirm=True).passed:
+    if trials.evaluate(frozenset()).passed:
         return found.model_copy(update={"needed": 0, "without": found.error})
     alone: dict[NodeName, float] = {}
 
@@ -492,10 +492,10 @@ def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] |
     None if leaving out all is not enough.
     """
     needed = frozenset(ranked)
-    if not trials.evaluate(needed, confirm=True).passed:
+    if not trials.evaluate(needed).passed:
         return None
     for name in ranked:
-        if trials.evaluate(needed - {name}, confirm=True).passed:
+        if trials.evaluate(needed - {name}).passed:
             needed -= {name}
     return needed
 

@@ -132,7 +132,7 @@ def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):
     monkeypatch.setattr(making, "RULES", (Sluice(),))
     original = planner(sluiced())
     everything = original.roles.computing
-    original.trials.evaluate(everything, confirm=True)
+    original.trials.evaluate(everything)
     made = with_repairs(original, [repair()], Silent())
     chosen, kept = needed_repairs(original, made, plan(everything), Silent())
     assert (chosen.planner, kept) == (original, everything)
@@ -152,7 +152,7 @@ def exponents(fixed: Fixed) -> dict[str, int]:
 
 def test_a_plan_without_repairs_counts_with_what_keeps_it_finite_inside():
     original = planner(models.small_token())
-    assert original.trials.evaluate(frozenset(), confirm=True).passed
+    assert original.trials.evaluate(frozenset()).passed
     assert needed._best(original) == models.small_token().kept
 
 
