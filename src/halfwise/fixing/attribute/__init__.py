@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import Band, Evidence, graded, rescaling
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded
 from halfwise.fixing.attribute.ranges import (
     cancellation_guards,
     constant_guards,
@@ -191,7 +191,7 @@ def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[
             "elements": infinity.elements,
             **reader,
         },
-        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
+        fix=evidence.norm_fix(node),
         nodes=[*producers(value, evidence.roles), *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
     )

@@ -13,7 +13,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
-from halfwise.fixing.repair.rule import Rule, own_names, own_nodes
+from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.scoring import HeldOut, pass_on
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
@@ -153,13 +153,10 @@ class _Choosing:
             settings.headroom,
             settings.accumulate,
             planner.evidence.guards,
-            own_names(self._original.case.network),
         )
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
-        own, untold = own_nodes(self._original.case.network, planner.case.network), {"advice": ""}
-        proposed = [r if own.issuperset(r.nodes) else r.model_copy(update=untold) for r in proposed]
         new = [r for r in proposed if r not in self._tried]
         return [r for r in new if not self._removes_named(rule, r)]
 

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
-from halfwise.fixing.repair.fold import Fold
 from halfwise.fixing.repair.mask import Mask
 from halfwise.fixing.repair.phase import Phase
 from halfwise.fixing.repair.rule import Rule
@@ -23,7 +22,7 @@ from halfwise.graph.model import Network
 from halfwise.records import Record, Repair
 from halfwise.wording import listed
 
-RULES: tuple[Rule, ...] = (Phase(), Mask(), Scale(), Stable(), Fold(), OneNode())
+RULES: tuple[Rule, ...] = (Phase(), Mask(), Scale(), Stable(), OneNode())
 """Exact rules, with powers of two, come before those that round differently. One node for a norm is
 the last of these: TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them
 took 1.09 times as long as one whose stream was scaled (docs/tensorrt-measured.md, "Repaired
