@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
-from halfwise.graph.reading import square_of
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
 from halfwise.graph.written_out import written_out
@@ -245,16 +244,3 @@ FOLDING = (
     "√(variance + eps), and bias − mean times that, computed in FP32."
 )
 """How a BatchNormalization leaves no variance to be stored."""
-
-
-def subtracting(node: ir.Node) -> str:
-    """Return how to write a difference of means of squares without cancellation, else ""."""
-    makers = [v.producer() for v in node.inputs if v is not None]
-    means = [
-        m for m in makers if m is not None and m.op_type in ("ReduceMean", "GlobalAveragePool")
-    ]
-    squares = [m for m in means if m.inputs[0] is not None and square_of(m.inputs[0])]
-    mean_squared = any(v is not None and square_of(v) for v in node.inputs)
-    if node.op_type == "Sub" and squares and mean_squared:
-        return "Subtract the mean first, where the values are exact, and square afterwards."
-    return ""

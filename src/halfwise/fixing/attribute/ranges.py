@@ -16,7 +16,6 @@ from halfwise.fixing.attribute.evidence import (
     Band,
     Evidence,
     graded,
-    subtracting,
 )
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import (
@@ -144,7 +143,7 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
             node,
             node.outputs[0],
             facts=facts,
-            fix=evidence.norm_fix(node, subtracting(node)),
+            fix=evidence.norm_fix(node),
             nodes=[node, *_origins(evidence, node)],
             severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),
         )

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence, subtracting
+from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.repair.rule import Identity, answered
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
@@ -288,7 +288,8 @@ def _variance(difference: ir.Node) -> Form | None:
         return w.like(reduced, w.op("Mul", centred, centred))
 
     nodes = (squares, of_squares, mean, product, difference)
-    return Form(nodes, write, subtracting(difference))
+    advice = "Subtract the mean first, where the values are exact, and square afterwards."
+    return Form(nodes, write, advice)
 
 
 def _squared(value: ir.Value | None) -> ir.Node | None:
