@@ -224,7 +224,6 @@ RemarkKind = Literal[
     "unscaled",
     "unranged",
     "int8-untried",
-    "repair-untried",
     "repair-left",
     "scale-limited",
     "repair-outdone",

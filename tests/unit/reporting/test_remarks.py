@@ -32,11 +32,6 @@ def test_errors_that_are_no_numbers_are_not_told_as_such():
     names = {"rule": "stable", "nodes": "a"}
     told = remark(Remark(kind="repair-useless", names=names))
     assert told == "A repair was undone, stable at a: everything low fails as it does without it."
-    untried = Remark(kind="repair-untried", numbers={"elements": 2, "size": 3})
-    assert remark(untried) == (
-        "2 of 3 repairs were not tested one by one: the plan passes with all of them, and may "
-        "pass with fewer."
-    )
 
 
 @pytest.mark.parametrize(

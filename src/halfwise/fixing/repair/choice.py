@@ -8,14 +8,12 @@ from halfwise.case import Settings
 from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.scoring import HeldOut, pass_on
-from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Remark, RemarkKind, Repair
@@ -157,8 +155,7 @@ class _Choosing:
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
-        new = [r for r in proposed if r not in self._tried]
-        return [r for r in new if not self._removes_named(rule, r)]
+        return [r for r in proposed if r not in self._tried]
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make the worthwhile repairs; return whether there are any."""
@@ -192,21 +189,6 @@ class _Choosing:
 
     def _made_already(self, some: Sequence[Repair]) -> tuple[Repair, ...]:
         return (*self.planner.case.repairs, *some)
-
-    def _removes_named(self, rule: Rule, repair: Repair) -> bool:
-        """Return whether a repair removes or replaces a node that a user's rule names."""
-        forced, network = self.planner.forced, self.planner.case.network
-        named = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
-        ops = {node_name(n): n.op_type for n in network.nodes() if node_name(n) in named}
-        if ops.keys().isdisjoint(repair.nodes):
-            return False
-        model = network.copy()
-        try:
-            rule.apply(model, repair)
-        except CaseError:
-            return False  # trying it raises the error
-        left = {n.name: n.op_type for n in model.graph}
-        return any(left.get(name) != op for name, op in ops.items())
 
     def _against(self, tried: Planner, some: Sequence[Repair]) -> Remark | None:
         """Return the objection to the last repairs of `tried`, checking the cheapest first.
