@@ -7,10 +7,9 @@ from math import ceil, exp, inf, isclose, log, prod
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.rule import Identity, answered
+from halfwise.fixing.repair.rule import Identity, answered, misfit
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.intake import drop_unused_constants
@@ -84,11 +83,7 @@ class OneNode:
         patterns = _found(Part.of(model, repair.nodes))
         found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
         if found is None or found.replacement is None:
-            raise CaseError(
-                f"The nodes that end at {repair.nodes[-1]} cannot become one node: this is "
-                "another model.",
-                "Use the model that the repair was proposed for.",
-            )
+            raise misfit(repair)
         replace_all(model, [found.replacement])
 
 
@@ -176,11 +171,7 @@ class Stable:
             if tuple(n.name for n in form.nodes) == repair.nodes:
                 break
         else:
-            raise CaseError(
-                f"The nodes before {repair.nodes[-1]} have no known equivalent form: this is "
-                "another model.",
-                "Use the model that the repair was proposed for.",
-            )
+            raise misfit(repair)
         last = form.nodes[-1]
         writer = Writer(model, node_name(last), Names(graphs_of(model)))
         result = form.write(writer, repair.numbers.get("shift", 0.0))

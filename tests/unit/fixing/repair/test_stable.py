@@ -134,7 +134,7 @@ def _with(seen, inner):
 
 def test_another_model_is_refused() -> None:
     repair = Repair(rule="stable", nodes=(NodeName("a"),))
-    with pytest.raises(CaseError, match="another model"):
+    with pytest.raises(CaseError, match="does not fit this model"):
         repaired(network_from_proto(cancellation().proto), Stable(), repair)
 
 
@@ -219,5 +219,5 @@ def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) 
 
 def test_another_model_is_refused_one_node() -> None:
     repair = Repair(rule="one-node", nodes=(NodeName("a"),))
-    with pytest.raises(CaseError, match="another model"):
+    with pytest.raises(CaseError, match="does not fit this model"):
         repaired(network_from_proto(layer_norm().proto), OneNode(), repair)
