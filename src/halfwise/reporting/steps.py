@@ -249,8 +249,6 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "random": _random,
     "dynamic": "dynamic axes have length 1",
     "preprocess": "each image goes through {function}",
-    "no-decoder": "resize kernels are not identified: Pillow is missing (pip install "
-    "'halfwise[images]')",
     "repaired": _repaired,
     "repairs-unread": lambda facts: (
         "the file's metadata on repairs cannot be read, and is left out of what is written: "
