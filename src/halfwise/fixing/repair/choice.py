@@ -8,12 +8,14 @@ from halfwise.case import Settings
 from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.scoring import HeldOut, pass_on
+from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Remark, RemarkKind, Repair
@@ -190,11 +192,24 @@ class _Choosing:
     def _made_already(self, some: Sequence[Repair]) -> tuple[Repair, ...]:
         return (*self.planner.case.repairs, *some)
 
+    def _keeps_named(self, tried: Planner) -> bool:
+        """Return whether each node that a user's rule names is there still, with its operator."""
+        forced = self.planner.forced
+        named = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
+        before, after = (
+            {node_name(n): n.op_type for n in planner.case.network.nodes()}
+            for planner in (self.planner, tried)
+        )
+        return all(after.get(name) == before[name] for name in named)
+
     def _against(self, tried: Planner, some: Sequence[Repair]) -> Remark | None:
         """Return the objection to the last repairs of `tried`, checking the cheapest first.
 
         If there is none, its records have their numbers.
         """
+        if not self._keeps_named(tried):
+            why = "a rule names a node that it removes or replaces"
+            return Remark(kind="repair-unmade", names={"why": why})
         effect = self._effect(tried)
         if not effect.helps:
             errors = {"before": effect.before, "after": effect.after}
