@@ -240,8 +240,6 @@ class FrozenSize(Record):
         runs: The length at which the model runs, on the same values repeated or cut. One less and
             one more fail as well.
         nodes: Nodes with a constant equal to this length or a multiple of it, in graph order.
-        shown: Whether the model runs on the samples once `given` replaces `runs` in these
-            constants; tried for batches only.
         failure: ONNX Runtime's message for the samples.
     """
 
@@ -250,7 +248,6 @@ class FrozenSize(Record):
     given: int
     runs: int
     nodes: tuple[NodeName, ...]
-    shown: bool
     failure: str
 
 

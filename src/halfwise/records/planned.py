@@ -12,13 +12,13 @@ from pydantic import Field
 from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
-RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase"]
+RepairRule = Literal["scale", "stable", "one-node", "mask", "phase"]
 """The rules, `fixing.repair.making`.
 
-"scale": store tensors times a power of two; "fold": merge chains of affine operators; "stable":
-norms, softmax, log-sum-exp, softplus and similar in forms that stay in range; "one-node": replace a
-decomposed operator by the one that computes in FP32 inside; "mask": masks that survive the Add
-after them; "phase": precompute constant positions and angles.
+"scale": store tensors times a power of two; "stable": norms, softmax, log-sum-exp, softplus and
+similar in forms that stay in range; "one-node": replace a decomposed operator by the one that
+computes in FP32 inside; "mask": masks that survive the Add after them; "phase": precompute constant
+positions and angles.
 """
 
 
@@ -483,32 +483,6 @@ class Decided(Record):
     read: float | None = None
 
 
-class Channel(Record):
-    """A channel of a tensor through which most of an error reaches the outputs, as a trial showed.
-
-    Attributes:
-        tensor: The tensor.
-        axis: Its axis of channels, from 0.
-        index: The channel, from 0.
-        size: Number of channels.
-        error: Relative RMS error of the channel, on the sample with the largest error.
-        rest: That of all other channels.
-        left: Error of the outputs with the reference's values in the channel alone, relative to
-            what the search allows: the largest over the samples that `Followed.samples` counts.
-        nodes: Compute nodes that lead to the tensor, in graph order, the one that makes it
-            included.
-    """
-
-    tensor: TensorName
-    axis: int
-    index: int
-    size: int
-    error: float
-    rest: float
-    left: float
-    nodes: tuple[NodeName, ...]
-
-
 class Followed(Record):
     """Where an error comes from that no guard explains, as far as that was found.
 
@@ -524,7 +498,6 @@ class Followed(Record):
         samples: Number of samples behind these largest errors.
         out_of_time: Whether the time budget ended the trials.
         decided: Decisions that cause it; then no origin was sought.
-        channel: Sought if there is no origin: a channel that carries most of the error.
     """
 
     kept: tuple[NodeName, ...]
@@ -535,4 +508,3 @@ class Followed(Record):
     samples: int = 1
     out_of_time: bool = False
     decided: Decided | None = None
-    channel: Channel | None = None

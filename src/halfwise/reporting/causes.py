@@ -164,13 +164,10 @@ def _else(loss: QuantisationLoss) -> str:
 
 _SHOWN = 3
 """Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
-_ADVICE = 300
-"""Most characters of an advice that are shown."""
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
-    "fold": "folded into one",
     "stable": "written in a form that stays in range",
     "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
@@ -222,16 +219,9 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
         yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
-    advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
+    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"
-
-
-def _brief(advice: str) -> str:
-    """Return as much of an advice as fits, cut between two items."""
-    if len(advice) <= _ADVICE:
-        return advice
-    return f"{advice[: advice.rindex(' ', 0, _ADVICE)].rstrip(',.')} … (all of it: run.json)."
 
 
 def _few(texts: Sequence[str], between: str) -> str:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from halfwise.records import (
     Because,
-    Channel,
     Decided,
     Followed,
     Guard,
@@ -16,17 +15,12 @@ from halfwise.records import (
     NodeName,
     Origin,
 )
-from halfwise.wording import capital, filled, listed, number, percent, shorten, verb
+from halfwise.wording import capital, filled, listed, number, percent, verb
 
 _FLIPPED = (
     "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
     "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "
     "error falls from {error} × to {left} × {allowed}"
-)
-_CARRIED = (
-    "channel {index:d} of {size:d} (axis {axis:d}) of {tensor} carries most of the error"
-    "[: it is off by {error:%}, the other channels by {rest:%}]; with FP32's values there alone, "
-    "the error falls from {whole} × to {left} × {allowed}"
 )
 
 
@@ -58,28 +52,6 @@ def flipped(
     return filled(_FLIPPED, facts)
 
 
-def carried(found: Channel, error: float, allowed: str) -> str:
-    """Return what the error of a channel does, as a clause.
-
-    Args:
-        found: The channel.
-        error: Error of the outputs with the candidate's own values there.
-        allowed: What errors are multiples of.
-    """
-    facts: dict[str, str | float] = {
-        "index": found.index,
-        "size": found.size,
-        "axis": found.axis,
-        "tensor": shorten(found.tensor),
-        "error": found.error if isfinite(found.error) else "",
-        "rest": found.rest if isfinite(found.rest) else "",
-        "whole": error,
-        "left": found.left,
-        "allowed": allowed,
-    }
-    return filled(_CARRIED, {name: fact for name, fact in facts.items() if fact != ""})
-
-
 def followed_over(metric: str | None) -> str:
     """Return what errors are multiples of where they are followed: no metric has a part of them."""
     return "what the search allows" if metric is None else "the default tolerance"
@@ -95,15 +67,14 @@ _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
-    | Literal["rule", "model", "engine", "flip", "origin", "channel"]
+    | Literal["rule", "model", "engine", "flip", "origin"]
     | Literal["accumulated error", "effect", "spare", "unknown"]
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
 Without a guard, of the error that guards and rules leave: "flip": decisions that it leads to cause
 most of it (`Decided`); "origin": FP32 at this node and others
-next to it removes most of it (`Origin`); "channel": it leads to a channel that carries most of it
-(`Channel`);
+next to it removes most of it (`Origin`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
 shows why. "spare": less would cost more. "unknown": it was not lowered.
 """
@@ -246,13 +217,11 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
 
 
 def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
-    decided, origin, channel = followed.decided, followed.origin, followed.channel
+    decided, origin = followed.decided, followed.origin
     if decided is not None and node in decided.nodes:
         return "flip"
     if origin is not None and node in origin.kept:
         return "origin"
-    if channel is not None and node in channel.nodes:
-        return "channel"
     return "accumulated error" if followed.accumulates else "effect"
 
 
@@ -325,8 +294,6 @@ def _followed(kept: KeptNode, followed: Followed | None, inside: str, metric: st
         names = [flip.node for flip in followed.decided.flips]
         told = flipped(followed.decided, kept.node, followed_over(metric))
         return capital(told, names)
-    if reason == "channel" and followed is not None and (channel := followed.channel) is not None:
-        return f"It leads to one channel: {carried(channel, followed.error, followed_over(metric))}"
     if reason != "origin" or followed is None or (origin := followed.origin) is None:
         return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
     here = kept.node == origin.node

@@ -27,7 +27,6 @@ from halfwise.reporting.guards import (
     CAUSES,
     Reason,
     appears,
-    carried,
     flipped,
     followed_over,
     reason_of,
@@ -43,7 +42,6 @@ _UNGUARDED: Mapping[Reason, str] = {
     "engine": "what the engine needs or is faster with",
     "flip": "decisions that change, of {decision}",
     "origin": "error that {verb} at {origin}",
-    "channel": "error that channel {index} of {tensor} carries",
     "accumulated error": "accumulated error",
     "spare": "conversions, which would cost more than lowering saves",
     "effect": "unknown, effect measured",
@@ -152,13 +150,10 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     certain = {g.kind for g in run.guards if g.severity >= 1}
     start = run.followed.origin if run.followed is not None else None
     decided = run.followed.decided if run.followed is not None else None
-    channel = run.followed.channel if run.followed is not None else None
     names = {
         "origin": "" if start is None else shorten(start.node),
         "verb": "" if start is None else appears(start),
         "decision": listed([flip.node for flip in decided.flips]) if decided else "",
-        "index": "" if channel is None else str(channel.index),
-        "tensor": "" if channel is None else shorten(channel.tensor),
     }
     steps = () if run.search is None else run.search.remarks
     chosen = any(step.kind == "chosen" for step in steps)
@@ -240,8 +235,6 @@ def _origin(found: Followed, run: Run) -> str:
             f"most of it {appears(origin)} at {shorten(origin.node)}, since FP32 there{beside} "
             f"leaves {ratio(origin.error)}{most}"
         )
-    if found.channel is not None:
-        return carried(found.channel, found.error, followed_over(run.criterion.metric))
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)

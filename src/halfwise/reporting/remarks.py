@@ -183,8 +183,6 @@ REMARKS: Mapping[RemarkKind, str] = {
     "it reads is constant or not finite, so it has no range: {tensors}.",
     "start-int8": "The starting plan leaves {elements:node} out of INT8, and {ends}.",
     "int8-untried": "INT8 was not tried: {why}",
-    "repair-untried": "{elements:d} of {size:repair} were not tested one by one: the plan passes "
-    "with all of them, and may pass with fewer.",
     "start": "[{found:d} of {size:d} compute nodes are in {path}|warning: the plan comes from the "
     "run of {date}, of another file, which has {shared} in common with this one|the plan comes "
     "from the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"

@@ -301,8 +301,6 @@ def frozen_cause(found: FrozenSize) -> str:
         return f"{text}; no constant is known to hold this size. {found.failure}"
     hold = verb(len(found.nodes), "holds", "hold")
     held = f"{listed(found.nodes)} {hold} the exported size in a constant"
-    if found.shown:
-        return f"{text}: {held}; with {found.given} instead, the model runs."
     return f"{text}: {held}, judging by the file. {found.failure}"
 
 

@@ -147,18 +147,6 @@ def test_a_brief_one_has_causes_alone():
     ]
 
 
-CHANNEL = {
-    "tensor": "/t",
-    "axis": 2,
-    "index": 5,
-    "size": 16,
-    "error": 0.4,
-    "rest": 0.001,
-    "left": 0.3,
-    "nodes": ("/a", "/t"),
-}
-
-
 def followed(**changed) -> str:
     values = {
         "kept": (),
@@ -217,15 +205,6 @@ def test_with_a_metric_decisions_are_told_with_the_default_tolerance():
     assert "what the search allows" not in line
 
 
-def test_a_channel_that_carries_the_error_is_told_with_its_share():
-    assert followed(channel=CHANNEL).endswith(
-        "channel 5 of 16 (axis 2) of /t carries most of the error: it is off by 40 %, the other "
-        "channels by 0.1 %; with FP32's values there alone, the error falls from 10.5 × to 0.3 × "
-        "what the search allows."
-    )
-    assert "carries most of the error; with" in followed(channel={**CHANNEL, "error": inf})
-
-
 def test_an_unknown_origin_says_what_was_tried():
     assert followed().endswith(
         "unknown; of 2 nodes tried in FP32, each with its neighbours, none "
@@ -252,16 +231,6 @@ def test_an_unknown_origin_says_what_was_tried():
             {"error_without": 1.5},
             {"decided": DECIDED},
             "decisions that change, of /b",
-        ),
-        (
-            {"error_without": 1.5},
-            {"channel": CHANNEL, "accumulates": True},
-            "error that channel 5 of /t carries",
-        ),
-        (
-            {"error_without": 1.5},
-            {"channel": {**CHANNEL, "nodes": ("/b",)}, "accumulates": True},
-            "accumulated error",
         ),
         (
             {"error_without": 1.5},
@@ -295,8 +264,6 @@ def test_an_unknown_origin_says_what_was_tried():
         "origin",
         "enlarged",
         "flip",
-        "channel",
-        "beside the channel",
         "accumulated error",
         "effect",
         "infinite",
