@@ -393,7 +393,6 @@ class Worth(Record):
             is this plan, or if there is none. If this plan costs more than required, only plans
             predicted to cost no more than that count.
         metric: A built-in metric that appears to fit the outputs; None if there is none.
-        over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper.
         low: Name of the low format, of a verification.
     """
 
@@ -403,7 +402,6 @@ class Worth(Record):
     measured_fp32: float | None = None
     nearest: NearPlan | None = None
     metric: str | None = None
-    over_fp32: float | None = None
     low: LowFormat | None = None
 
     @property

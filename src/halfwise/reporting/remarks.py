@@ -26,7 +26,6 @@ _WORDS: Mapping[FailureKind, str] = {
     "[node {node} fails|it fails] ({why})",
     "batch": "it cannot be run: {why}",
     "non-finite": "output {output} [has {elements:non-finite value} that the reference lacks"
-    "|is finite in {finite:element} where the reference is not"
     "|has {unlike:element} where it or the reference is not finite, and they differ]",
     "shape": "output {output} differs in shape from the reference on {elements:d} of {size:sample}",
     "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"

@@ -97,7 +97,7 @@ def test_no_metric_is_proposed_that_leads_to_a_plan_that_was_refused():
 
 def test_what_costs_more_than_fp32_gives_way_to_the_plan_that_is_offered():
     near = NearPlan(kept=12, cost=1.2, error=0.8)
-    worth = Worth(cost=3.0, fp32=2.0, over_fp32=1.5, nearest=near)
+    worth = Worth(cost=3.0, fp32=2.0, nearest=near)
     told = nothing_gained(run(worth=worth, curve=MADE, verdict=JUDGED))
     kept = "a plan with 1 node in FP32 keeps top1 (see Next)"
     assert told == f", but it is predicted to cost 1.5 × FP32; {kept}"
