@@ -432,7 +432,6 @@ def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
         late=trials.late,
         refused=trials.refused,
         exhausted=found.exhausted,
-        steps=(),
         remarks=found.steps,
         r2=found.r2,
     )

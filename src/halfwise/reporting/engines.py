@@ -405,13 +405,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
         shown = timed[-1] if own is None or own.latency is None else own
         latency = shown.latency
         assert latency is not None
-        yield timing_line(latency)
-        yield (
-            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
-            f"percentile {number(latency.transfer_p99_ms)} ms); without them, it makes "
-            f"{number(latency.per_second)} runs per second. "
-            f"It uses {size_of(latency.device_bytes)} of GPU memory."
-        )
+        first, second = speed_lines(latency)
+        yield from (f"{shown.name}: {first}", second)
     for result in engines.results:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
@@ -426,11 +421,15 @@ def _remarks(engines: Engines) -> Iterator[str]:
     )
 
 
-def timing_line(latency: Latency) -> str:
-    """Return what the times measure, as a sentence."""
+def speed_lines(latency: Latency) -> tuple[str, str]:
+    """Return an engine's speed, and what the times measure."""
     return (
+        f"{number(latency.median_ms)} ms, 99th percentile {number(latency.p99_ms)} ms; with "
+        f"transfers {number(latency.transfer_median_ms)} ms (99th percentile "
+        f"{number(latency.transfer_p99_ms)} ms); {number(latency.per_second)} runs per second; "
+        f"{size_of(latency.device_bytes)} of GPU memory.",
         f"Times are for one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
-        f"and 99th percentile of {count(latency.iterations, 'run')}."
+        f"and 99th percentile of {count(latency.iterations, 'run')}.",
     )
 
 

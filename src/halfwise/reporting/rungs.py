@@ -1,6 +1,7 @@
 """The rungs of a run: their names, times and errors, and the ladder."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from halfwise.metrics import usual
@@ -373,7 +374,8 @@ def ladder_table(run: Run) -> Table | None:
     names = _metrics(run)
     figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
     figures += ("ms", "÷ above", "size", "memory")
-    minor = ("kept", "not INT8", "held out", "share", "size", "memory")
+    minor = {"kept", "not INT8", "held out", "share", "÷ above", "size", "memory"}
+    minor |= set() if run.criterion.metric else set(names)
     right = (Column(figure, "right", minor=figure in minor) for figure in figures)
     columns = (Column("rung"), *right, Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
@@ -383,23 +385,8 @@ def ladder_table(run: Run) -> Table | None:
 
 def brief_ladder(run: Run) -> Table | None:
     """Return the decisive figures of each rung: error or scores, cost or time, and its result."""
-    if not run.rungs:
-        return None
-    names = _metrics(run) if run.criterion.metric else []
-    rows = tuple(
-        (
-            rung_name(rung.rung),
-            _error(rung, run),
-            *(_score(rung.scores, name) for name in names),
-            "" if rung.cost is None else ratio(rung.cost),
-            "" if rung.latency is None else number(rung.latency.median_ms),
-            _end(rung, run),
-        )
-        for rung in run.rungs
-    )
-    figures = (Column(figure, "right") for figure in ("error / allowed", *names, "cost", "ms"))
-    columns = (Column("rung"), *figures, Column(""))
-    return Table("The ladder", columns, rows).without_empty_columns()
+    table = ladder_table(run)
+    return None if table is None else replace(table.without_minor_columns(), note="")
 
 
 def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:

@@ -58,19 +58,6 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
         yield f"{_of(parts[0])}: {told}; {limit}."
 
 
-def wrong_parts(result: MetricResult) -> Iterator[str]:
-    """Yield a sentence for each part of a metric that fails."""
-    for part in result.parts:
-        if not part.value >= part.required:
-            limit = _required(part.metric, part.required)
-            least = (
-                f"at most {limit} is allowed"
-                if rises(part.metric)
-                else f"at least {limit} is required"
-            )
-            yield f"{_of(part)} is {_value(part)}; {least}."
-
-
 def metrics_of(result: MetricResult) -> str:
     """Return a result's metrics: `top1 and the largest error of other outputs`, or `top1`."""
     names = {REL_MAX: "the largest error of other outputs"}

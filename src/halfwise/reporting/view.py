@@ -44,7 +44,6 @@ from halfwise.reporting.plan import (
     left_out_table,
     minimality,
     nothing_in_int8,
-    offer,
     overflowing,
     part_table,
     plan_lines,
@@ -213,7 +212,7 @@ def report(run: Run) -> Report:
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=" ".join(filter(None, (caution(run), offer(run)))),
+        caution=caution(run),
     )
 
 

@@ -48,7 +48,7 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     assert (keep[name].guard, keep[name].unknown) == (None, False)
     assert all(k.guard and not k.spare for k in keep.values() if k.node != name)
     assert reason_of(keep[name], None) == "spare"
-    told = explained((keep[name],), fixed.guards, 2.0, None)[0].why
+    told = explained((keep[name],), fixed.guards, 2.0, None)[0].reason
     assert told.startswith("Not needed: a plan that lowers it passes too, but costs more")
 
 

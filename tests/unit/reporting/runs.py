@@ -131,7 +131,6 @@ def search(**changed: Any) -> Search:
         "joined": (),
         "seconds_budget": 300.0,
         "exhausted": False,
-        "steps": ("passes with the nodes certain to lose precision in FP32, 52 nodes in all",),
     }
     return Search(**values | changed)
 

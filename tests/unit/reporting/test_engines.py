@@ -237,19 +237,6 @@ def test_shares_by_precision():
     }
 
 
-def test_times_are_explained():
-    about = lines(engines(), "About")
-    assert about[0] == (
-        "Times are for one run on the GPU at image 32×1×28×28, without transfers: median and 99th "
-        "percentile of 400 runs."
-    )
-    assert about[1] == (
-        "With transfers, mixed takes 1.55 ms (99th percentile 1.65 ms); without them, it makes 952 "
-        "runs per second. It uses 50 MiB of GPU memory."
-    )
-    assert about[2] == "Keeping 9 nodes passed in only 2 of 3 builds"
-
-
 def test_how_sure_it_is_that_what_is_delivered_is_as_fast():
     ratio = TimeRatio(low=0.912, high=1.02, rounds=28)
     found = engines()

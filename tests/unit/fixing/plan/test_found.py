@@ -308,7 +308,7 @@ def test_control_flow_that_a_guard_elsewhere_names_hides_its_numbers_too():
         network, roles_of(network), names("choose"), (named,), {}, {NodeName("choose"): 3.0}
     )
     [found] = explained(kept, (named,), 1.0, None)
-    assert ", and values inside its bodies are not observed; lowered, it" in found.why
+    assert ", and values inside its bodies are not observed; lowered, it" in found.reason
 
 
 def test_nodes_in_bodies_that_must_be_fp32_are_listed():
