@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from halfwise.metrics import AUTO, rises, usual
-from halfwise.page.data import Data, Section, Stored, front_coded
+from halfwise.page.data import Data, Interned, Section, Stored, front_coded
 from halfwise.records import (
     FULL_RUNGS,
     Criterion,
@@ -27,19 +27,13 @@ from halfwise.reporting.verdict import allowed, refused
 Group = dict[str, Data]
 
 
-class Names:
-    """Names of nodes, each once; plans refer to them by index."""
+Names = Interned[NodeName]
+"""Names of nodes, each once; plans refer to them by index."""
 
-    def __init__(self) -> None:
-        self._places: dict[NodeName, int] = {}
 
-    def runs(self, names: Iterable[NodeName]) -> str:
-        """Return the indices of names in order, as in `Point.kept`; new names come last."""
-        return runs(self._places.setdefault(name, len(self._places)) for name in names)
-
-    def all(self) -> list[str]:
-        """Return the names in order."""
-        return list(self._places)
+def indices(names: Names, nodes: Iterable[NodeName]) -> str:
+    """Return the indices of nodes in order, as in `Point.kept`; new nodes come last."""
+    return runs(map(names.of, nodes))
 
 
 def groups(run: Run, names: Names) -> Iterator[Group]:
@@ -65,7 +59,7 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
         points = list(_engines(engines, run, order))
         if points:
             group = {"name": f"engines{where}", "kind": "engine", "points": points}
-            yield {**group, "nodes": names.runs(order)}
+            yield {**group, "nodes": indices(names, order)}
 
 
 def _curve(
@@ -84,7 +78,7 @@ def _curve(
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
         "left": left,
-        "nodes": names.runs(curve.nodes),
+        "nodes": indices(names, curve.nodes),
         "points": [_known(point) for point in points],
     }
     if (bare := curve.unrepaired) is not None:
@@ -92,7 +86,7 @@ def _curve(
             "name": f"{rung_name(rung)} plans without repairs",
             "kind": "bare",
             "left": left,
-            "nodes": names.runs(bare.nodes),
+            "nodes": indices(names, bare.nodes),
             "points": [
                 _known(_point(bare, place, by_metric=by_metric))
                 for place in range(len(bare.points))
@@ -239,7 +233,7 @@ def curve(stored: Stored) -> Section | None:
     over = (run.curve and run.curve.criterion) or run.criterion
     data: Data = {
         "groups": found,
-        "names": front_coded(names.all()),
+        "names": front_coded(names.all),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),
         "loss": None if over.metric is None else _lost(over),

@@ -144,53 +144,38 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
 def _constant_line(constant: AdjustedConstant, low: str) -> str:
     name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
     if largest < 1:
-        return (
-            f"Constant {name} ({number(largest)}) is stored as {low}'s smallest number, since it "
-            "would become zero."
-        )
-    return (
-        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is clipped to "
-        f"the {low} range ({count(constant.elements, 'element')})."
-    )
+        how = f"is stored as {low}'s smallest number, since it would become zero"
+        return f"Constant {name} ({number(largest)}) {how}."
+    span = f"{number(constant.minimum)} to {number(constant.maximum)}"
+    elements = count(constant.elements, "element")
+    return f"Constant {name} ({span}) is clipped to the {low} range ({elements})."
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield what is FP32, which constants change, and what rules and schemas demand."""
-    low = plan.low.upper()
-    moved = len(plan.data_movement)
-    beside = " with them" if plan.keep else ""
-    carry = f"that only {verb(moved, 'moves data is', 'move data are')} in FP32{beside}"
-    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
+    low, moved = plan.low.upper(), len(plan.data_movement)
     of_all = count(plan.candidates, "compute node")
     kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}"
     kept += f", the rest in {low}" * (len(plan.keep) < plan.candidates)
     if not plan.keep:
-        kept = (
-            f"All {of_all} in {low}" if plan.candidates > 1 else f"The only compute node in {low}"
-        )
-    if not plan.candidates:
-        kept = f"No compute node may be {low}"
+        kept = f"All {of_all} in {low}" if plan.candidates else f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
+    what = verb(moved, "only moves data is", "only move data are")
+    carried = f"; {count(moved, 'node')} that {what} in FP32" if moved else ""
     yield f"{kept}{repaired}; {count(plan.casts, 'Cast')}{carried}."
     if plan.in_bodies:
         inner = f"{count(plan.in_bodies, 'node')} in bodies {verb(plan.in_bodies, 'is', 'are')}"
         yield f"{inner} not counted: a body follows its node."
-    for constant in plan.constants[:4]:
-        yield _constant_line(constant, low)
+    yield from (_constant_line(constant, low) for constant in plan.constants[:4])
     if len(plan.constants) > 4:
         yield f"{len(plan.constants) - 4} more constants are fitted to the {low} range."
-    rules: dict[str, list[NodeName]] = {}
+    special: dict[str, list[NodeName]] = {}
     for name, rule in plan.lowered.items():
-        rules.setdefault(rule, []).append(name)
-    for rule, lowered in rules.items():
-        yield sentence(
-            f"The rule {rule} puts {count(len(lowered), 'node')} in {low}: {listed(lowered)}."
-        )
-    reasons: dict[tuple[str, str], list[NodeName]] = {}
+        special.setdefault(f"The rule {rule} puts in {low}", []).append(name)
     for node in plan.unsupported:
-        reasons.setdefault((node.op, node.reason), []).append(node.node)
-    for (op, reason), nodes in reasons.items():
-        yield sentence(f"Always FP32, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+        special.setdefault(f"Always FP32, {node.op}: {node.reason}", []).append(node.node)
+    for what, nodes in special.items():
+        yield sentence(f"{what}: {count(len(nodes), 'node')} ({listed(nodes)}).")
 
 
 def minimality(run: Run, plan: Plan) -> str:

@@ -470,16 +470,8 @@ def _measured(run: Run) -> Iterator[str]:
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
         return
-    for rung in run.rungs:
-        if rung.passed and rung.by is None and (rung.error or 0.0) > 1:
-            yield (
-                f"{rung_name(rung.rung)} passes on held-out samples, which decide; on those of the "
-                f"search its error is {number(rung.error or 0.0)} times what is allowed."
-            )
     yield from _speed(run)
     quantised = quantised_note(run)
-    if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
-        yield "TF32 has no row: every product is quantised."
     chosen = run.curve is not None and run.curve.beside is not None
     asked = run.provenance.options.get("to") == "int8" and not chosen
     if asked and run.rungs[-1].rung != "int8":

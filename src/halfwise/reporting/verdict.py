@@ -112,14 +112,6 @@ def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
     return min(few, key=lambda score: score.evidence or 0, default=None)
 
 
-def below_one(score: MetricResult) -> str:
-    """Return a clause if one more wrong row or token would be too many; else ""."""
-    if not score.evidence or score.unit not in ("rows", "tokens"):
-        return ""
-    step, one = 1 / score.evidence, score.unit.removesuffix("s")
-    return "" if score.allowed_drop >= step else f", less than one {one} ({number(step)})"
-
-
 def _of(part: TaskScore, *, start: bool = True) -> str:
     error = "Largest error" if start else "largest error"
     what = error if part.metric == REL_MAX else sentence(part.metric)

@@ -17,7 +17,7 @@ from tests.unit.reporting.runs import run, verdict
 
 def of(found: Run) -> tuple[list[Any], list[str]]:
     names = Names()
-    return list(groups(found, names)), names.all()
+    return list(groups(found, names)), names.all
 
 
 def test_plans_are_points_with_their_nodes() -> None:

@@ -198,7 +198,7 @@ def test_where_it_was_built_what_is_delivered_and_how_sure_it_is():
         "Confirmed: 3 of 3 builds of this plan passed on the calibration samples; their errors are "
         "0.41 to 0.52 times what is allowed.",
     )
-    gone = engines(delivered=None)
+    gone = engines(delivered=None, rung="fp16")
     assert lines(gone, "Engines")[1] == "No engine is delivered: the verdict says why."
     wrong = result("mixed", 1, 1.0, verdict=verdict(passed=False))
     nothing = engines(delivered=None, spread=(), emulated=verdict(), results=(wrong,))
