@@ -148,7 +148,8 @@ def test_a_bf16_export_goes_to_fp16(fix):
     assert end_types(ended.model) == {SINGLE}
     types = {t.data_type for t in onnx.load(ended.model).graph.initializer}
     assert types == {HALF}
-    assert any("relu_out, x" in note for note in ended.record["plan"]["notes"])
+    (found,) = [r for r in ended.record["plan"]["remarks"] if r["kind"] == "low-io"]
+    assert found["names"]["tensors"] == "relu_out, x"
 
 
 def test_a_bf16_export_that_fp16_breaks(fix):

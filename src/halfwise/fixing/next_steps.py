@@ -250,9 +250,8 @@ def next_steps(
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = (*other, *(_unfinished(fixed.search) if stopped else ()))
-        if worth is not None and idle and not other:
-            first = (*first, *cheaper(worth))
-        steps = first if other and idle else (*first, *why, *built)
+        more = cheaper(worth) if worth is not None and idle else ()
+        steps = first if other and idle else (*first, *why, *built, *more)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))

@@ -158,7 +158,11 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}"
     kept += f", the rest in {low}" * (len(plan.keep) < plan.candidates)
     if not plan.keep:
-        kept = f"All {of_all} in {low}" if plan.candidates else f"No compute node may be {low}"
+        kept = (
+            f"All {of_all} in {low}" if plan.candidates > 1 else f"The only compute node in {low}"
+        )
+    if not plan.candidates:
+        kept = f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
     what = verb(moved, "only moves data is", "only move data are")
     carried = f"; {count(moved, 'node')} that {what} in FP32" if moved else ""

@@ -15,7 +15,7 @@ from tests.unit.reporting.engine_runs import failed as failed_build
 from tests.unit.reporting.runs import run, verdict
 
 
-def of(found: Run) -> tuple[list[Any], list[str]]:
+def of(found: Run) -> tuple[list[Any], list[NodeName]]:
     names = Names()
     return list(groups(found, names)), names.all
 
