@@ -35,7 +35,7 @@ from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.progress import Silent
 from halfwise.records import Criterion
-from halfwise.tools.diagnose.input_changes import CODE_FILE, changed_inputs
+from halfwise.tools.diagnose.harness import CODE_FILE, changed_inputs
 from halfwise.tools.diagnose.subject import Subject
 from halfwise.tools.preprocessing.changes import transformation
 

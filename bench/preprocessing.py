@@ -11,7 +11,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from bench.figures import Figure, at_least, equal, reported
 from bench.runs import Workbench
 from halfwise.tools.preprocessing.comparing import compare_arrays
 
+CORES = 2
 SEED = 5
 PAIRS, TRIPLES, SAME = 40, 30, 16
 TWINS = {
@@ -62,7 +65,6 @@ class Pipeline:
         deviation: Divided by.
         layout: "NCHW", "NHWC", "CHW" or "reshaped".
         dtype: Of the result.
-        order: Of the samples.
     """
 
     fit: str = "stretch"
@@ -78,12 +80,10 @@ class Pipeline:
     deviation: tuple[float, float, float] = IMAGENET[1]
     layout: str = "NCHW"
     dtype: str = "float32"
-    order: tuple[int, ...] = tuple(range(SAMPLES))
 
     def __call__(self, photos: Sequence[Image], *, other_order: bool = False) -> list[Image]:
         """Return what it makes of the photos; optionally with sums in another order."""
-        made = [self._one(photo, other_order=other_order) for photo in photos]
-        return [made[i] for i in self.order]
+        return [self._one(photo, other_order=other_order) for photo in photos]
 
     def _one(self, photo: Image, *, other_order: bool) -> Image:
         x = self._framed(photo)
@@ -165,6 +165,7 @@ def _onnxruntime(mode: str) -> Callable[[Image, tuple[int, int]], Image]:
             [value("y", TensorProto.FLOAT, None)],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        onnxruntime.set_default_logger_severity(3)
         session = onnxruntime.InferenceSession(model.SerializeToString())
         x = photo.astype(np.float32).transpose(2, 0, 1)[None]
         sizes = np.array([1, 3, *shape], np.int64)
@@ -230,7 +231,6 @@ SINGLES: tuple[tuple[str, Change, Change], ...] = (
     ("flip", {}, {"flip": "lr"}),
     ("flip", {}, {"flip": "ud"}),
     ("flip", {}, {"flip": "180"}),
-    ("order", {}, {"order": (1, 0, 2, 4, 3)}),
 )
 """Kind, what both pipelines have, and what B has besides."""
 
@@ -258,7 +258,7 @@ def _truth(a: Pipeline, b: Pipeline) -> set[str]:
     found = set()
     direct = {
         "fit": "fit", "size": "size", "flip": "flip", "channels": "channels", "scale": "scale",
-        "mean": "mean", "deviation": "deviation", "dtype": "dtype", "order": "order",
+        "mean": "mean", "deviation": "deviation", "dtype": "dtype",
     }  # fmt: skip
     for field, kind in direct.items():
         if getattr(a, field) != getattr(b, field):
@@ -311,6 +311,7 @@ def trials(seed: int = SEED) -> dict[str, list[Trial]]:
     }
 
 
+@cache
 def photos() -> list[Image]:
     """Return the photos, u8[h, w, 3].
 
@@ -328,50 +329,49 @@ def photos() -> list[Image]:
 def compare(trial: Trial, raws: Sequence[Image], *, raw: bool) -> set[str]:
     """Return the kinds of differences that are named."""
     chosen = [raws[i] for i in trial.photos]
-    shown = [chosen[i] for i in trial.a.order] if raw else None
-    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=shown)
+    report = compare_arrays(trial.a(chosen), trial.b(chosen), raws=chosen if raw else None)
     return {difference.kind for difference in report.differences}
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     """Compare all pairs of pipelines, and pipelines with themselves."""
     try:
-        raws = photos()
+        photos()
     except ImportError as error:
         return [], f"{error.name} is not installed (pip install --group bench)"
-    onnxruntime.set_default_logger_severity(3)
-    started = time.monotonic()
-    wrong: list[dict[str, Any]] = []
-    figures = []
-    planned = trials()
-    for raw, how in ((True, "with raw samples"), (False, "by arrays alone")):
-        for group, members in planned.items():
-            right = 0
-            for trial in members:
-                told, truth = compare(trial, raws, raw=raw), trial.truth(raw=raw)
-                right += told == truth
-                if told != truth:
-                    wrong.append(_wrong(trial, group, how, told, truth))
-            what = f"{group} of differences named right, {how}"
-            share = right / len(members)
-            note = f"{right} of {len(members)}"
-            if not raw or group == "triples":
-                figures.append(reported(what, share, note))
-            else:
-                figures.append(at_least(what, share, 0.95 if group == "single" else 0.9, note))
-        alarms = _false_alarms(planned, raws, raw=raw)
-        figures.append(
-            equal(f"false alarms on {ALARMS} pipelines that do the same, {how}", alarms, 0)
-        )
-    total = sum(map(len, planned.values())) + ALARMS
-    figures.append(
-        reported("seconds for each comparison", (time.monotonic() - started) / 2 / total)
-    )
+    planned, wrong, figures, seconds = trials(), [], [], 0.0
+    with ProcessPoolExecutor(CORES) as pool:
+        alarms = {raw: pool.submit(_false_alarms, raw=raw) for raw in (True, False)}
+        for raw, how in ((True, "with raw samples"), (False, "by arrays alone")):
+            for group, members in planned.items():
+                right = 0
+                found = pool.map(_timed, members, [raw] * len(members))
+                for trial, (told, spent) in zip(members, found, strict=True):
+                    truth, seconds = trial.truth(raw=raw), seconds + spent
+                    right += told == truth
+                    if told != truth:
+                        wrong.append(_wrong(trial, group, how, told, truth))
+                what = f"{group} of differences named right, {how}"
+                share, note = right / len(members), f"{right} of {len(members)}"
+                if not raw or group == "triples":
+                    figures.append(reported(what, share, note))
+                else:
+                    figures.append(at_least(what, share, 0.95, note))
+            what = f"false alarms on {ALARMS} pipelines that do the same, {how}"
+            figures.append(equal(what, alarms[raw].result(), 0))
+    total = 2 * sum(map(len, planned.values()))
+    figures.append(reported("CPU seconds for each comparison", seconds / total))
     bench.details["preprocessing"] = {"seed": SEED, "wrong": wrong}
     return figures, None
 
 
-def _false_alarms(planned: dict[str, list[Trial]], raws: Sequence[Image], *, raw: bool) -> int:
+def _timed(trial: Trial, raw: bool) -> tuple[set[str], float]:
+    """Return the kinds that are named, and the CPU time of making and comparing."""
+    started = time.process_time()
+    return compare(trial, photos(), raw=raw), time.process_time() - started
+
+
+def _false_alarms(*, raw: bool) -> int:
     """Return how many comparisons name a difference although there is none.
 
     Each pipeline against itself, against itself with the normalisation as a gain and an offset
@@ -379,11 +379,11 @@ def _false_alarms(planned: dict[str, list[Trial]], raws: Sequence[Image], *, raw
     """
     draw = random.Random(SEED)  # noqa: S311 - no secret
     noise = np.random.default_rng(SEED)
-    alarms = 0
-    for trial in draw.sample([t for group in planned.values() for t in group], SAME):
+    raws, alarms = photos(), 0
+    for trial in draw.sample([t for group in trials().values() for t in group], SAME):
         pipeline = trial.b
         chosen = [raws[i] for i in trial.photos]
-        shown = [chosen[i] for i in pipeline.order] if raw else None
+        shown = chosen if raw else None
         made = pipeline(chosen)
         shaken = [x * (1 + 1e-7 * noise.standard_normal(x.shape)).astype(x.dtype) for x in made]
         shaken = [x.astype(made[0].dtype) for x in shaken]

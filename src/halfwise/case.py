@@ -350,21 +350,18 @@ class EngineSettings:
     prefer: Prefer = default("prefer")
 
 
-def hash_sample(
-    sample: Sample, *, leave_out: Callable[[NDArray[Any]], bool] = lambda _: False
-) -> str:
+def hash_sample(sample: Sample) -> str:
     """Return the SHA-256 of a sample, in hexadecimal.
 
-    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0), except the bytes
-    of inputs that `leave_out` selects. It does not cover identifiers, labels, the order of inputs
-    or their layout in memory: the same data from another file has the same hash.
+    It covers each input's name, dtype, shape and bytes (so -0.0 differs from 0.0). It does not
+    cover identifiers, labels, the order of inputs or their layout in memory: the same data from
+    another file has the same hash.
     """
     digest = hashlib.sha256(f"{len(sample)} inputs\n".encode())
     for name, array in sorted(sample.items()):
         # The length separates the name from what follows.
         digest.update(f"{len(name)}:{name} {array.dtype.name} {array.shape}\n".encode())
-        if not leave_out(array):
-            digest.update(_content(array))
+        digest.update(_content(array))
     return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from bench.preprocessing import FAMILIES, PAIRS, RESIZERS, SINGLES, TRIPLES, Pipeline, Trial, trials
 
-PLAIN = Pipeline(order=(0, 1))
+PLAIN = Pipeline()
 
 
 def test_trials_are_the_same_each_time_and_differ_by_seed():

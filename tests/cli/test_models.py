@@ -146,13 +146,13 @@ def test_modernize_errors(call, old_model, tmp_path):
 PREP = """
 import numpy as np
 
-def plain(x):
-    return (x / 255).astype(np.float32)
+def plain(path):
+    return (np.load(path) / 255).astype(np.float32)
 
-def swapped(x):
-    return plain(x)[..., ::-1]
+def swapped(path):
+    return plain(path)[..., ::-1]
 
-def nothing(x):
+def nothing(path):
     return None
 """
 
@@ -163,12 +163,14 @@ def folder(tmp_path):
     rows, columns = np.mgrid[:40, :50]
     waves = [np.sin(rows / (3 + i)) * np.cos(columns / (4 + 2 * i)) for i in range(3)]
     photo = np.round(127 + 120 * np.stack(waves, axis=-1))
-    np.savez(tmp_path / "raw.npz", x=np.stack([photo, photo[::-1] * 0.9]).round())
+    (tmp_path / "raw").mkdir()
+    for i, x in enumerate((photo, photo[::-1] * 0.9)):
+        np.save(tmp_path / "raw" / f"{i}.npy", x.round())
     return tmp_path
 
 
 def test_compare_inputs(call, folder):
-    options = ("--samples", f"{folder}/raw.npz")
+    options = ("--samples", f"{folder}/raw")
     code, out, _ = call(
         "inputs", "compare", f"{folder}/prep.py:plain", f"{folder}/prep.py:swapped", *options
     )
@@ -189,7 +191,7 @@ def test_compare_inputs_json_and_code(call, folder):
         f"{folder}/prep.py:plain",
         f"{folder}/prep.py:swapped",
         "--samples",
-        f"{folder}/raw.npz",
+        f"{folder}/raw",
         "--json",
         "-o",
         f"{folder}/code.py",

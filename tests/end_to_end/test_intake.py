@@ -36,15 +36,6 @@ def nameless():
     return proto, {}, ("the graph has no name", "have no shape (y)")
 
 
-def sparse():
-    thin = np.where(WEIGHTS > 1, WEIGHTS, np.float32(0))
-    values = numpy_helper.from_array(thin[thin != 0], "w")
-    places = numpy_helper.from_array(np.nonzero(thin.reshape(-1))[0], "at")
-    proto = made(product())
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 4]))
-    return proto, {}, ("sparse constants are dense now (w)",)
-
-
 def unsorted():
     nodes = [*product(), helper.make_node("Abs", ["w0"], ["w"])]
     return made(nodes, [numpy_helper.from_array(WEIGHTS, "w0")]), {}, ("come before those",)
@@ -88,7 +79,7 @@ def dropped():
     )
 
 
-FILES = (nameless, sparse, unsorted, too_small, misdeclared, dropped)
+FILES = (nameless, unsorted, too_small, misdeclared, dropped)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -103,7 +94,6 @@ def test_what_onnx_runtime_runs_gets_a_verdict(file, call, tmp_path):
         assert sentence in said
     written = onnx.load(ended.model)
     assert written.graph.name
-    assert not written.graph.sparse_initializer
     onnx.checker.check_model(written)
 
 

@@ -167,7 +167,7 @@ def compare_inputs(
         str | None,
         typer.Option(
             metavar="RAW",
-            help="Raw samples: a folder of images (functions get the path), or arrays; "
+            help="Raw samples: a folder of images or .npy files (functions get the path); "
             "NAME=RAW,NAME=RAW for several inputs. If A and B are arrays, raw samples let "
             "halfwise name their resize kernels.",
         ),

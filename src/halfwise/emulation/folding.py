@@ -18,6 +18,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import is_large
 from halfwise.records import NodeName
 from halfwise.scratch import scratch
@@ -176,30 +177,9 @@ def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
 
 def _sizes(node: ir.Node) -> NDArray[np.generic] | None:
     """Return the result of a Shape, or a Gather from one, if it uses only declared sizes."""
-    if is_standard(node, "Shape"):
-        sizes = _shape(node)
-        return None if sizes is None or None in sizes else np.array(sizes, np.int64)
-    if not is_standard(node, "Gather") or node.inputs[0] is None or node.inputs[1] is None:
+    index = node.inputs[1] if is_standard(node, "Gather") else None
+    sizes = sizes_read(node) if is_standard(node, "Shape", "Gather") else None
+    if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
-    maker, index = node.inputs[0].producer(), node.inputs[1]
-    if maker is None or not is_standard(maker, "Shape") or index.const_value is None:
-        return None
-    sizes, places = _shape(maker), constant_array(index)
-    if sizes is None or not all(-len(sizes) <= int(i) < len(sizes) for i in places.flat):
-        return None
-    chosen = [sizes[int(i)] for i in places.flat]
-    return None if None in chosen else np.array(chosen, np.int64).reshape(places.shape)
-
-
-def _shape(node: ir.Node) -> list[int | None] | None:
-    value = node.inputs[0]
-    if value is None or value.shape is None:
-        return None
-    sizes = [size if isinstance(size, int) else None for size in value.shape]
-    first, last = (
-        node.attributes[key].as_int() if key in node.attributes else default
-        for key, default in (("start", 0), ("end", len(sizes)))
-    )
-    rank = len(sizes)
-    bounds = (min(max(i + rank if i < 0 else i, 0), rank) for i in (first, last))
-    return sizes[slice(*bounds)]
+    shape = (len(sizes),) if index is None else constant_array(index).shape
+    return np.array(sizes, np.int64).reshape(shape)

@@ -214,10 +214,8 @@ class ElementProbe:
         computed = tuple(t for t in tensors if t not in self._inputs)
         sizes = {t: int(np.size(sample[t])) for t in tensors if t in self._inputs}
         if computed:
-            # Not kept: it would hold as much memory as the sessions to come.
-            session = Session(_pack(self._model, computed, ("Shape",)), runtime=self._runtime)
-            flattened = session.run(sample, [_PACKED])[_PACKED].reshape(-1, 2)
-            sizes |= dict(zip(computed, flattened[:, 1].tolist(), strict=True))
+            shapes = shapes_of(self._model, computed, sample, self._runtime)
+            sizes |= {name: math.prod(shape) for name, shape in shapes.items()}
         return sizes
 
     def run(
@@ -265,6 +263,28 @@ class ElementProbe:
             model = giving_out(self._model, tensors)
             self._last = tensors, Session(model, runtime=self._runtime)
         return self._last[1]
+
+
+def shapes_of(
+    model: ir.Model, names: Sequence[TensorName], sample: Sample, runtime: Runtime
+) -> dict[TensorName, tuple[int, ...]]:
+    """Return the shapes of computed tensors; `names` are in graph order.
+
+    The model runs once and outputs only shapes, so no tensor lives longer than needed.
+    """
+    if not names:
+        return {}
+    copy = giving_out(model, names)
+    values = list(copy.graph.outputs)
+    copy.graph.outputs.clear()
+    # Written last tensor first: otherwise ONNX Runtime would run the whole model before the first
+    # Shape (see `_pack`).
+    for value in reversed(values):
+        shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
+        copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
+        copy.graph.outputs.append(shape)
+    found = Session(copy, runtime=runtime).run(sample)
+    return {name: tuple(map(int, found[f"{name}::shape"])) for name in names}
 
 
 def _chunks(
@@ -330,19 +350,18 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
     if not tensors:
         return packed
     values = _values(packed.graph)
-    kind = ir.DataType.INT64 if "Shape" in ops else ir.DataType.FLOAT
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), _GROUP):
         per_tensor: list[list[ir.Node]] = []
         for i, name in enumerate(tensors[start : start + _GROUP], start):
             flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
-            results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}", None, kind) for op in ops]
+            results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
             per_tensor.append([flat, *results])
         parts = [node.outputs[0] for _, *results in per_tensor for node in results]
-        concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0}, kind)
+        concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})
         groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
     ends = [group[-1].outputs[0] for group in groups]
-    whole = new_node("Concat", ends, _PACKED, {"axis": 0}, kind)
+    whole = new_node("Concat", ends, _PACKED, {"axis": 0})
     packed.graph.append(whole)
     packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
     packed.graph.outputs.append(whole.outputs[0])

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.probe import ExtremaProbe, observable
+from halfwise.emulation.probe import ExtremaProbe, observable, shapes_of
 from halfwise.errors import RunFailed
 from halfwise.graph.bodies import Key, seen_in_body, tell_shapes
 from halfwise.graph.dataflow import giving_out
@@ -190,7 +190,7 @@ def tensor_bytes(
         sample: What to run it on.
         runtime: Where to run.
     """
-    shapes = _shapes(model, names, sample, runtime)
+    shapes = shapes_of(model, names, sample, runtime)
     computed = {v.name: v.dtype for node in model.graph for v in node.outputs}
     return {name: prod(shapes[name]) * _bytes_of(computed[name]) for name in names}
 
@@ -218,7 +218,7 @@ def seen_shapes(
     """
     given = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in given]
-    return given | _shapes(stand_in or network.model, names, sample, runtime)
+    return given | shapes_of(stand_in or network.model, names, sample, runtime)
 
 
 def seen_in_bodies(
@@ -248,28 +248,6 @@ def seen_in_bodies(
         runs[key] = ran / len(samples)
         shapes |= seen
     return runs, shapes
-
-
-def _shapes(
-    model: ir.Model, names: Sequence[TensorName], sample: Sample, runtime: Runtime
-) -> Shapes:
-    """Return the shapes of computed tensors; `names` are in graph order.
-
-    The model runs once and outputs only shapes, so no tensor lives longer than needed.
-    """
-    if not names:
-        return {}
-    copy = giving_out(model, names)
-    values = list(copy.graph.outputs)
-    copy.graph.outputs.clear()
-    # Written last tensor first: otherwise ONNX Runtime would run the whole model before the first
-    # Shape (see `probe`).
-    for value in reversed(values):
-        shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
-        copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
-        copy.graph.outputs.append(shape)
-    found = Session(copy, runtime=runtime).run(sample)
-    return {name: tuple(map(int, found[f"{name}::shape"])) for name in names}
 
 
 @dataclass(frozen=True)

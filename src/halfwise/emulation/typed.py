@@ -13,7 +13,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.accumulate import sums_in_low
-from halfwise.emulation.rounding import Elements, Steps, cast, new_node, round_value
+from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import Steps, cast, round_value
 from halfwise.formats import FP16, Format
 from halfwise.graph.anchors import round_folded
 from halfwise.graph.casts import FORMATS, lower_bodies
@@ -46,7 +47,6 @@ different ones. Rounding toward zero triples the error. A product's effect on th
 one of the two to within 4 % (bench/gpu/tf32_ranks.py)."""
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "zero")
 
-TF32_INPUT = "halfwise::tf32"
 TF32_MARK = "halfwise.tf32"
 """Key in a node's metadata: the plan allows TF32 for this node."""
 
@@ -68,22 +68,12 @@ def tf32_nodes(network: Network) -> tuple[NodeName, ...]:
     return tuple(name for name in names if name not in integers)
 
 
-def emulate_tf32(
-    network: Network, *, switched: bool = False, rounding: Rounding = "nearest"
-) -> ir.Model:
-    """Return a model that rounds both factors of every product to TF32.
-
-    With `switched`, a further input `TF32_INPUT`, bool[len(tf32_nodes(network))], says which
-    products are TF32.
-    """
+def emulate_tf32(network: Network, *, rounding: Rounding = "nearest") -> ir.Model:
+    """Return a model that rounds both factors of every product to TF32."""
     model = network.copy()
     concerned = frozenset(tf32_nodes(network))
     products = [node for node in model.graph if node_name(node) in concerned]
-    switch = None
-    if switched and products:
-        switch = Elements(model.graph, TF32_INPUT, len(products))
-        model.graph.inputs.append(switch.input)
-    _round_products(model.graph, products, rounding, switch)
+    _round_products(model.graph, products, rounding)
     return model
 
 
@@ -105,34 +95,24 @@ def round_marked(graph: ir.Graph) -> None:
     Rounding is toward zero, as in the coarsest kernels.
     """
     marked = [n for n in graph if TF32_MARK in n.metadata_props and _is_product(n)]
-    _round_products(graph, marked, "zero", None)
+    _round_products(graph, marked, "zero")
 
 
-def _round_products(
-    graph: ir.Graph, products: Sequence[ir.Node], rounding: Rounding, switch: Elements | None
-) -> None:
-    for i, node in enumerate(products):
-        when = None
-        if switch is not None:
-            chosen = switch.at(i, f"{node.name}::tf32")
-            graph.insert_before(node, chosen)
-            when = chosen[-1].outputs[0]
+def _round_products(graph: ir.Graph, products: Sequence[ir.Node], rounding: Rounding) -> None:
+    for node in products:
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and is_float(value):
-                prefix = f"{node.name}::tf32_{slot}"
                 if value.const_value is None:
-                    nodes, rounded = round_tf32(value, prefix, when, rounding)
+                    nodes, rounded = round_tf32(value, f"{node.name}::tf32_{slot}", rounding)
+                    graph.insert_before(node, nodes)
                 else:
-                    nodes, rounded = _round_constant(graph, value, prefix, when, rounding)
-                graph.insert_before(node, nodes)
+                    rounded = _round_constant(graph, value, rounding)
                 node.replace_input_with(slot, rounded)
                 if value.const_value is not None and not (value.uses() or value.is_graph_output()):
                     graph.initializers.pop(str(value.name))
 
 
-def _round_constant(
-    graph: ir.Graph, value: ir.Value, prefix: str, when: ir.Value | None, rounding: Rounding
-) -> tuple[tuple[ir.Node, ...], ir.Value]:
+def _round_constant(graph: ir.Graph, value: ir.Value, rounding: Rounding) -> ir.Value:
     """Round a constant once: rounding all weights in every run would take most of the time.
 
     A constant shared by several products is stored once.
@@ -140,26 +120,16 @@ def _round_constant(
     name = f"{value.name}::tf32"
     if name not in graph.initializers:
         add_constant(graph, name, _rounded(constant_array(value), rounding))
-    rounded = graph.initializers[name]
-    if when is None:
-        return (), rounded
-    chosen = new_node("Where", [when, rounded, value], f"{prefix}::where")
-    return (chosen,), chosen.outputs[0]
+    return graph.initializers[name]
 
 
-def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[np.float32]:
-    """Round as the nodes of `round_tf32` do."""
-
-    def nearest(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled = numbers * np.float32(_SPLITTER)
-        return scaled - (scaled - numbers)
-
-    with np.errstate(all="ignore"):
-        high = nearest(array)
-        if rounding == "zero":
-            before = nearest(high * np.float32(_STEP_DOWN))
-            high = np.where(np.abs(high) > np.abs(array), before, high)
-        return np.where(np.abs(array) < np.float32(_LARGEST_SPLIT), high, array)
+def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[Any]:
+    """Round an array as the nodes of `round_tf32` do: by running them."""
+    value = ir.val("value", ir.DataType.FLOAT, array.shape)
+    nodes, rounded = round_tf32(value, "rounded", rounding=rounding)
+    graph = ir.Graph([value], [rounded], nodes=nodes, opset_imports={"": 13}, name="rounding")
+    (result,) = Session(ir.Model(graph, ir_version=7)).run({"value": array}).values()
+    return np.asarray(result)
 
 
 def _is_product(node: ir.Node) -> bool:
@@ -174,15 +144,14 @@ def _given(node: ir.Node) -> ir.Value:
 
 
 def round_tf32(
-    value: ir.Value, prefix: str, when: ir.Value | None = None, rounding: Rounding = "nearest"
+    value: ir.Value, prefix: str, rounding: Rounding = "nearest"
 ) -> tuple[tuple[ir.Node, ...], ir.Value]:
     """Return nodes that round an FP32 value to TF32, and their result.
 
     Veltkamp's splitting (Dekker 1971): with c = x · (2¹³ + 1), c − (c − x) is x rounded to 24 − 13
     bits, to nearest; ties may go either way. For "zero", a result rounded away from zero is
     replaced by its neighbour toward zero. NaN, infinities and magnitudes from 2¹⁰⁰ on are not
-    rounded. TF32 has the range of FP32; its coarser subnormals are not emulated. If `when` (bool[])
-    is given and false, nothing is rounded.
+    rounded. TF32 has the range of FP32; its coarser subnormals are not emulated.
     """
     steps, boolean = Steps(prefix), ir.DataType.BOOL
     splitter, largest = steps.scalar(_SPLITTER), steps.scalar(_LARGEST_SPLIT)
@@ -198,8 +167,6 @@ def round_tf32(
         high = steps.op("Where", [away, before, high])
     # False for NaN.
     splits = steps.op("Less", [magnitude, largest], dtype=boolean)
-    if when is not None:
-        splits = steps.op("And", [splits, when], dtype=boolean)
     rounded = steps.op("Where", [splits, high, value])
     return tuple(steps.nodes), rounded
 

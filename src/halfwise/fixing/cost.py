@@ -28,8 +28,9 @@ from halfwise.emulation.rounding import POINTWISE
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.plan.found import FP32_ALONE, Types
-from halfwise.fixing.plan.guide import End, Guide, Terms, sites_of
+from halfwise.fixing.plan.guide import Guide, sites_of
 from halfwise.graph.bodies import Key, bodies_of
+from halfwise.graph.cut import End, Terms
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.movement import Following
 from halfwise.graph.quantised import (

@@ -14,13 +14,13 @@ from halfwise.graph.conversion import TYPE_ATTRIBUTES
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import (
     Network,
-    constant_array,
     is_standard,
     node_name,
     opset_of,
     tensor_name,
 )
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, bodies, is_float
+from halfwise.graph.sizes import sizes_read
 from halfwise.graph.weights import FLOATS, LOW_TYPES
 from halfwise.records import NodeName, TensorName
 
@@ -118,31 +118,11 @@ def is_fixed(value: ir.Value | None) -> bool:
 
     def behind(one: ir.Value | None) -> Sequence[ir.Value | None]:
         node = None if one is None or one.const_value is not None else one.producer()
-        sizes = None if node is None else _sizes_read(node)
+        sizes = None if node is None else sizes_read(node)
         known = sizes is not None and all(isinstance(size, int) for size in sizes)
         return () if node is None or known or varies(one) else node.inputs
 
     return not any(map(varies, reached([value], behind)))
-
-
-def _sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
-    """Return the sizes that determine a node's outputs; None if unknown, or if it reads values.
-
-    This follows Gather: one size of a shape may be fixed while others are not.
-    """
-    value = node.inputs[0] if node.inputs else None
-    if node.op_type == "Gather" and value is not None and node.inputs[1] is not None:
-        shape, picked = value.producer(), node.inputs[1]
-        sizes = _sizes_read(shape) if shape is not None and shape.op_type == "Shape" else None
-        if sizes is None or picked.const_value is None:
-            return None
-        chosen = np.ravel(constant_array(picked)).tolist()
-        inside = all(-len(sizes) <= index < len(sizes) for index in chosen)
-        return [sizes[index] for index in chosen] if inside else None
-    if node.op_type not in TYPE_BLIND or value is None or value.shape is None:
-        return None
-    first, last = (node.attributes.get(name) for name in ("start", "end"))
-    return value.shape.dims[first.as_int() if first else None : last.as_int() if last else None]
 
 
 _RUNS = "halfwise::runs"

@@ -19,7 +19,7 @@ from halfwise.graph.intake import UNKNOWN, hide_unknown
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name, values_of
 from halfwise.graph.protobufs import graphs_in, said, skeleton
-from halfwise.graph.roles import FIRST_BF16_OPSET, is_float, roles_of
+from halfwise.graph.roles import FIRST_BF16_OPSET, TYPE_BLIND, bodies, is_float, roles_of
 from halfwise.graph.weights import LOW_TYPES, widen_weights
 from halfwise.records import NodeName, TensorName
 
@@ -187,12 +187,11 @@ def _computes_fp32(node: ir.Node) -> bool:
 
 
 def _touched(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that the node and the nodes in its bodies read and output."""
-    yield from (v for v in (*node.inputs, *node.outputs) if v is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in attribute.as_graph():
-                yield from _touched(inner)
+    """Yield the values whose elements the node and the nodes in its bodies read or output."""
+    read = () if is_standard(node, *TYPE_BLIND) else node.inputs
+    yield from (v for v in (*read, *node.outputs) if v is not None)
+    for inner in (inner for body in bodies(node) for inner in body):
+        yield from _touched(inner)
 
 
 def _drop_casts(graph: ir.Graph) -> None:

@@ -38,16 +38,12 @@ def with_activations(network: Network, original: Network | None = None) -> Netwo
         network: A quantised model; not changed.
         original: As for `dropped`.
     """
-    model = network.copy()
-    names = Names((model.graph,))
-    made: dict[ir.Value, ir.Value] = {}
-    for pair in pairs_of(replace(network, model=model)):
-        if pair.source is None or pair.quantise is None:
-            continue
-        if pair.source not in made and (ends := dropped(pair, original)) is not None:
-            made[pair.source] = remade(model.graph, pair.source, ends, pair.quantise, names)
-        pair.quantise.replace_input_with(0, made.get(pair.source, pair.source))
-    return replace(network, model=model)
+    copy = replace(network, model=network.copy())
+    raw = RawInputs(copy, original)
+    for pair in pairs_of(copy):
+        if pair.source is not None and pair.quantise is not None:
+            pair.quantise.replace_input_with(0, raw.before(pair))
+    return copy
 
 
 def dropped(pair: Pair, original: Network | None) -> tuple[float | None, float | None] | None:

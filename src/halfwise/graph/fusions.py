@@ -22,9 +22,9 @@ import onnx_ir as ir
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS
 from halfwise.graph.quantised import CONTRIB
-from halfwise.graph.reading import NO_NODES, Nodes, is_constant, maker, readers, way
+from halfwise.graph.reading import NO_NODES, Nodes, is_constant, readers
 from halfwise.graph.roles import Role, Roles
-from halfwise.graph.written_out import PATTERNS, written_out
+from halfwise.graph.written_out import PATTERNS, attentions, written_out
 from halfwise.records import NodeName
 
 RADIUS = 2
@@ -165,8 +165,7 @@ def _leaf(value: ir.Value | None) -> Hashable:
 
 Group = frozenset[NodeName]
 
-_PRODUCTS = ("MatMul", "Gemm", "Einsum")
-_HEAVY = (*_PRODUCTS, "Attention", "Conv", "ConvTranspose", "GRU", "LSTM", "RNN")
+_HEAVY = ("MatMul", "Gemm", "Einsum", "Attention", "Conv", "ConvTranspose", "GRU", "LSTM", "RNN")
 _HEAVY_IN_ORT = ("Attention", "MultiHeadAttention")
 """Those in ONNX Runtime's own domain."""
 _ACTIVATIONS = frozenset(
@@ -177,8 +176,6 @@ _ACTIVATIONS = frozenset(
     )
 )
 _ARITHMETIC = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where"))
-_LONGEST_WAY = 8
-"""Most nodes between a product of an attention and its softmax: scale, masks, biases."""
 _LARGEST_ISLAND = 1 / 2
 """Largest share of the compute nodes for a branch or block to count as an island."""
 _REPEATED_SHARE = 1 / 3
@@ -301,49 +298,7 @@ class Fusions:
         return all(is_constant(v) for v in others)
 
     def _cores(self) -> list[Group]:
-        softmaxes = [frozenset((n,)) for n in self._nodes if is_standard(n, "Softmax")]
-        softmaxes += map(self._nodes_of, self._patterns("Softmax"))
-        found = []
-        for nodes in softmaxes:
-            inputs = (v for n in nodes for v in n.inputs if v and v.producer() not in nodes)
-            scores = [self._scores(v, _LONGEST_WAY) for v in inputs]
-            values = self._weighted(self._last(nodes).outputs[0], _LONGEST_WAY)
-            if any(scores) and values:
-                found.append(self._group(nodes.union(values, *scores)))
-        return found
-
-    def _scores(self, value: ir.Value, steps: int) -> Nodes:
-        """Return the nodes from the products that feed `value` to it; empty if there are none."""
-        node = maker(value, *_PRODUCTS)
-        if node is not None:
-            return way(value) | self._scales(node)
-        node = maker(value, *_ARITHMETIC)
-        if node is None or not steps:
-            return NO_NODES
-        operands = (v for v in node.inputs if v is not None)
-        found = NO_NODES.union(*(self._scores(v, steps - 1) for v in operands))
-        return found | way(value) if found else found
-
-    def _scales(self, product: ir.Node) -> Nodes:
-        """Return the nodes that multiply a product's operands by constants."""
-        found = NO_NODES
-        for value in product.inputs:
-            node = maker(value, "Mul", "Div")
-            if value is not None and node is not None and any(map(is_constant, node.inputs)):
-                found |= way(value)
-        return found
-
-    def _weighted(self, value: ir.Value, steps: int) -> Nodes:
-        """Return the nodes from `value` to the products that read it; empty if there are none."""
-        found = NO_NODES
-        for node, _, passed in self._readers(value) if steps else ():
-            if is_standard(node, *_PRODUCTS):
-                found |= passed | {node}
-            elif is_standard(node, *_ARITHMETIC) and (
-                rest := self._weighted(node.outputs[0], steps - 1)
-            ):
-                found |= passed | {node} | rest
-        return found
+        return [self._group(nodes) for nodes in attentions(self.network)]
 
     @cached_property
     def _branches(self) -> list[Group]:

@@ -6,22 +6,16 @@ values are only claims until inference confirms them: if they are wrong, ONNX Ru
 on.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
-from math import prod
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common as passes
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import ONNX_DOMAINS, Flaw, Names, Repair, is_standard, values_of
 from halfwise.graph.protobufs import bodies_of, graphs_in
-from halfwise.graph.weights import PROTOBUF_BYTES
-from halfwise.wording import number
 
 Axes = tuple[int | str | None, ...]
 """A declared shape: for each axis its size, its name, or None for neither."""
@@ -110,14 +104,19 @@ LONGEST_SHAPE = 64
 """Elements of the longest vector that may be a shape."""
 
 
-def refuse_maps(proto: onnx.ModelProto) -> None:
-    """Refuse inputs and outputs that hold maps, which onnx-ir cannot read.
+def refuse_unreadable(proto: onnx.ModelProto) -> None:
+    """Refuse what onnx-ir cannot read: inputs and outputs that hold maps, and sparse constants.
 
-    Classifiers from skl2onnx and onnxmltools have one by default: the output of a ZipMap.
+    Classifiers from skl2onnx and onnxmltools have a map by default: the output of a ZipMap.
 
     Raises:
-        CaseError: an input or output holds a map.
+        CaseError: the model has one of them.
     """
+    for sparse in (s for graph in graphs_in(proto.graph) for s in graph.sparse_initializer):
+        raise CaseError(
+            f"Constant {sparse.values.name!r} is stored sparse.",
+            "Store it dense: onnx.numpy_helper.from_array makes an initializer of an array.",
+        )
     for side, values in (("Input", proto.graph.input), ("Output", proto.graph.output)):
         for value in values:
             kind = value.type
@@ -132,12 +131,9 @@ def refuse_maps(proto: onnx.ModelProto) -> None:
 
 
 def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
-    """Name graphs, make sparse constants dense and drop repeated value descriptions, in place.
+    """Name graphs and drop repeated value descriptions, in place.
 
     Inputs and outputs without a shape are listed too; inference gives outputs one where it can.
-
-    Raises:
-        ValueError: a sparse constant is malformed, or too large to be dense.
     """
     graphs = [*graphs_in(proto.graph)]
     for function in proto.functions:
@@ -145,13 +141,9 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
     nameless = [graph for graph in graphs if not graph.name]
     for graph in nameless:
         graph.name = "graph"
-    nodes = [n for owner in (*graphs, *proto.functions) for n in owner.node]
-    dense = [name for graph in graphs for name in _densify_initializers(graph)]
-    dense += [name for node in nodes for name in _densify_constant(node)]
     _describe_given(proto.graph)
     ends = (*proto.graph.input, *proto.graph.output)
     found = {
-        Flaw.SPARSE: dense,
         Flaw.REPEATED: [name for graph in graphs for name in _drop_repeated(graph)],
         Flaw.SHAPELESS: [info.name for info in ends if _lacks_shape(info)],
     }
@@ -221,52 +213,6 @@ def _describe_given(graph: onnx.GraphProto) -> None:
     for info in graph.output:
         if info.name in given and _lacks_shape(info):
             info.type.CopyFrom(given[info.name])
-
-
-def _densify_initializers(graph: onnx.GraphProto) -> Iterable[str]:
-    names = [sparse.values.name for sparse in graph.sparse_initializer]
-    graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
-    del graph.sparse_initializer[:]
-    return names
-
-
-def _densify_constant(node: onnx.NodeProto) -> Iterable[str]:
-    sparse = [a for a in node.attribute if a.HasField("sparse_tensor")]
-    if node.op_type != "Constant" or not sparse:
-        return ()
-    (attribute,) = sparse
-    dense = onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor))
-    attribute.CopyFrom(dense)
-    return list(node.output)
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    """Return the dense form of a sparse tensor: zero where it stores no value.
-
-    Indices are int64[n] into the flattened tensor, or int64[n, rank] (ONNX IR, SparseTensorProto).
-    """
-    name, shape = sparse.values.name, tuple(sparse.dims)
-    too_large = prod(shape) * 8 > PROTOBUF_BYTES
-    if too_large or sparse.values.data_location == onnx.TensorProto.EXTERNAL:
-        why = (
-            f"it has {number(prod(shape))} elements" if too_large else "its data is in another file"
-        )
-        raise ValueError(f"sparse constant {name!r} cannot be made dense: {why}")
-    values, indices = map(onnx.numpy_helper.to_array, (sparse.values, sparse.indices))
-    try:
-        return onnx.numpy_helper.from_array(_scattered(values, indices, shape), name)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"sparse constant {name!r} cannot be made dense: {error}") from None
-
-
-def _scattered(
-    values: NDArray[np.generic], indices: NDArray[np.generic], shape: tuple[int, ...]
-) -> NDArray[np.generic]:
-    dense = np.zeros(shape, values.dtype)
-    places = tuple(indices.T) if indices.ndim == 2 else (indices,)
-    flat = np.ravel_multi_index(places, shape) if indices.ndim == 2 else indices
-    dense.reshape(-1)[flat] = values
-    return dense
 
 
 def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
@@ -342,12 +288,8 @@ def is_long_vector(info: onnx.ValueInfoProto) -> bool:
 
 MOST_NODES = 1_000_000
 """A hundred times a large model. Forty functions that each call the next twice make 10^12 nodes."""
-MOST_CALLS = 200
-"""Greatest depth of function calls; node names and time grow with it."""
 _CALL = "halfwise.call."
 _OWN = "halfwise.name"
-_UNCOUNTED = 10**15
-_SHOWN = 5
 
 
 def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
@@ -382,7 +324,7 @@ def inline_functions(model: ir.Model) -> None:
 
     Raises:
         CaseError: a function uses another version of an operator set than the model, or calls
-            expand to more than `MOST_NODES` nodes, or `MOST_CALLS` deep.
+            expand to more than `MOST_NODES` nodes.
         ValueError, ir.passes.PreconditionError: a function calls itself, or gets a graph or too
             many inputs.
     """
@@ -415,34 +357,21 @@ def _mark(model: ir.Model) -> None:
 
 
 def _check_growth(model: ir.Model) -> None:
-    """Refuse functions that call themselves, or expand to more nodes than any model has."""
-    names = {key: f"{key[0]}::{key[1]}{f':{key[2]}' if key[2] else ''}" for key in model.functions}
-    graphs = {"": model.graph, **{names[key]: f.graph for key, f in model.functions.items()}}
-    calls = {
-        owner: Counter(names.get(node.op_identifier(), "") for node in graph.all_nodes())
-        for owner, graph in graphs.items()
-    }
+    """Refuse functions that expand to more nodes than any model has."""
+    graphs = {str(key): f.graph for key, f in model.functions.items()} | {"": model.graph}
+    calls = {k: [str(n.op_identifier()) for n in g.all_nodes()] for k, g in graphs.items()}
     nodes: dict[str, int] = {}
-    depth: dict[str, int] = {}
-    called = {owner: counts.keys() - {""} for owner, counts in calls.items()}
     try:
-        for owner in TopologicalSorter(called).static_order():
-            depth[owner] = 1 + max((depth[callee] for callee in called[owner]), default=0)
-            # A node that is not a call counts as one; a called function counts once per call.
-            own = sum(nodes.get(callee, 1) * n for callee, n in calls[owner].items())
-            nodes[owner] = min(own, _UNCOUNTED)
-    except CycleError as error:
-        circle = " -> ".join(error.args[1][:_SHOWN])
-        raise ValueError(f"functions call themselves: {circle}") from None
-    if depth[""] > MOST_CALLS:
-        raise CaseError(
-            f"The model nests function calls {depth['']:,} deep; the limit is {MOST_CALLS}.",
-            "Inline them first: onnx.inliner.inline_local_functions(model).",
+        order = tuple(
+            TopologicalSorter({k: graphs.keys() & c for k, c in calls.items()}).static_order()
         )
+    except CycleError:  # inlining refuses it
+        return
+    for key in order:
+        nodes[key] = sum(nodes.get(called, 1) for called in calls[key])
     if nodes[""] > MOST_NODES:
         raise CaseError(
-            f"The model's functions expand to {'at least ' * (nodes[''] == _UNCOUNTED)}"
-            f"{nodes['']:,} nodes; the limit is {MOST_NODES:,}.",
+            f"The model's functions expand to {nodes['']:,} nodes; the limit is {MOST_NODES:,}.",
             "Check whether the functions call each other more often than intended.",
         )
 

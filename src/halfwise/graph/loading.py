@@ -39,7 +39,7 @@ from halfwise.graph.intake import (
     name_cast_types,
     name_uniquely,
     open_negative_sizes,
-    refuse_maps,
+    refuse_unreadable,
     refuse_unusable,
     repair,
     restore_sizes,
@@ -228,7 +228,7 @@ def _explaining_refusals(
 
 def _deserialise(proto: onnx.ModelProto, path: Path | None) -> tuple[tuple[Repair, ...], ir.Model]:
     refuse_unusable(proto, path or "The model")
-    refuse_maps(proto)
+    refuse_unreadable(proto)
     with _explaining_refusals(path, "The graph in {} cannot be read"), silent():
         return repair(proto), ir.serde.deserialize_model(proto)
 
@@ -363,7 +363,7 @@ def read_unchecked(
     work.did(checking)
     with silent():
         try:
-            refuse_maps(proto)
+            refuse_unreadable(proto)
             repair(proto)
             folder = _folder(proto, path)
             model = ir.serde.deserialize_model(proto)

@@ -32,7 +32,6 @@ class Flaw(Enum):
     """A flaw in a file that does not change what the model computes."""
 
     NAMELESS = "a graph has no name"
-    SPARSE = "a constant is stored sparse"
     REPEATED = "a value is described more than once"
     SHAPELESS = "an input or output has no shape"
     UNSORTED = "a node comes before one that it reads from"
@@ -181,7 +180,7 @@ _REDUCED_AXES_ARE_READ = 18
 _AXES_OF_SIZE_1_ARE_READ = 13
 """First operator set in which Squeeze and Unsqueeze take their axes as an input."""
 
-Attribute = int | tuple[int, ...] | ir.Attr
+Attribute = float | int | str | Sequence[int] | ir.Attr
 
 
 class Writer:

@@ -5,17 +5,16 @@ must be FP32: otherwise it would round what the consumer needs. Everywhere else 
 changes no value, so it is free to save Casts: a minimum cut finds the fewest.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
-from itertools import pairwise
-from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.casts import adjusted_elements, fill_of
+from halfwise.graph.cut import Cut, End, Terms
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.roles import Role, Roles, is_float, roles_of
 from halfwise.records import NodeName, TensorName
@@ -137,13 +136,35 @@ def fewest_casts(
     ]
     if not free:
         return assignment
-    casts = _Casts(free, roles, assignment, low_io)
-    for node in network.nodes():
-        for value in node.outputs:
-            casts.add_value(value)
-    for value in network.graph.inputs:
-        casts.add_value(value)
-    return (assignment - casts.free) | casts.fewest()
+    casts = _casts(network, roles, assignment, frozenset(free), low_io)
+    return (assignment - frozenset(free)) | Cut(casts).kept()
+
+
+def _casts(
+    network: Network,
+    roles: Roles,
+    assignment: frozenset[NodeName],
+    free: frozenset[NodeName],
+    low_io: frozenset[TensorName],
+) -> Terms:
+    """Return the Casts that free nodes may save: one serves all readers of one type."""
+
+    def end(name: NodeName) -> End:
+        return name if name in free else not roles[name].free or name in assignment
+
+    casts = Terms()
+    for value in filter(
+        is_float, (*network.graph.inputs, *(v for n in network.nodes() for v in n.outputs))
+    ):
+        producer, outside = value.producer(), value.name not in low_io
+        source = outside if producer is None else end(node_name(producer))
+        sinks: set[End] = {outside} if value.is_graph_output() else set()
+        for use in value.uses():
+            part = roles.part(use.node)
+            if part.role.role is not Role.BLIND:
+                sinks.add(end(part.decider) if part.reads_low(use.idx) else True)
+        casts.values.append((source, tuple(sinks), 1.0))
+    return casts
 
 
 def _move_adjusted(network: Network, roles: Roles, fmt: Format) -> frozenset[NodeName]:
@@ -169,58 +190,6 @@ def _is_adjusted(tensor: ir.TensorProtocol | None, fmt: Format) -> bool:
     if tensor is None or tensor.dtype != ir.DataType.FLOAT:
         return False
     return adjusted_elements(np.asarray(tensor.numpy()), fmt) > 0
-
-
-_State = NodeName | bool | tuple[int]
-"""A free node, a settled state (true for FP32), or one of the Casts."""
-
-
-class _Casts:
-    """The Casts that free nodes may save, as a cut between the FP32 and the low side."""
-
-    def __init__(
-        self,
-        free: list[NodeName],
-        roles: Roles,
-        assignment: frozenset[NodeName],
-        low_io: frozenset[TensorName],
-    ) -> None:
-        self.free = frozenset(free)
-        self.roles = roles
-        self.assignment = assignment
-        self.low_io = low_io
-        # All together cost less than one Cast: with equally many Casts, fewer FP32 nodes win.
-        self.costs: list[tuple[_State, _State, float]] = [(name, False, 1.0) for name in free]
-        self.one_cast = 2.0 * len(free)
-
-    def state(self, name: NodeName) -> _State:
-        """Return a free node's name, or another node's settled state."""
-        if name in self.free:
-            return name
-        return not self.roles[name].free or name in self.assignment
-
-    def add_value(self, value: ir.Value) -> None:
-        """Add the Casts that `value` may need."""
-        if not is_float(value):
-            return
-        producer = value.producer()
-        io = tensor_name(value) not in self.low_io
-        source: _State = io if producer is None else self.state(node_name(producer))
-        sinks: set[_State] = {io} if value.is_graph_output() else set()
-        for use in value.uses():
-            part = self.roles.part(use.node)
-            if part.role.role is not Role.BLIND:
-                sinks.add(self.state(part.decider) if part.reads_low(use.idx) else True)
-        if any(isinstance(state, str) for state in (source, *sinks)):
-            # One Cast serves all readers of one type.
-            down, up = (len(self.costs),), (len(self.costs) + 1,)
-            self.costs += [(source, down, self.one_cast), (up, source, self.one_cast)]
-            self.costs += [(down, sink, inf) for sink in sinks]
-            self.costs += [(sink, up, inf) for sink in sinks]
-
-    def fewest(self) -> frozenset[NodeName]:
-        """Return the smallest set of free FP32 nodes with the fewest Casts; it is unique."""
-        return self.free & smallest_source_side(self.costs, True, False)
 
 
 class Following:
@@ -265,69 +234,3 @@ def may_have_bf16(network: Network, roles: Roles) -> frozenset[NodeName]:
     """
     other = roles_of(network, ir.DataType.BFLOAT16)
     return frozenset(n for n, r in roles.items() if r.free and not r.inside and r == other[n])
-
-
-_Thing = TypeVar("_Thing", bound=Hashable)
-
-
-def smallest_source_side(
-    costs: Iterable[tuple[_Thing, _Thing, float]], source: _Thing, target: _Thing
-) -> frozenset[_Thing]:
-    """Return the source side of the minimum cut with the smallest source side.
-
-    Dinic's algorithm (1970): blocking flows along shortest paths until none is left.
-
-    Args:
-        costs: Two things, and the cost if the first is on the side of `source` and the second is
-            not: > 0, or inf to forbid it. Costs of the same pair add up.
-        source: The thing that is always on the source side.
-        target: The thing that is never there; every path to it has a finite cost somewhere.
-    """
-    left: dict[_Thing, dict[_Thing, float]] = {source: {}, target: {}}
-    for one, other, cost in costs:
-        left.setdefault(one, {}).setdefault(other, 0.0)
-        left.setdefault(other, {}).setdefault(one, 0.0)
-        left[one][other] += cost
-    while target in (steps := _steps(left, source)):
-        _block(left, steps, source, target)
-    return frozenset(steps)
-
-
-def _steps(left: dict[_Thing, dict[_Thing, float]], source: _Thing) -> dict[_Thing, int]:
-    """Return the things still reachable from `source`, with the number of steps."""
-    steps, waiting = {source: 0}, [source]
-    for one in waiting:
-        for other, capacity in left[one].items():
-            if capacity and other not in steps:
-                steps[other] = steps[one] + 1
-                waiting.append(other)
-    return steps
-
-
-def _block(
-    left: dict[_Thing, dict[_Thing, float]],
-    steps: dict[_Thing, int],
-    source: _Thing,
-    target: _Thing,
-) -> None:
-    """Send as much flow as fits along shortest paths."""
-    ahead = {one: [n for n in left[one] if steps.get(n) == steps[one] + 1] for one in steps}
-    path = [source]
-    while True:
-        here = path[-1]
-        if here == target:
-            amount = min(left[one][other] for one, other in pairwise(path))
-            for one, other in pairwise(path):
-                left[one][other] -= amount
-                left[other][one] += amount
-            path = [source]
-            continue
-        while ahead[here] and not left[here][ahead[here][-1]]:
-            ahead[here].pop()
-        if ahead[here]:
-            path.append(ahead[here][-1])
-        elif len(path) == 1:
-            return
-        else:
-            path.pop()
-            ahead[path[-1]].pop()

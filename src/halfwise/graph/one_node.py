@@ -9,13 +9,19 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.graph.dataflow import nodes_between
-from halfwise.graph.model import Names, Network, add_constant, graphs_of, node_name, tensor_name
+from halfwise.graph.model import (
+    Attribute,
+    Names,
+    Network,
+    Writer,
+    graphs_of,
+    node_name,
+    tensor_name,
+)
 from halfwise.graph.norms import GroupNorm, Normalisation, Unread, read_groups, read_normalisations
 from halfwise.graph.reading import activations
 from halfwise.graph.written_out import read_softmaxes
 from halfwise.records import NodeName, TensorName
-
-Attribute = float | int | str | Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +71,7 @@ def replace_all(model: ir.Model, replacements: Iterable[Replacement]) -> list[Re
     done = []
     for replacement in replacements:
         output = values[replacement.output]
-        new, result = _made(replacement, values[replacement.x], model.graph, names)
+        new, result = _made(replacement, values[replacement.x], model, names)
         values[replacement.output] = result
         removed = put_in_place(model.graph, output, new, result, names)
         done.append(Replaced(removed, tuple(node_name(n) for n in new)))
@@ -113,7 +119,7 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
     start = ir.Value(name=x.name, type=x.type, shape=x.shape)
     graph = ir.Graph([start], [], nodes=[], opset_imports=dict(source.opset_imports), name="alone")
     model = ir.Model(graph, ir_version=source.ir_version)
-    nodes, result = _made(replacement, start, graph, Names(graphs_of(model)))
+    nodes, result = _made(replacement, start, model, Names(graphs_of(model)))
     graph.extend(nodes)
     result.name, result.type = replacement.output, x.type
     graph.outputs.append(result)
@@ -121,28 +127,16 @@ def alone(replacement: Replacement, x: ir.Value, source: ir.Model) -> ir.Model:
 
 
 def _made(
-    made: Replacement, x: ir.Value, graph: ir.Graph, names: Names
+    made: Replacement, x: ir.Value, model: ir.Model, names: Names
 ) -> tuple[list[ir.Node], ir.Value]:
-    stem = _stem(made.output)
-    nodes = []
-
-    def add(op: str, operands: list[ir.Value], attributes: Mapping[str, Attribute]) -> ir.Value:
-        name = names.take(f"{stem}/{op}")
-        node = ir.node(op, operands, attributes=dict(attributes), name=name)
-        node.outputs[0].name = names.take(f"{name}_output")
-        nodes.append(node)
-        return node.outputs[0]
-
-    constants = []
-    for part, array in made.constants.items():
-        constants.append(add_constant(graph, names.take(f"{stem}/{part}"), array))
+    writer = Writer(model, _stem(made.output), names)
+    constants = [writer.constant(part, array) for part, array in made.constants.items()]
     if made.order is not None:
-        x = add("Transpose", [x], {"perm": made.order})
-    result = add(made.op, [x, *constants], made.attributes)
+        x = writer.op("Transpose", x, perm=made.order)
+    result = writer.op(made.op, x, *constants, **made.attributes)
     if made.order is not None:
-        back = tuple(int(axis) for axis in np.argsort(made.order))
-        result = add("Transpose", [result], {"perm": back})
-    return nodes, result
+        result = writer.op("Transpose", result, perm=tuple(np.argsort(made.order).tolist()))
+    return writer.made, result
 
 
 def _stem(output: TensorName) -> str:
@@ -190,6 +184,8 @@ def _gelus(network: Network) -> Iterator[_Planned]:
 
 def _softmaxes(network: Network) -> Iterator[_Planned]:
     for found in read_softmaxes(network):
+        if found.axis is None:
+            continue
         attributes = {"axis": found.axis}
         x, output = tensor_name(found.x), tensor_name(found.output)
         yield found.x, found.output, found.op, Replacement(found.op, x, output, attributes)

@@ -396,17 +396,10 @@ def _no_model(path: Path, head: bytes) -> CaseError:
     return CaseError(f"{path} is {told}.", hint)
 
 
-_CONTEXT = re.compile(
-    r"(?P<what>.*?)\.?\s*==> Context: Bad node spec(?: for node\. Name: (?P<name>.*?)\s*OpType: "
-    r"(?P<op>\S+))?.*"
-)
-"""ONNX's checker about a node; older ones print the whole node after it (onnx, checker.cc)."""
-_SIGNATURE = re.compile(r"Node(?:\((?P<name>.*?)\))? with schema\(.*?::\w+:(?P<since>\d+)\) has ")
-"""How it begins if the number of inputs or outputs is wrong (onnx, defs/schema.cc)."""
-_UNSORTED = re.compile(
-    r"Nodes in a graph must be topologically sorted, however input '(?P<value>.*)' of node: "
-    r"name: (?P<name>.*?)\s*OpType: (?P<op>\S+) is not output of any previous nodes\."
-)
+_CONTEXT = re.compile(r"\.?\s*==> Context: Bad node spec")
+"""After this, ONNX's checker says which node it means (onnx, checker.cc)."""
+_NODE = re.compile(r" for node\. Name: (?P<name>.*?)\s*OpType: (?P<op>\S+)")
+"""How it says so; older ones print the whole node instead."""
 
 
 def said(error: Exception) -> str:
@@ -420,19 +413,9 @@ def said(error: Exception) -> str:
     if isinstance(first, UnicodeDecodeError):
         return "a name in it is not UTF-8, so the file is probably damaged"
     text = " ".join(str(first).split()) or type(first).__name__
-    if unsorted := _UNSORTED.fullmatch(text):
-        node = _named(unsorted["name"], unsorted["op"])
-        return f"{node} reads {unsorted['value']!r}, which no node before it computes"
-    found = _CONTEXT.fullmatch(text)
+    what, *context = _CONTEXT.split(text, maxsplit=1)
+    found = _NODE.match(context[0]) if context else None
     if found is None:
-        return text
-    what, name, op = found["what"], found["name"], found["op"]
-    if begin := _SIGNATURE.match(what):
-        # Inside a body, the context is the node that has it.
-        inner = f"{begin['name']!r} in it has " if name not in (None, begin["name"] or "") else ""
-        what = (inner or "it has ") + what[begin.end() :]
-    return f"{_named(name, op)}: {what}" if op else what
-
-
-def _named(name: str | None, op: str) -> str:
-    return f"node {name!r} ({op})" if name else f"a {op} without a name"
+        return what
+    name, op = found["name"], found["op"]
+    return f"{f'node {name!r} ({op})' if name else f'a {op} without a name'}: {what}"

@@ -55,6 +55,26 @@ def declared_axes(value: ir.Value) -> tuple[int | str | None, ...]:
     return tuple(axis if isinstance(axis, int) else axis.value for axis in value.shape)
 
 
+def sizes_read(node: ir.Node) -> Sequence[int | ir.SymbolicDim] | None:
+    """Return the sizes that determine a node's outputs; None if unknown, or if it reads values.
+
+    This follows Gather: one size of a shape may be fixed while others are not.
+    """
+    value = node.inputs[0] if node.inputs else None
+    if node.op_type == "Gather" and value is not None and node.inputs[1] is not None:
+        shape, picked = value.producer(), node.inputs[1]
+        sizes = sizes_read(shape) if shape is not None and shape.op_type == "Shape" else None
+        if sizes is None or picked.const_value is None:
+            return None
+        chosen = np.ravel(constant_array(picked)).tolist()
+        inside = all(-len(sizes) <= index < len(sizes) for index in chosen)
+        return [sizes[index] for index in chosen] if inside else None
+    if not is_standard(node, *_FORGETS_ELEMENTS) or value is None or value.shape is None:
+        return None
+    first, last = (node.attributes.get(name) for name in ("start", "end"))
+    return value.shape.dims[first.as_int() if first else None : last.as_int() if last else None]
+
+
 def shape_inputs(network: Network) -> frozenset[TensorName]:
     """Return the integer graph inputs of rank 0 or 1 whose elements reach a shape operand.
 

@@ -6,18 +6,19 @@ two products: squares, division or multiplication by a reciprocal, operands in e
 attribute or input, and data movement anywhere in between.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
     ACTIVATIONS,
     NO_NODES,
+    Function,
     Nodes,
-    Seen,
     activations,
     axes_of,
     behind,
@@ -32,172 +33,112 @@ from halfwise.graph.reading import (
 )
 from halfwise.records import NodeName
 
-_MASKS = ("Add", "Sub", "Mul", "Div", "Where", "Clip", "Max", "Min")
-"""Operators between the scores and the softmax: scale, bias, mask."""
+_ARITHMETIC = ("Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where")
+"""Operators between an attention's products and its softmax: scale, bias, mask."""
+_PRODUCTS = ("Einsum", "Gemm", "MatMul")
 _LONGEST_WAY = 8
 """Most nodes between product and softmax; exporters write at most Mul, Sub, Mul, Add, Clip."""
-
-
-def softmaxes(network: Network) -> Iterator[Nodes]:
-    """Yield exp(z) / Σ exp(z), with z = x or x - max(x), and perhaps an eps added to Σ."""
-    for node in network.nodes():
-        if node.op_type != "ReduceSum" or (exp := maker(node.inputs[0], "Exp")) is None:
-            continue
-        if (end := _divided(node.outputs[0], exp)) and node.inputs[0] is not None:
-            yield end | {node} | way(node.inputs[0]) | _shifted(exp.inputs[0])[1]
-
-
-def _divided(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Nodes:
-    """Return the nodes from the sum to exp / sum; if `eps`, one bound or addend may be between."""
-    for node, slot, passed in readers(total):
-        other = other_operand(node, slot)
-        nodes = passed | {node}
-        if node.op_type == "Div" and slot == 1 and same(other, exp.outputs[0]):
-            return nodes
-        if eps and node.op_type in ("Add", "Max") and scalar(other) is not None:
-            if rest := _divided(node.outputs[0], exp, eps=False):
-                return nodes | rest
-        elif _inverts(node, slot):
-            for product, place, between in readers(node.outputs[0]):
-                factor = other_operand(product, place)
-                if product.op_type == "Mul" and same(factor, exp.outputs[0]):
-                    return nodes | between | {product}
-    return NO_NODES
-
-
-def _inverts(node: ir.Node, slot: int) -> bool:
-    if node.op_type == "Div":
-        return slot == 1 and scalar(node.inputs[0]) == 1.0
-    return node.op_type == "Reciprocal"
-
-
-def _shifted(value: ir.Value | None) -> tuple[ir.Value | None, Nodes]:
-    """Return x and the nodes of `value = x - max(x)`; otherwise `value` and no nodes."""
-    node = maker(value, "Sub")
-    if value is None or node is None or node.inputs[1] is None:
-        return value, NO_NODES
-    # JAX writes max(-inf, max(x)).
-    bounded = split_constant(node.inputs[1], "Max")
-    found = bounded[0] if bounded else Seen(node.inputs[1])
-    largest = maker(found.value, "ReduceMax")
-    if largest is None or not same(largest.inputs[0], node.inputs[0]):
-        return value, NO_NODES
-    return node.inputs[0], way(value) | found.nodes | way(found.value)
-
-
-def log_softmaxes(network: Network) -> Iterator[Nodes]:
-    """Yield z - log Σ exp(z), x - (max + log Σ exp(z)), x - ReduceLogSumExp(x), log(Softmax(x))."""
-    divisions: dict[ir.Value, Nodes] = {}
-    for nodes in softmaxes(network):
-        divisions |= {n.outputs[0]: nodes for n in nodes if n.op_type in ("Div", "Mul")}
-    for node in network.nodes():
-        if node.op_type == "Log" and node.inputs[0] is not None:
-            before = behind(node.inputs[0])
-            if maker(node.inputs[0], "Softmax"):
-                yield way(node.inputs[0]) | {node}
-            elif before.value in divisions:
-                yield divisions[before.value] | before.nodes | {node}
-            elif nodes := _from_log_of_sum(node):
-                yield nodes
-        elif node.op_type == "ReduceLogSumExp":
-            for end, slot, passed in readers(node.outputs[0]):
-                if end.op_type == "Sub" and slot == 1 and same(end.inputs[0], node.inputs[0]):
-                    yield passed | {node, end}
-
-
-def _from_log_of_sum(log: ir.Node) -> Nodes:
-    total = maker(log.inputs[0], "ReduceSum")
-    exp = maker(total.inputs[0], "Exp") if total else None
-    if total is None or exp is None or log.inputs[0] is None or total.inputs[0] is None:
-        return NO_NODES
-    x, shift = _shifted(exp.inputs[0])
-    nodes = way(log.inputs[0]) | way(total.inputs[0]) | shift | {log}
-    for node, slot, passed in readers(log.outputs[0]):
-        other = other_operand(node, slot)
-        if node.op_type == "Sub" and slot == 1 and same(other, exp.inputs[0]):
-            return nodes | passed | {node}
-        largest = maker(other, "ReduceMax")
-        if node.op_type == "Add" and largest is not None and same(largest.inputs[0], x):
-            for end, place, between in readers(node.outputs[0]):
-                if end.op_type == "Sub" and place == 1 and same(end.inputs[0], x):
-                    return nodes | passed | between | {node, end}
-    return NO_NODES
-
-
-def attentions(network: Network) -> Iterator[Nodes]:
-    """Yield softmax(scale · Q Kᵀ + mask) V, where both products read only computed values.
-
-    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1. A product with a constant
-    is not part of attention. Softmax must be one node.
-    """
-    for node in network.nodes():
-        if node.op_type != "Softmax" or not node.inputs or node.inputs[0] is None:
-            continue
-        scores = _scores(node.inputs[0], _LONGEST_WAY)
-        if not scores:
-            continue
-        for end, slot, passed in readers(node.outputs[0]):
-            masked = end.op_type == "Where"
-            uses = readers(end.outputs[0]) if masked else [(end, slot, NO_NODES)]
-            for product, place, between in uses:
-                if product.op_type == "MatMul" and place == 0 and not is_constant(_second(product)):
-                    yield scores | passed | between | {node, end, product}
-
-
-def _scores(value: ir.Value, steps: int) -> Nodes:
-    """Return the nodes from the product that feeds `value` to it; empty if there is none."""
-    product = maker(value, "MatMul")
-    if product is not None:
-        computed = not any(is_constant(operand) for operand in product.inputs)
-        return way(value) if computed else NO_NODES
-    node = maker(value, *_MASKS)
-    if node is None or not steps:
-        return NO_NODES
-    for operand in node.inputs:
-        if operand is not None and (found := _scores(operand, steps - 1)):
-            return found | way(value)
-    return NO_NODES
-
-
-def _second(product: ir.Node) -> ir.Value | None:
-    return product.inputs[1] if len(product.inputs) > 1 else None
-
-
 BY_AXIS = 13
 """From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
+_OF_SOFTMAX = frozenset(("Div", "Exp", "Log", "Mul", "Reciprocal", "ReduceSum", "Sub"))
+"""Operators of the forms that compute exactly what one node does."""
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenSoftmax:
-    """A Softmax or LogSoftmax that was read; `axis` is not negative."""
+class WrittenSoftmax(Function):
+    """A Softmax or LogSoftmax that was read.
+
+    Attributes:
+        x: Its argument; where the largest element is subtracted first, the difference.
+        nodes: All its nodes, that subtraction included.
+        op: "Softmax" or "LogSoftmax".
+        axis: The axis, not negative, of the one node that computes the same from x; None if none
+            does: with something added to the sum, say, or data movement in between.
+    """
 
     op: str
-    x: ir.Value
-    output: ir.Value
-    axis: int
+    axis: int | None
 
 
 def read_softmaxes(network: Network) -> Iterator[WrittenSoftmax]:
-    """Yield exp(x) / Σ exp(x), exp(x) · (1 / Σ exp(x)) and x - log Σ exp(x), in graph order."""
+    """Yield every Softmax and LogSoftmax of more than one node, in graph order.
+
+    These are exp(x) / Σ exp(x), perhaps with an eps added to Σ, x - log Σ exp(x), z - (max(z) +
+    log Σ exp(x)), x - ReduceLogSumExp(x) and log(Softmax(x)); x may be z - max(z).
+    """
+    quotients: dict[ir.Value, ir.Value] = {}
     for node in network.nodes():
-        exp = exponential_of(node)
-        axis = None if exp is None else summed_axis(node)
-        if exp is None or axis is None:
-            continue
-        x, total = exp.inputs[0], node.outputs[0]
-        assert x is not None
-        assert x.shape is not None
-        if network.opset < BY_AXIS and axis != x.shape.rank() - 1:
-            continue
-        for output, op in _ends(total, exp, x):
-            yield WrittenSoftmax(op, x, output, axis)
+        for op, x, output in _ends(node, quotients):
+            nodes = nodes_between(x, output)
+            if op == "Softmax":
+                quotients[output] = x
+            exact = all(is_standard(n, *_OF_SOFTMAX) for n in nodes)
+            axis = summed_axis(node) if exact and is_standard(node, "ReduceSum") else None
+            by_axis = network.opset >= BY_AXIS or (x.shape and axis == x.shape.rank() - 1)
+            whole = nodes_between(_unshifted(x), output)
+            yield WrittenSoftmax(x, output, whole, op, axis if by_axis else None)
 
 
-def exponential_of(node: ir.Node) -> ir.Node | None:
-    """Return the Exp whose result a ReduceSum sums; None for others."""
-    value = node.inputs[0] if is_standard(node, "ReduceSum") else None
-    exp = None if value is None else value.producer()
-    return exp if exp is not None and is_standard(exp, "Exp") and exp.inputs[0] else None
+def _ends(
+    node: ir.Node, quotients: Mapping[ir.Value, ir.Value]
+) -> Iterator[tuple[str, ir.Value, ir.Value]]:
+    """Yield operator, x and output of what a sum, logarithm or ReduceLogSumExp is part of."""
+    x, result = node.inputs[0] if node.inputs else None, node.outputs[0]
+    if x is None:
+        return
+    if is_standard(node, "ReduceSum") and (exp := maker(x, "Exp")) and exp.inputs[0]:
+        x = exp.inputs[0]
+        yield from (("Softmax", x, output) for output in _quotients(result, exp))
+        logs = [log.outputs[0] for log, _, _ in readers(result) if is_standard(log, "Log")]
+        yield from (("LogSoftmax", x, output) for log in logs for output in _differences(x, log))
+    elif is_standard(node, "ReduceLogSumExp"):
+        yield from (("LogSoftmax", x, output) for output in _differences(x, result))
+    elif is_standard(node, "Log"):
+        softmax, quotient = maker(x, "Softmax"), quotients.get(behind(x).value)
+        source = softmax.inputs[0] if softmax else quotient
+        if source is not None:
+            yield "LogSoftmax", source, result
+
+
+def _quotients(total: ir.Value, exp: ir.Node, *, eps: bool = True) -> Iterator[ir.Value]:
+    """Yield exp / total; if `eps`, one bound or addend may be between."""
+    for node, slot, _ in readers(total):
+        other = other_operand(node, slot)
+        if is_standard(node, "Div") and slot == 1 and same(other, exp.outputs[0]):
+            yield node.outputs[0]
+        elif eps and is_standard(node, "Add", "Max") and scalar(other) is not None:
+            yield from _quotients(node.outputs[0], exp, eps=False)
+        elif is_standard(node, "Reciprocal") or (
+            is_standard(node, "Div") and slot == 1 and scalar(other) == 1.0
+        ):
+            for product, place, _ in readers(node.outputs[0]):
+                factor = other_operand(product, place)
+                if is_standard(product, "Mul") and same(factor, exp.outputs[0]):
+                    yield product.outputs[0]
+
+
+def _differences(x: ir.Value, log: ir.Value) -> Iterator[ir.Value]:
+    """Yield x - log; with x = z - max(z), also z - (max(z) + log)."""
+    z = _unshifted(x)
+    for node, slot, _ in readers(log):
+        other = other_operand(node, slot)
+        if is_standard(node, "Sub") and slot == 1 and same(other, x):
+            yield node.outputs[0]
+        largest = maker(other, "ReduceMax")
+        if is_standard(node, "Add") and largest is not None and same(largest.inputs[0], z):
+            for end, place, _ in readers(node.outputs[0]):
+                if is_standard(end, "Sub") and place == 1 and same(end.inputs[0], z):
+                    yield end.outputs[0]
+
+
+def _unshifted(x: ir.Value) -> ir.Value:
+    """Return z of x = z - max(z), else x."""
+    node = maker(x, "Sub")
+    z, subtracted = node.inputs if node else (x, None)
+    # JAX writes max(-inf, max(x)).
+    bounded = split_constant(subtracted, "Max")
+    largest = maker(bounded[0].value if bounded else subtracted, "ReduceMax")
+    return z if z is not None and largest is not None and same(largest.inputs[0], z) else x
 
 
 def summed_axis(node: ir.Node) -> int | None:
@@ -211,32 +152,51 @@ def summed_axis(node: ir.Node) -> int | None:
     return axes[0] % x.shape.rank() if kept and known else None
 
 
-def _ends(total: ir.Value, exp: ir.Node, x: ir.Value) -> Iterator[tuple[ir.Value, str]]:
-    """Yield the results of a sum of exponentials, and which operator of x each is."""
-    for use in total.uses():
-        node, result = use.node, use.node.outputs[0]
-        if is_standard(node, "Div") and list(node.inputs) == [exp.outputs[0], total]:
-            yield result, "Softmax"
-        elif is_standard(node, "Reciprocal") or (
-            is_standard(node, "Div") and use.idx == 1 and scalar(node.inputs[0]) == 1.0
-        ):
-            yield from (
-                (u.node.outputs[0], "Softmax")
-                for u in result.uses()
-                if is_standard(u.node, "Mul") and set(u.node.inputs) == {exp.outputs[0], result}
-            )
-        elif is_standard(node, "Log"):
-            yield from (
-                (u.node.outputs[0], "LogSoftmax")
-                for u in result.uses()
-                if is_standard(u.node, "Sub") and list(u.node.inputs) == [x, result]
-            )
+def attentions(network: Network) -> Iterator[Nodes]:
+    """Yield softmax(scale · Q Kᵀ + mask) V, where the products read only computed values.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1. A product with a constant
+    is not part of attention. The softmax is one node or several, and a constant factor of Q or K
+    belongs to it.
+    """
+    native = [n for n in network.nodes() if is_standard(n, "Softmax")]
+    softmaxes = [(n.inputs[0], n.outputs[0], frozenset((n,))) for n in native]
+    written = (s for s in read_softmaxes(network) if s.op == "Softmax")
+    for x, output, nodes in (*softmaxes, *((s.x, s.output, s.nodes) for s in written)):
+        scores, weighted = _scores(x, _LONGEST_WAY), _weighted(output, _LONGEST_WAY)
+        if scores and weighted:
+            yield nodes | scores | weighted
 
 
-_SOFTMAXES: Mapping[str, Callable[[Network], Iterator[Nodes]]] = {
-    "LogSoftmax": log_softmaxes,
-    "Softmax": softmaxes,
-}
+def _scores(value: ir.Value | None, steps: int) -> Nodes:
+    """Return the nodes from the products that feed `value` to it; empty if there are none."""
+    node = maker(value, *_PRODUCTS, *_ARITHMETIC)
+    if node is None or value is None or not steps:
+        return NO_NODES
+    if is_standard(node, *_PRODUCTS):
+        factors = [(v, maker(v, "Mul", "Div")) for v in node.inputs[:2] if v is not None]
+        scales = [way(v) for v, by in factors if by and any(map(is_constant, by.inputs))]
+        return way(value).union(*scales) if _is_computed(node) else NO_NODES
+    before = NO_NODES.union(*(_scores(v, steps - 1) for v in node.inputs))
+    return before | way(value) if before else NO_NODES
+
+
+def _weighted(value: ir.Value, steps: int) -> Nodes:
+    """Return the nodes from `value` to the products that read it; empty if there are none."""
+    after = NO_NODES
+    for node, _, passed in readers(value) if steps else ():
+        if is_standard(node, *_PRODUCTS) and _is_computed(node):
+            after |= passed | {node}
+        elif is_standard(node, *_ARITHMETIC) and (rest := _weighted(node.outputs[0], steps - 1)):
+            after |= passed | {node} | rest
+    return after
+
+
+def _is_computed(product: ir.Node) -> bool:
+    return not any(map(is_constant, product.inputs[:2]))
+
+
+_SOFTMAXES = ("LogSoftmax", "Softmax")
 PATTERNS: tuple[str, ...] = tuple(sorted((*NORMALISATIONS, *_SOFTMAXES, *ACTIVATIONS, "Silu")))
 """Operators whose decomposed forms are known; `Silu` is another name for ONNX's `Swish`."""
 
@@ -261,7 +221,7 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
     if op in NORMALISATIONS:
         groups = (nodes for kind, nodes in normalisations(network) if kind == op)
     elif op in _SOFTMAXES:
-        groups = _SOFTMAXES[op](network)
+        groups = (softmax.nodes for softmax in read_softmaxes(network) if softmax.op == op)
     else:
         written = activations(network, "Swish" if op == "Silu" else op)
         groups = (function.nodes for function in written)

@@ -23,7 +23,7 @@ from halfwise.inputs.recorded import (
     load_recorded,
     random_samples,
 )
-from halfwise.inputs.samples import LoadedSamples, Rows, sketch_each, split_heldout, unseen
+from halfwise.inputs.samples import LoadedSamples, Rows, split_heldout, unseen
 
 __all__ = [
     "RANDOM",
@@ -42,7 +42,6 @@ __all__ = [
     "load_recorded",
     "load_samples",
     "random_samples",
-    "sketch_each",
     "split_heldout",
     "split_sources",
     "unseen",

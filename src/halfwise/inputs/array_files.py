@@ -1,6 +1,5 @@
 """Arrays and labels from files."""
 
-import csv
 import json
 import math
 import struct
@@ -330,8 +329,8 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
 
     Args:
         path: A `.json` file with a list; a `.npy` file or a `.npz` file with one array, whose
-            first axis counts the samples; a `.txt` file, or a `.csv` file with one column and no
-            header, with one label per line (all integers, all floats, or else all text).
+            first axis counts the samples; a `.txt` file with one label per line (all integers, all
+            floats, or else all text).
         count: Number of samples.
 
     Returns:
@@ -347,7 +346,6 @@ def load_labels(path: Path, count: int) -> tuple[Any, ...]:
         ".json": _read_json,
         **dict.fromkeys((".npy", ".npz"), partial(_read_array, count=count)),
         ".txt": _read_lines,
-        ".csv": _read_lines,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -406,8 +404,6 @@ def _read_array(path: Path, count: int) -> Sequence[Any]:
 def _read_lines(path: Path) -> tuple[Any, ...]:
     text = _read_text(path).removesuffix("\n")
     lines = text.split("\n") if text else []
-    if path.suffix.lower() == ".csv":
-        lines = [_only_cell(line, number, path) for number, line in enumerate(lines, 1)]
     lines = [line.strip() for line in lines]
     if "" in lines:
         raise CaseError(
@@ -421,22 +417,6 @@ def _read_lines(path: Path) -> tuple[Any, ...]:
         except ValueError:
             continue
     return tuple(lines)
-
-
-def _only_cell(line: str, number: int, path: Path) -> str:
-    try:
-        row = next(csv.reader([line]), [])
-    except csv.Error as error:
-        raise CaseError(
-            f"Labels {path.name}: line {number} cannot be read ({error}); expected one label.",
-            "Keep only the column with the labels.",
-        ) from error
-    if len(row) > 1:
-        raise CaseError(
-            f"Labels {path.name}: line {number} has {len(row)} columns; expected one.",
-            "Keep only the column with the labels.",
-        )
-    return "".join(row)
 
 
 def _read_text(path: Path) -> str:

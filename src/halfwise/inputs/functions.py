@@ -1,6 +1,5 @@
 """Loads functions from the user's Python files."""
 
-import inspect
 import itertools
 import os
 import sys
@@ -16,7 +15,6 @@ from typing import Any
 from halfwise.errors import CaseError, UsageError
 from halfwise.files import is_regular, no_file
 from halfwise.user_code import guarded
-from halfwise.wording import count
 
 _numbers = itertools.count()
 _END = object()
@@ -41,9 +39,8 @@ class UserFunction:
         """Call the function.
 
         Raises:
-            CaseError: It takes other arguments, or raised; with type, message and line.
+            CaseError: It raised, as if it takes other arguments; with type, message and line.
         """
-        self._check_arguments(arguments)
         with guarded(self.spec):
             return self.function(*arguments)
 
@@ -68,21 +65,6 @@ class UserFunction:
             if item is _END:
                 return
             yield item
-
-    def _check_arguments(self, arguments: tuple[object, ...]) -> None:
-        try:
-            signature = inspect.signature(self.function)
-        # Some callables written in C have no signature, or a wrong one.
-        except (TypeError, ValueError):
-            return
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise CaseError(
-                f"{self.spec}{signature} cannot be called with "
-                f"{count(len(arguments), 'argument')}: {error}.",
-                "Make it take that many; other parameters need default values.",
-            ) from error
 
 
 def load_function(spec: str) -> UserFunction:

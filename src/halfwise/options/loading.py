@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Samples
+from halfwise.case import CPU, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError, RunFailed, UsageError
@@ -29,7 +29,6 @@ from halfwise.inputs import (
     hash_together,
     load_inputs,
     load_labels,
-    sketch_each,
     split_heldout,
     unseen,
 )
@@ -191,19 +190,19 @@ def load_case(
         samples, heldout = split_heldout(samples)
         notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = (
-        sketch_each(each.with_progress(watcher.step)) for each in (samples, heldout)
+        list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )
-    chosen = unseen(samples, searched, heldout, judged)
+    chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
         notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
     case = Case(
         network=network,
-        calibration=_marked(samples, [s.sha256 for s in searched]),
-        heldout=_marked(heldout, [s.sha256 for s in judged]).select(chosen),
+        calibration=_marked(samples, searched),
+        heldout=_marked(heldout, judged).select(chosen),
         criterion=criterion,
         metric=metric,
         notes=tuple(note for i, note in enumerate(notes) if note not in notes[:i]),
-        data_sha256=hash_together([s.sha256 for s in (*searched, *(judged[i] for i in chosen))]),
+        data_sha256=hash_together([*searched, *(judged[i] for i in chosen)]),
         real=real,
         made_up=made_up,
         stored=stored,

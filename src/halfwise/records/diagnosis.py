@@ -140,7 +140,6 @@ DifferenceKind = Literal[
     "batch-axis",
     "layout",
     "dtype",
-    "order",
     "flip",
     "channels",
     "scale",
@@ -216,11 +215,8 @@ class InputComparison(Record):
             differ.
         level: One of 255 levels in B's unit, for comparison with residuals.
         exact: Whether only rounding is left (`residual_max` is at most one level).
-        order: Index of the sample of A for each sample of B.
         code: Python that transforms a sample of A into one of B, with NumPy only; empty if nothing
             is to be done.
-        pipeline_a: A's resizing, fitted on raw images; None without them.
-        pipeline_b: B's resizing.
     """
 
     name: str
@@ -234,10 +230,7 @@ class InputComparison(Record):
     residual_max: float
     level: float
     exact: bool
-    order: tuple[int, ...]
     code: str = ""
-    pipeline_a: str | None = None
-    pipeline_b: str | None = None
 
 
 class PreprocessingReport(Record):
@@ -289,8 +282,6 @@ class InputTrials(Record):
         also: Number of other changes that match.
         shown_by: Samples whose outputs were beyond the limit before and match now.
         numbers: Number of independent output values that became right.
-        beside_spread: Whether errors are relative to the spread of outputs between samples, taken
-            as at least a hundredth of their size; otherwise relative to their size.
     """
 
     planned: int
@@ -303,7 +294,6 @@ class InputTrials(Record):
     also: int = 0
     shown_by: int = 0
     numbers: int = 0
-    beside_spread: bool = False
 
 
 RungName = Literal["harness", "export", "model", "fp32", "tf32", "precision", "kernels"]

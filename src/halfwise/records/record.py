@@ -96,7 +96,6 @@ NoteKind = Literal[
     "random",
     "dynamic",
     "preprocess",
-    "no-decoder",
     "repaired",
     "stored",
     "ranks",

@@ -40,7 +40,6 @@ _MOST_NAMES = 4
 _NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
 _REPAIRED = {
     "NAMELESS": "the graph has no name",
-    "SPARSE": "sparse constants are dense now ({names})",
     "REPEATED": "values are described more than once; the first counts ({names})",
     "SHAPELESS": "inputs or outputs have no shape ({names})",
     "UNSORTED": "nodes come before those that they read from",
@@ -187,8 +186,8 @@ def _copies(facts: Mapping[str, Any]) -> str:
     copies, heldout = facts["copies"], facts["heldout"]
     left = "" if copies < heldout else "; none is left to judge on"
     return (
-        f"left out {copies} of {count(heldout, 'held-out sample')}: each copies, up to the "
-        f"last digits, a sample of the search or another held-out one{left}"
+        f"left out {copies} of {count(heldout, 'held-out sample')}: each copies a sample of "
+        f"the search or another held-out one{left}"
     )
 
 
@@ -249,8 +248,6 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "random": _random,
     "dynamic": "dynamic axes have length 1",
     "preprocess": "each image goes through {function}",
-    "no-decoder": "resize kernels are not identified: Pillow is missing (pip install "
-    "'halfwise[images]')",
     "repaired": _repaired,
     "repairs-unread": lambda facts: (
         "the file's metadata on repairs cannot be read, and is left out of what is written: "

@@ -338,7 +338,7 @@ def test_each_element_is_handed_out_once_in_order(count):
     "emulate",
     [
         lambda network: emulate_switched(network, roles_of(network), FP16).model,
-        lambda network: emulate_tf32(network, switched=True),
+        emulate_tf32,
     ],
 )
 def test_few_nodes_of_an_emulation_could_run_at_once(emulate):

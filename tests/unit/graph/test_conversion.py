@@ -1,3 +1,5 @@
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -226,27 +228,43 @@ def test_bodies_are_widened_too():
     np.testing.assert_array_equal(result["all"], f32([[-4, 4], [-4, 4]]))
 
 
+def branching(*steps: tuple[str, str, str, dict[str, Any]], low: int = F32) -> Network:
+    """An If of FP32 on x whose branches are these nodes: operator, input, output, attributes."""
+    branches = {
+        f"{side}_branch": helper.make_graph(
+            [
+                helper.make_node(op, [read.format(side)], [made.format(side)], **attributes)
+                for op, read, made, attributes in steps
+            ],
+            side,
+            [],
+            [helper.make_tensor_value_info(side, F32, None)],
+        )
+        for side in ("then", "else")
+    }
+    x = helper.make_tensor_value_info("x", low, [2])
+    y = helper.make_tensor_value_info("y", F32, [2])
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    node = helper.make_node("If", ["flag"], ["y"], "if", **branches)
+    graph = helper.make_graph([node], "g", [x, flag], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.ir_version = 8
+    return network_from_proto(proto)
+
+
 def test_a_node_is_low_where_its_body_is():
     """An If from FP32 to FP32 whose bodies cast down and up: FP16 is in it all the same."""
-    then, other = (
-        helper.make_graph(
-            [
-                helper.make_node("Cast", ["x"], [f"{n}_low"], f"{n}_down", to=HALF),
-                helper.make_node("Cast", [f"{n}_low"], [n], f"{n}_up", to=TensorProto.FLOAT),
-            ],
-            n,
-            [],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2])],
-        )
-        for n in ("then", "other")
+    network = branching(
+        ("Cast", "x", "{}_low", {"to": HALF}), ("Cast", "{}_low", "{}", {"to": F32})
     )
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y"))
-    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
-    node = helper.make_node("If", ["flag"], ["y"], "if", then_branch=then, else_branch=other)
-    graph = helper.make_graph([node], "g", [x, flag], [y])
-    branching = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    branching.ir_version = 8
-    assert low_nodes(network_from_proto(branching)) == names("if")
+    assert low_nodes(network) == names("if")
+
+
+def test_a_node_is_not_low_where_its_body_reads_only_the_shape_of_a_low_tensor():
+    network = branching(
+        ("Shape", "x", "{}_shape", {}), ("ConstantOfShape", "{}_shape", "{}", {}), low=HALF
+    )
+    assert low_nodes(network) == names()
 
 
 def test_names_of_outputs_stay_where_casts_go():

@@ -1,6 +1,5 @@
 from collections.abc import Iterator
-from itertools import combinations, product
-from math import inf
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.movement import Following, carried, fewest_casts, smallest_source_side
+from halfwise.graph.movement import Following, carried, fewest_casts
 from halfwise.graph.roles import Role, Roles, bodies, float_io, is_float, roles_of
 from halfwise.records import NodeName, TensorName
 from tests import control
@@ -343,48 +342,3 @@ def test_without_bf16_nothing_is_asked_of_an_opset_that_has_none():
     network = s.network(s.op("Neg", s.op("Identity", s.input("x", [2]))))
     names = frozenset(node_name(n) for n in network.nodes())
     assert Following(network, roles_of(network))(names, frozenset()) == frozenset()
-
-
-THINGS = range(6)
-"""The first is the source, the last the target."""
-
-costs = st.lists(
-    st.tuples(
-        st.sampled_from(THINGS[:-1]), st.sampled_from(THINGS[1:]), st.sampled_from([1.0, 2.0, 5.0])
-    ).filter(lambda cost: cost[0] != cost[1]),
-    max_size=14,
-)
-
-
-def cost_of(side, costs):
-    return sum(cost for one, other, cost in costs if one in side and other not in side)
-
-
-@given(costs)
-def test_no_side_is_cheaper_and_none_as_cheap_is_smaller(given_costs):
-    sides = [
-        frozenset({0, *(i for i, chosen in enumerate(choice, 1) if chosen)})
-        for choice in product((False, True), repeat=4)
-    ]
-    found = smallest_source_side(given_costs, 0, 5)
-    cheapest = min(cost_of(side, given_costs) for side in sides)
-    assert cost_of(found, given_costs) == cheapest
-    # What costs as little contains it.
-    assert all(found <= side for side in sides if cost_of(side, given_costs) == cheapest)
-
-
-def test_what_may_not_be_is_not():
-    assert smallest_source_side(
-        [("s", "a", 1), ("s", "b", 9), ("b", "a", inf), ("a", "t", 3)], "s", "t"
-    ) == {"s", "a", "b"}
-    assert smallest_source_side(
-        [("s", "a", 1), ("s", "b", 1), ("b", "a", inf), ("a", "t", 3)], "s", "t"
-    ) == {"s"}
-
-
-def test_a_long_chain_ends():
-    chain = [(i, i + 1, inf) for i in range(5000)]
-    assert smallest_source_side([*chain, (5000, "t", 1), ("s", 0, 2)], "s", "t") == {
-        "s",
-        *range(5001),
-    }

@@ -123,7 +123,7 @@ def test_the_models_function_comes_before_an_operator_of_onnx_runtime():
 
 
 def test_a_function_that_calls_itself():
-    with pytest.raises(CaseError, match="my::R -> my::R"):
+    with pytest.raises(CaseError, match=r"my::R.* -> my::R"):
         loaded([function("R", call("R", "a", "b"))], call("R", "x", "y"))
 
 
@@ -137,13 +137,6 @@ def test_functions_that_expand_without_end_are_refused_before_they_are_expanded(
         CaseError, match=r"expand to 1,099,511,627,776 nodes; the limit is 1,000,000"
     ):
         loaded([*doubling, last], call("F0", "x", "y"))
-
-
-def test_functions_that_call_each_other_too_deep_are_refused():
-    deep = [function(f"F{i}", call(f"F{i + 1}", "a", "b")) for i in range(300)]
-    last = function("F300", helper.make_node("Neg", ["a"], ["b"]))
-    with pytest.raises(CaseError, match="302 deep; the limit is 200"):
-        loaded([*deep, last], call("F0", "x", "y"))
 
 
 def test_a_function_of_another_opset_is_told_with_what_helps():

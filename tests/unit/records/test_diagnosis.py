@@ -28,7 +28,6 @@ def report(*differences):
         residual_max=math.inf,
         level=0.1,
         exact=False,
-        order=(0, 1),
     )
     return PreprocessingReport(a="a", b="b", inputs=(compared,))
 

@@ -26,7 +26,7 @@ from halfwise.fixing.int8.placing import (
     unvarying,
 )
 from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
-from halfwise.fixing.plan.guide import Guide, Terms
+from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.rationed import RESERVED, Rationed
 from halfwise.fixing.plan.rules import Forced, Start, custom_roles
 from halfwise.fixing.plan.search import Search
@@ -35,6 +35,7 @@ from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.stages import Best, Stages
 from halfwise.fixing.trial import Evidence
 from halfwise.graph.casts import Rewritten, low_type
+from halfwise.graph.cut import Terms
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.quantised import pairs_read, quantised_nodes, residuals

@@ -74,7 +74,7 @@ SOURCES = (
     "engine:fp32, engine:tf32, engine:fp16, engine:bf16, a .onnx file, or saved outputs "
     "(.npz, .json)"
 )
-_DETAILS = {
+_FORMS = {
     "ort": ("", "optimised"),
     "emulation": ("fp16", "bf16", "tf32"),
     "engine": ("fp32", "tf32", "fp16", "bf16"),
@@ -92,12 +92,12 @@ class Source:
 
     Attributes:
         kind: The model in ONNX Runtime, emulated or as an engine; another model; saved outputs.
-        detail: The item of `_DETAILS`; of another model, "emulated" if it is.
+        form: The item of `_FORMS`; of another model, "emulated" if it is.
         path: The file; empty if there is none.
     """
 
     kind: Literal["ort", "emulation", "engine", "model", "record"]
-    detail: str = ""
+    form: str = ""
     path: Path = Path()
 
 
@@ -107,12 +107,12 @@ def source_of(text: str) -> Source:
     Raises:
         UsageError: it names none.
     """
-    kind, _, detail = text.partition(":")
-    if kind in _DETAILS and detail in ("", *_DETAILS[kind]):
-        return Source(cast(Any, kind), detail or _DETAILS[kind][0])
+    kind, _, form = text.partition(":")
+    if kind in _FORMS and form in ("", *_FORMS[kind]):
+        return Source(cast(Any, kind), form or _FORMS[kind][0])
     if text and holds_outputs(Path(text)):
         return Source("record", path=Path(text))
-    path = Path(text.removeprefix("emulation:"))
+    path = Path(form if kind == "emulation" else text)
     if path.suffix == ".onnx":
         return Source("model", "emulated" if kind == "emulation" else "", path)
     raise UsageError(f"{text!r} is nothing that can be compared.", f"Give one of: {SOURCES}.")
@@ -187,8 +187,8 @@ def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step
         if quantised_nodes(load_model(other.path)):
             return (fix_step(case, request, None, other.path),)
         return (int8_step(case, request, None),)
-    if other.kind == "model" or (other.kind == "emulation" and other.detail != "tf32"):
-        to = {"to": BF16.name} if other.detail == BF16.name else {}
+    if other.kind == "model" or (other.kind == "emulation" and other.form != "tf32"):
+        to = {"to": BF16.name} if other.form == BF16.name else {}
         return (fix_step(case, replace(request, given=request.given | to), None),)
     return (diagnose_step(case, request, None),)
 
@@ -220,17 +220,17 @@ def _side(
 ) -> Side:
     """Return the side that computes a source; raises CaseError if a file cannot be used."""
     if source.kind == "ort":
-        optimise = source.detail == "optimised"
+        optimise = source.form == "optimised"
         return reference(case.network, case.calibration, settings, optimise=optimise)
     if source.kind == "emulation":
-        return emulated(case.network, case.calibration, settings, cast(Low, source.detail))
+        return emulated(case.network, case.calibration, settings, cast(Low, source.form))
     if source.kind == "record":
         tensors, whose = recorded_tensors(case, source.path, runner)
         names = {a.dtype.name.upper() for a in tensors[0].values()}
         return RecordedSide(tensors, f"{whose}, on record", _arithmetic(names))
     if engines is not None and source.kind == "engine":
-        return engines.shown(engines.side(source.detail))
-    emulate = source.detail == "emulated"
+        return engines.shown(engines.side(source.form))
+    emulate = source.form == "emulated"
     return _model(load, source.path, case, settings, emulate=emulate)
 
 
@@ -350,7 +350,7 @@ def _arithmetic(dtypes: set[str]) -> Arithmetic:
 
 def _with_opset(case: Case, request: Request, sources: Sequence[Source]) -> Case:
     """Return the case at an opset that has BF16, if a source needs it."""
-    if not any(source.detail == BF16.name for source in sources):
+    if not any(source.form == BF16.name for source in sources):
         return case
     settings = request.settings
     network, _ = with_opset_for(BF16, case.network, case.calibration, runtime=settings.runtime)

@@ -25,7 +25,7 @@ from halfwise.options.options import Request
 from halfwise.progress import Watcher
 from halfwise.records import BuildOutcome, Criterion, TensorName, TensorStatus, Verdict
 from halfwise.scratch import scratch
-from halfwise.tensorrt.client import Worker, usable
+from halfwise.tensorrt.client import usable
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.versions import has, version_of
 from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
@@ -287,35 +287,6 @@ class EngineMaker(Workbench):
         assert build.engine is not None
         by = criterion if self.case.metric is None else None
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
-
-    def override_effect(self, build: BuildOutcome) -> float:
-        """Return the effect of NVIDIA_TF32_OVERRIDE: set to 0 if it is unset, else unset.
-
-        The engine runs again in a worker with that environment; the effect is the largest relative
-        RMS difference of an output.
-
-        Raises:
-            HalfwiseError: no such worker starts, or it cannot run the engine.
-        """
-        assert build.engine is not None
-        worker = self.worker
-        unset, zero = ("-u", "NVIDIA_TF32_OVERRIDE"), ("NVIDIA_TF32_OVERRIDE=0",)
-        set_ = unset if worker.info.tf32_override else zero
-        command = worker.info.command
-        path = self.folder / f"{build.number}.engine"
-        worker.fetch(build.engine, path)
-        with Worker(worker.info.name, (*command[:-1], "env", *set_, command[-1])) as other:
-            other.demand_usable()
-            engine = other.upload(path)
-            measure = replace(self.measure, worker=other)
-            changes = [
-                relative_rms(first[name], second[name])
-                for sample in self.case.calibration
-                for first in [self.measure.run(build.engine, sample)]
-                for second in [measure.run(engine, sample)]
-                for name in first
-            ]
-        return max(changes, default=0.0)
 
     def side(
         self, kind: str, *, settings: EngineSettings | None = None, what: str = ""

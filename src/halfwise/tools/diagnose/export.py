@@ -6,8 +6,8 @@ are then about as far from it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -41,12 +41,9 @@ from halfwise.reporting.causes import cause_line, quantisation_summary
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
-from halfwise.tools.diagnose.input_changes import no_change
+from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
     Subject,
-    constant_outputs,
-    foreign,
-    reordered,
     signs_of,
     skipped,
 )
@@ -151,30 +148,25 @@ def healthy(subject: Subject) -> Rung:
 
 def _nonfinite(subject: Subject) -> list[Sign]:
     """Return a sign for each nonfinite FP32 output; errors unless allowed."""
-    broken: dict[str, list[int]] = {}
-    told = {}
-    for name, first in subject.references[0].items() if subject.references else ():
-        if is_discrete(first.dtype):
-            continue
-        elements = [int(np.count_nonzero(~np.isfinite(r[name]))) for r in subject.references]
-        if any(elements):
-            broken[name] = [index for index, bad in enumerate(elements) if bad]
-            size = sum(r[name].size for r in subject.references)
-            told[name] = (
-                f"FP32 itself gives NaN or infinite values: output {name}, in {sum(elements)} of "
-                f"{count(size, 'element')}, on {len(broken[name])} of "
-                f"{count(len(elements), 'sample')}."
-            )
-    if not broken:
+    network, count_of = subject.case.network, {}
+    for value in network.graph.outputs:
+        arrays = [outputs[str(value.name)] for outputs in subject.references]
+        if not is_discrete(arrays[0].dtype):
+            count_of[value] = [int(np.count_nonzero(~np.isfinite(a))) for a in arrays]
+    if not any(map(any, count_of.values())):
         return []
-    severity: Severity = "warning" if subject.allow_unjudged else "error"
-    samples = subject.samples.select(sorted({i for indices in broken.values() for i in indices}))
-    network = subject.case.network
-    _, inside = inspected_reference(network, samples, runtime=subject.settings.runtime)
+    _, inside = inspected_reference(network, subject.samples, runtime=subject.settings.runtime)
+    sizes = {n: sum(each[n].size for each in subject.references) for n in subject.references[0]}
     return [
-        Sign(severity=severity, text=told[str(v.name)], nodes=_origins(network.nodes(), v, inside))
-        for v in network.graph.outputs
-        if v.name in told
+        Sign(
+            severity="warning" if subject.allow_unjudged else "error",
+            text=f"FP32 itself gives NaN or infinite values: output {value.name}, in "
+            f"{sum(bad)} of {count(sizes[str(value.name)], 'element')}, on "
+            f"{sum(map(bool, bad))} of {count(len(bad), 'sample')}.",
+            nodes=_origins(network.nodes(), value, inside),
+        )
+        for value, bad in count_of.items()
+        if any(bad)
     ]
 
 
@@ -217,63 +209,50 @@ _SAMPLES = 32
 """FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`)."""
 
 
-@dataclass(frozen=True)
-class Blurred:
-    """An output that FP32 rounding explains.
-
-    Attributes:
-        output: Its name.
-        runtime: Distance of ONNX Runtime's FP32 from FP64: relative RMS, or the share of elements
-            that differ.
-        framework: That of the framework.
-    """
-
-    output: str
-    runtime: float
-    framework: float
-
-
-def blurred(subject: Subject) -> tuple[Blurred, ...]:
+def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     """Return the outputs in doubt, if rounding in FP32 explains all of the framework's error.
 
     Empty too if a metric decides, or if FP64 cannot be computed.
+
+    Returns:
+        For each, the distances of ONNX Runtime's FP32 and of the framework from FP64: relative
+        RMS, or the share of elements that differ.
     """
     if subject.case.metric is not None or not subject.given:
-        return ()
+        return {}
     chosen = range(min(len(subject.samples), _SAMPLES))
     try:
         double = DoubleSession(subject.case.network.model)
         exact = [double.run(subject.samples[i]) for i in chosen]
     except (CaseError, RunFailed):
-        return ()
-    found = []
+        return {}
+    found = {}
     for name in subject.given[0]:
         given, ours, true = (
             [side[i][name] for i in chosen] for side in (subject.given, subject.references, exact)
         )
-        pairs = (given, true), (ours, true), (given, ours)
-        framework, runtime, apart = (_distance(*pair) for pair in pairs)
+        framework, runtime, apart = (
+            _distance(*pair) for pair in ((given, true), (ours, true), (given, ours))
+        )
         unclear = runtime > OTHER_KERNELS
-        if framework > (ALIKE * runtime if unclear else OTHER_KERNELS):
-            return ()
         # Errors of rounding are independent. A common one, such as FP32's range, hides others.
-        if unclear and apart < runtime / ALIKE:
-            return ()
+        common = unclear and apart < runtime / ALIKE
+        if common or framework > (ALIKE * runtime if unclear else OTHER_KERNELS):
+            return {}
         if unclear:
-            found.append(Blurred(name, runtime, framework))
-    return tuple(found)
+            found[name] = runtime, framework
+    return found
 
 
-def _distance(found: Sequence[NDArray[np.generic]], exact: Sequence[NDArray[np.generic]]) -> float:
+def _distance(found: Sequence[NDArray[Any]], exact: Sequence[NDArray[Any]]) -> float:
     """Return the relative RMS error, or of discrete values the share that differs."""
     if any(a.shape != b.shape for a, b in zip(found, exact, strict=True)):
         return inf
     left, right = (np.concatenate([np.ravel(a) for a in side]) for side in (found, exact))
     if is_discrete(right.dtype) or is_discrete(left.dtype):
         return float(np.mean(left != right)) if left.size else 0.0
-    if not (np.isfinite(right).all() and np.isfinite(left).all()) or not right.any():
-        return inf
-    return relative_rms(right, left)
+    # The same infinities on both sides are FP32's range, which is no rounding.
+    return relative_rms(right, left) if np.isfinite(left).all() else inf
 
 
 def exported(subject: Subject) -> Rung:
@@ -289,117 +268,82 @@ def exported(subject: Subject) -> Rung:
     verdict = subject.against_framework
     if verdict is None:
         return skipped(2, "export", "--expected contains no output of the model.")
-    if subject.order is not None and not (verdict.passed and subject.foreign is None):
-        return _mispaired(verdict, subject, reordered(subject.order, subject.samples.ids))
-    if verdict.passed and subject.foreign is not None:
-        return _mispaired(verdict, subject, foreign(subject.foreign))
     if not verdict.passed:
         return _apart(verdict, subject)
-    constant = bool(subject.variations) and all(v.constant for v in subject.variations)
-    unshown = (
-        [Sign(severity="warning", text=constant_outputs(subject.variations))] if constant else []
-    )
     return Rung(
         rung=2,
         name="export",
         passed=True,
         how="measured",
         cause="ONNX Runtime reproduces the framework's outputs.",
-        evidence=(
-            *signs_of(verdict, "ONNX Runtime against the framework"),
-            *unshown,
-            *_tried(subject),
-        ),
-        inputs=subject.tried,
+        evidence=tuple(signs_of(verdict, "ONNX Runtime against the framework")),
     )
 
 
 def _apart(verdict: Verdict, subject: Subject) -> Rung:
-    """Return why the outputs differ: quantisation, FP32 rounding, or another function."""
+    """Return why the outputs differ: order, quantisation, FP32 rounding, or another function."""
+    signs = signs_of(verdict, "ONNX Runtime against the framework")
+    if subject.tried is not None and subject.tried.planned:
+        signs.append(Sign(severity="info", text=no_change(subject.tried)))
+    rung = Rung(rung=2, name="export", passed=False, how="measured", cause="", inputs=subject.tried)
+    if subject.order is not None:
+        again = said("Give --expected the framework's outputs for these inputs, in the same order.")
+        cause = _reordered(subject.order, subject.samples.ids)
+        return rung.model_copy(update={"cause": cause, "evidence": (*signs,), "advice": again})
     if loss := lost(subject):
-        return _quantised(verdict, subject, loss)
+        return _quantised(rung, verdict, signs, loss)
     if explained := blurred(subject):
-        return _blurred(verdict, subject, explained)
+        most = max(explained, key=lambda name: explained[name][0])
+        figures = " and ".join(map(number, explained[most]))
+        why = (
+            f"FP32 rounding alone explains it: {listed(list(explained))} of ONNX Runtime in FP32 "
+            f"is as far from FP64 as the framework's ({most}: {figures}, relative RMS or share of "
+            "elements). The export is not shown to be wrong; the model needs more than FP32 here."
+        )
+        apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]
+        known = (Sign(severity="warning", text=why), *apart)
+        return rung.model_copy(update={"passed": True, "cause": why, "evidence": known})
     found = _located(subject)
-    anywhere = _is_anywhere(found, subject)
-    unknown = " Where they diverge is unknown." if anywhere else ""
-    return Rung(
-        rung=2,
-        name="export",
-        passed=False,
-        how="measured",
-        cause="On these inputs the ONNX file computes something else than the framework gave: "
-        f"{reasons(verdict.failures)[0]}.{unknown}",
-        nodes=() if anywhere else found.first,
-        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
-        advice=_advice(found, subject),
-        inputs=subject.tried,
+    # Too few tensors are known to say where the two diverge.
+    anywhere = 2 * len(found.first) > max(2, len(list(subject.case.network.nodes())))
+    return rung.model_copy(
+        update={
+            "cause": "On these inputs the ONNX file computes something else than the framework "
+            f"gave: {reasons(verdict.failures)[0]}."
+            f"{' Where they diverge is unknown.' if anywhere else ''}",
+            "nodes": () if anywhere else found.first,
+            "evidence": tuple(signs),
+            "advice": _advice(() if anywhere else found.first, subject),
+        }
     )
 
 
-def _blurred(verdict: Verdict, subject: Subject, explained: Sequence[Blurred]) -> Rung:
-    most = max(explained, key=lambda each: each.runtime)
-    why = (
-        f"FP32 rounding alone explains it: {listed([each.output for each in explained])} of ONNX "
-        f"Runtime in FP32 is as far from FP64 as the framework's ({most.output}: "
-        f"{number(most.runtime)} and {number(most.framework)}, relative RMS or share of elements). "
-        "The export is not shown to be wrong; the model needs more than FP32 here."
-    )
-    apart = [
-        sign.model_copy(update={"severity": "info"})
-        for sign in signs_of(verdict, "ONNX Runtime against the framework")
-    ]
-    return Rung(
-        rung=2,
-        name="export",
-        passed=True,
-        how="measured",
-        cause=why,
-        evidence=(Sign(severity="warning", text=why), *apart, *_tried(subject)),
-        inputs=subject.tried,
-    )
+def _reordered(order: Sequence[int], ids: Sequence[str]) -> str:
+    """Say that the expected outputs belong to the same samples in another order."""
+    pairs = [f"{ids[i]} has the outputs of {ids[of]}" for i, of in enumerate(order) if i != of]
+    more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+    listed = ", ".join(pairs[:3])
+    return f"The expected outputs belong to the same samples in another order: {listed}{more}."
 
 
-def _quantised(verdict: Verdict, subject: Subject, loss: QuantisationLoss) -> Rung:
+def _quantised(rung: Rung, verdict: Verdict, signs: list[Sign], loss: QuantisationLoss) -> Rung:
     evidence = signs_of_loss(loss)
     worst = next((sign for sign in evidence if sign.severity == "error"), None)
-    told = worst or next(iter(evidence), None)
-    return Rung(
-        rung=2,
-        name="export",
-        passed=False,
-        how="measured",
-        cause=told.text
-        if told
-        else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
-        nodes=() if worst is None else worst.nodes,
-        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *evidence),
-        advice=said(
-            "Judge it against the unquantised model, which has the original weights: "
-            "`halfwise verify ORIGINAL QUANTISED --inputs DATA`."
-        ),
-        inputs=subject.tried,
-        quantisation=loss,
+    first = worst or next(iter(evidence), None)
+    return rung.model_copy(
+        update={
+            "cause": first.text
+            if first
+            else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
+            "nodes": () if worst is None else worst.nodes,
+            "evidence": (*signs, *evidence),
+            "advice": said(
+                "Judge it against the unquantised model, which has the original weights: "
+                "`halfwise verify ORIGINAL QUANTISED --inputs DATA`."
+            ),
+            "quantisation": loss,
+        }
     )
-
-
-def _mispaired(verdict: Verdict, subject: Subject, cause: str) -> Rung:
-    return Rung(
-        rung=2,
-        name="export",
-        passed=False,
-        how="measured",
-        cause=cause,
-        evidence=(*signs_of(verdict, "ONNX Runtime against the framework"), *_tried(subject)),
-        advice=said("Give --expected the framework's outputs for these inputs, in the same order."),
-        inputs=subject.tried,
-    )
-
-
-def _tried(subject: Subject) -> list[Sign]:
-    if subject.tried is None or not subject.tried.planned:
-        return []
-    return [Sign(severity="info", text=no_change(subject.tried))]
 
 
 def _located(subject: Subject) -> Comparison:
@@ -409,31 +353,21 @@ def _located(subject: Subject) -> Comparison:
     return find_divergence(subject.walk(given, right))
 
 
-def _other_inputs(subject: Subject) -> list[str]:
-    if subject.tried is None or not subject.tried.tried:
-        return []
-    return [
+def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:
+    where = (
+        f"They diverge at {listed(first)}."
+        if first
+        else "To find where they diverge, add tensors from inside the model to --expected, under "
+        "their names in the ONNX file."
+    )
+    other = (
         "Make sure that the framework had these very inputs: of the usual changes none fits, but "
         "crops, resizes, uncommon factors and three changes at once are not found. --inputs-b "
         "compares them with the framework's."
-    ]
-
-
-def _is_anywhere(found: Comparison, subject: Subject) -> bool:
-    """Return whether too few tensors are known to say where the two diverge."""
-    return 2 * len(found.first) > max(2, len(list(subject.case.network.nodes())))
-
-
-def _advice(found: Comparison, subject: Subject) -> tuple[Step, ...]:
-    where = (
-        "To find where they diverge, add tensors from inside the model to --expected, under their "
-        "names in the ONNX file."
-        if _is_anywhere(found, subject) or not found.first
-        else f"They diverge at {listed(found.first)}."
     )
     return said(
         where,
-        *_other_inputs(subject),
+        *([other] if subject.tried is not None and subject.tried.tried else []),
         "Export in evaluation mode (model.eval()) with the same weights and inputs, and compare in "
         "FP32; another opset or exporter may work better (docs/exporting.md).",
     )

@@ -1,21 +1,44 @@
-"""Rungs 4 and 7: does an engine compute what it should? If not, what is at fault?"""
+"""Rungs 4 and 7: does an engine compute what it should? If not, which region is wrong?
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+Parts of the model are cut out and built as engines of their own, on the true values of what they
+read. Of the nodes in graph order, the shortest beginning that is wrong ends with a node at fault;
+without as many of its first nodes as possible, it is the region: two bisections, so about
+2 log2(nodes) builds. It is proved if the engine of the rest is right with the region's true outputs
+fed in. A region is always wrong on its true inputs, though a smaller one may be, where what follows
+a fault hides it.
+"""
 
-from halfwise.emulation.runner import ModelRunner
-from halfwise.graph.model import Network, node_name
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, log2, log10, sqrt
+from typing import Any, Literal
+
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Samples
+from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic, ModelRunner
+from halfwise.errors import CaseError, RunFailed
+from halfwise.graph.dataflow import GIVEN, between, read_by, region_model, varying_tensors
+from halfwise.graph.loading import normalise
+from halfwise.graph.model import Network, add_constant, node_name, tensor_name
 from halfwise.graph.quantised import pairs_of
+from halfwise.graph.roles import is_float
 from halfwise.interruption import interruption
-from halfwise.judging.judge import judge_outputs
+from halfwise.metrics import Outputs
+from halfwise.metrics.difference import relative_rms
 from halfwise.records import (
     BuildOutcome,
     Criterion,
     Decided,
+    EngineDiagnosis,
+    NodeName,
     Rung,
     RungName,
     Sign,
+    SymptomKind,
     TensorName,
     Verdict,
     said,
@@ -25,11 +48,332 @@ from halfwise.tensorrt.failures import EngineFailed
 from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
-from halfwise.tools.compare.walk import emulated, reference
+from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions, emulated, reference
 from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
-from halfwise.tools.diagnose.region import OFF, Symptom, Transplants, localise, symptom_of
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
-from halfwise.wording import capital
+from halfwise.wording import capital, count
+
+Values = Mapping[Any, NDArray[Any]]
+Part = frozenset[NodeName]
+
+LEAST_SECONDS = 60.0
+LONGER = 5.0
+"""A build may take this many times as long as the engine itself, and this many seconds in any case.
+Our choice: a part is less than the whole, but an input and an output per node are more."""
+
+
+class Spent(Exception):
+    """No more builds may be used."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How an engine is wrong: its outputs are off, or it does not build or run.
+
+    Attributes:
+        kind: Kind of symptom.
+        status: How a build or run ended.
+        signal: The signal that ended it.
+        errors: Kinds of errors in the builder's log.
+    """
+
+    kind: SymptomKind
+    status: str = ""
+    signal: str | None = None
+    errors: frozenset[str] = frozenset()
+
+
+OFF = Symptom("outputs")
+
+
+def symptom_of(build: BuildOutcome) -> Symptom:
+    """Return the symptom of a build without an engine."""
+    errors = frozenset(f.kind for f in explain(build.log) if f.severity == "error")
+    return Symptom("build", build.status, build.signal, errors)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a model on the true values of its inputs.
+
+    Attributes:
+        model: The model: every shape fixed.
+        feed: Its inputs for one sample.
+        outputs: What others read and the part does not, and the model's outputs; floats only. Any
+            other output may end a fusion, and is one only if there are none of these.
+    """
+
+    model: ir.Model
+    feed: dict[str, NDArray[Any]]
+    outputs: tuple[TensorName, ...]
+
+
+def line(network: Network) -> list[NodeName]:
+    """Return the nodes that compute from the inputs' values, in graph order."""
+    varying = varying_tensors(network)
+    nodes = (n for n in network.nodes() if any(v.name in varying for v in n.outputs))
+    return [node_name(node) for node in nodes]
+
+
+def cut(
+    network: Network, part: Part, values: Callable[[Sequence[TensorName]], Values]
+) -> Piece | None:
+    """Return a part of a model; None if it has no output that holds floats.
+
+    Values that follow only from shapes become constants, as do integers and Booleans from outside:
+    builders refuse many of these as inputs.
+
+    Args:
+        network: The model; not changed.
+        part: Nodes of the main graph.
+        values: Returns tensors' values on one sample, including the model's inputs.
+
+    Raises:
+        CaseError: the part would need an input that is not a tensor.
+    """
+    nodes = list(network.nodes())
+    inside = [node for node in nodes if node.name in part]
+    made = [v for node in inside for v in node.outputs if v.name]
+    own = {name for node in inside for name in read_by(node)}
+    others = {name for node in nodes if node.name not in part for name in read_by(node)}
+    ends = {tensor_name(v) for v in network.graph.outputs}
+    floats = [tensor_name(v) for v in made if is_float(v) and v.name in others | ends]
+    outputs = tuple(name for name in floats if name in ends or name not in own) or tuple(floats)
+    if not outputs:
+        return None
+    computed = {v.name for node in nodes for v in node.outputs}.difference(v.name for v in made)
+    model = region_model(network, outputs, [n for n in dict.fromkeys(own) if n in computed])
+    varying = varying_tensors(network)
+    model.graph.inputs[:] = [value for value in model.graph.inputs if value.uses()]
+    starts = {v: TensorName(tensor_name(v).removesuffix(GIVEN)) for v in model.graph.inputs}
+    arrays = values(list(starts.values()))
+    feed: dict[str, NDArray[Any]] = {}
+    for value, name in starts.items():
+        if not isinstance(value.type, ir.TensorType) or value.dtype is None:
+            raise CaseError(f"{name} is not a tensor, so it cannot be given.", "Keep it inside.")
+        array = arrays[name].astype(value.dtype.numpy(), copy=False)
+        if name in varying and is_float(value):
+            value.shape = ir.Shape(array.shape)
+            feed[tensor_name(value)] = array
+        else:
+            model.graph.inputs.remove(value)
+            constant = add_constant(model.graph, f"{name}::constant", array)
+            value.replace_all_uses_with(constant)
+    for value in (v for node in model.graph for v in node.outputs):
+        # Sizes fixed now would contradict inferred ones.
+        value.shape = None
+    return Piece(model, feed, outputs)
+
+
+@dataclass
+class Transplants:
+    """Tests parts of a model in engines, on one sample.
+
+    Attributes:
+        engines: Engine maker of the model.
+        kind: Their arithmetic, as for `EngineMaker.side`.
+        right: The right side.
+        sample: The sample's index.
+        symptom: How the whole model's engine is wrong.
+        plain_seconds: Seconds that its build took.
+        late: Builds that took longer than allowed.
+        builds: Builds used, including the whole model's.
+        errors: The largest relative RMS error of the outputs of each part that ran.
+        answers: Whether each part is wrong.
+    """
+
+    engines: EngineMaker
+    kind: Arithmetic
+    right: ModelRunner
+    sample: int
+    symptom: Symptom
+    plain_seconds: float
+    late: int = 0
+    builds: int = 1
+    errors: dict[Part, float] = field(default_factory=dict)
+    answers: dict[Part, bool | None] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds a build may take."""
+        most = self.engines.engine_settings.build_timeout
+        return min(most, max(LEAST_SECONDS, LONGER * self.plain_seconds))
+
+    @cached_property
+    def line(self) -> list[NodeName]:
+        """The nodes that may be wrong; see `line`."""
+        return line(self.engines.case.network)
+
+    @property
+    def most(self) -> int:
+        """The builds that may be used: enough for two regions."""
+        return 4 + int(4 * log2(max(1, len(self.line))))
+
+    def values(self, names: Sequence[TensorName]) -> Values:
+        """Return the true values of tensors."""
+        alone = self.right.samples.select([self.sample])
+        right = replace(self.right, samples=alone, failures={})
+        return {**self.engines.case.calibration[self.sample], **next(right.get(list(names)))}
+
+    @property
+    def tolerance(self) -> float:
+        """Relative RMS error up to which a tensor is right: its arithmetic's in kernels."""
+        return max(OTHER_KERNELS, TOLERANCES[self.kind])
+
+    def wrong(self, nodes: Collection[NodeName], what: str) -> bool | None:
+        """Return whether the engine of some nodes on true inputs is wrong; None if unknown.
+
+        Raises:
+            Spent: no more builds may be used, or Ctrl-C came.
+            EngineFailed: the worker is lost.
+        """
+        part = frozenset(nodes)
+        if part not in self.answers:
+            self.answers[part] = self._answer(part, what)
+        return self.answers[part]
+
+    def _answer(self, part: Part, what: str) -> bool | None:
+        try:
+            piece = cut(self.engines.case.network, part, self.values)
+            if piece is None:
+                return None
+            ending, outputs = self._run(piece, what)
+        except EngineFailed:
+            raise
+        except (CaseError, RunFailed):
+            return None
+        if self.symptom != OFF:
+            return (
+                None
+                if ending.status == "timeout" != self.symptom.status
+                else ending == self.symptom
+            )
+        return self._compare(part, piece, outputs) if ending == OFF else None
+
+    def _run(self, piece: Piece, what: str) -> tuple[Symptom, Outputs]:
+        """Build and run an engine of a piece; return how it ends, and its outputs."""
+        if self.builds >= self.most or interruption().asked:
+            raise Spent
+        self.builds += 1
+        network = normalise(piece.model.clone(), path=None, sha256="")
+        samples = Samples(("part",), lambda _: piece.feed)
+        maker = self.engines.of(
+            replace(self.engines.case, network=network, calibration=samples, metric=None)
+        )
+        settings = replace(maker.engine_settings, build_timeout=self.seconds)
+        side = maker.side(self.kind, settings=settings, what=what)
+        try:
+            build = side.build(())
+            outputs = {} if build.engine is None else side.run(build, piece.feed)
+        except EngineFailed as failed:
+            if failed.status == "lost":
+                raise
+            return Symptom("run", failed.status), {}
+        finally:
+            maker.forget()
+            self.engines.others.remove(maker)
+        self.late += build.status == "timeout"
+        if build.status == "interrupted":
+            raise Spent
+        if build.status == "lost":
+            raise EngineFailed(build.message, status="lost")
+        return (symptom_of(build) if build.engine is None else OFF), outputs
+
+    def _compare(self, part: Part, piece: Piece, outputs: Outputs) -> bool:
+        right = self.values(piece.outputs)
+        names = [name for name in piece.outputs if name in outputs and name in right]
+        errors = {name: relative_rms(right[name], outputs[name]) for name in names}
+        self.errors[part] = max(errors.values(), default=0.0)
+        above = [name for name, error in errors.items() if error > self.tolerance]
+        natural = self._natural(part, above) if above else {}
+        return any(errors[name] > natural[name] for name in above)
+
+    def _natural(self, part: Part, names: Sequence[TensorName]) -> dict[TensorName, float]:
+        """Return the largest error that rounding in a part and of its inputs explains."""
+        network = self.engines.case.network
+        nodes = [node for node in network.nodes() if node.name in part]
+        made = {v.name for node in nodes for v in node.outputs}
+        computed = {v.name for node in network.nodes() for v in node.outputs}
+        read = dict.fromkeys(n for node in nodes for n in read_by(node) if n not in made)
+        varying = varying_tensors(network)
+        given = [n for n in read if n in computed and n in varying]
+        regions = Regions(network, names, given, runtime=self.engines.settings.runtime)
+        values, sample = self.values(given), self.engines.case.calibration[self.sample]
+        right, wiggled = regions.run(sample, values), regions.run(sample, values, UNITS[self.kind])
+        factor = WIGGLED * sqrt(len(part))
+        return {n: factor * relative_rms(right[n], wiggled[n]) for n in names}
+
+
+def localise(transplants: Transplants) -> EngineDiagnosis:
+    """Return the regions where an engine is wrong, within the budget of builds.
+
+    Another region is looked for as long as the engine of the rest is wrong.
+
+    Raises:
+        EngineFailed: the worker is lost.
+    """
+    regions: list[list[NodeName]] = []
+    explained: bool | None = None
+    rest: list[NodeName] = list(transplants.line)
+    with suppress(Spent):
+        while explained is not True and (region := _region(rest, transplants)):
+            rest = [node for node in rest if node not in region]
+            regions.append(region)
+            wrong = transplants.wrong(rest, "the model with true values fed in")
+            explained = None if wrong is None else not wrong
+    everywhere = False not in transplants.answers.values() and transplants.symptom != OFF
+    errors = transplants.errors
+    return EngineDiagnosis(
+        symptom=transplants.symptom.kind,
+        limit_db=decibels(transplants.tolerance),
+        regions=() if everywhere else tuple(map(tuple, regions)),
+        snr_db=tuple(decibels(errors[p]) for r in regions if (p := frozenset(r)) in errors),
+        everywhere=everywhere,
+        explained=explained,
+        rest_db=decibels(errors[frozenset(rest)]) if frozenset(rest) in errors else None,
+        build_seconds=transplants.seconds,
+        late=transplants.late,
+        interrupted=interruption().asked,
+        builds=transplants.builds,
+        most_builds=transplants.most,
+    )
+
+
+def _region(line: Sequence[NodeName], transplants: Transplants) -> list[NodeName]:
+    """Return the last nodes of the shortest beginning of `line` that is wrong; empty if none is.
+
+    `line` is not known to be wrong: only the whole model is.
+    """
+    right, end = 0, len(line)
+    while end - right > 1:
+        middle = (right + end) // 2
+        if transplants.wrong(line[:middle], f"the first {count(middle, 'node')}"):
+            end = middle
+        else:
+            right = middle
+    first, last = 0, end
+    while last - first > 1:
+        middle = (first + last) // 2
+        if transplants.wrong(line[middle:end], f"{count(end - middle, 'node')} on true inputs"):
+            first = middle
+        else:
+            last = middle
+    region = list(line[first:end])
+    # Both ends are needed; what is on no path from one to the other may stand there by chance.
+    network, ends = transplants.engines.case.network, frozenset((*region[:1], *region[-1:]))
+    paths = [node for node in region if node in between(network, ends)]
+    for nodes in (paths, region):
+        if nodes and transplants.wrong(nodes, "the region alone"):
+            return nodes
+    return []
+
+
+def decibels(error: float) -> float:
+    """Return the SNR in dB of a relative RMS error ≥ 0: inf for 0, -inf for inf."""
+    if error in (0.0, inf):
+        return -inf if error else inf
+    return -20 * log10(error)
+
 
 NEEDS_TENSORRT = "This needs TensorRT, but no target was given."
 
@@ -46,12 +390,6 @@ def fp32_engine(subject: Subject) -> Rung:
     return _judged(_Judged(4, "fp32", subject, subject.engines, side, right, subject.same_function))
 
 
-def _roundings(network: Network) -> str:
-    if pairs_of(network):
-        return "how Q/DQ pairs round, and on the integer kernels that absorb them"
-    return "the order in which FP32 sums are rounded"
-
-
 def low_engine(subject: Subject) -> Rung:
     """Return whether the engine with everything low is as right as its emulation."""
     if subject.engines is None:
@@ -65,40 +403,35 @@ def low_engine(subject: Subject) -> Rung:
 
 def _stand_in(subject: Subject) -> Rung:
     network, samples = subject.case.network, subject.samples
+    criterion = subject.same_function
+    verdict = subject.judge(network.model, criterion, optimise=True)
     other = reference(network, samples, subject.settings, optimise=True)
-    names = [TensorName(str(v.name)) for v in network.graph.outputs]
-    # Outputs without a node are inputs or constants.
-    both = zip(subject.references, other.get(names), strict=True)
-    verdict = judge_outputs(
-        [{**right, **outputs} for right, outputs in both],
-        samples,
-        subject.references,
-        subject.same_function,
-        subject.case.metric,
-    ).verdict
-    found = decided = None
-    if not verdict.passed:
-        right = reference(network, samples, subject.settings)
-        found = find_divergence(subject.walk(right, other))
-        criterion = subject.same_function
-        decided = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
     rung = Rung(
         rung=4,
         name="fp32",
         passed=verdict.passed,
         how="emulated",
-        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function."
-        if found is None
-        else f"The outputs depend on {_roundings(network)}: ONNX Runtime disagrees with itself "
-        "with and without optimisations.",
-        nodes=() if found is None else found.first,
+        cause="Without TensorRT: ONNX Runtime's optimised kernels compute the same function.",
         evidence=tuple(signs_of(verdict, other.label)),
-        advice=()
-        if found is None
-        else said("Expect no engine to agree better; look for what amplifies rounding."),
     )
-    what = f"{capital(_roundings(network))} changes"
-    return decided_rung(rung, decided, what, subject, *rung.advice, low=False)
+    if verdict.passed:
+        return rung
+    right = reference(network, samples, subject.settings)
+    rounding = (
+        "how Q/DQ pairs round, and on the integer kernels that absorb them"
+        if pairs_of(network)
+        else "the order in which FP32 sums are rounded"
+    )
+    changed = {
+        "cause": f"The outputs depend on {rounding}: ONNX Runtime disagrees with itself with and "
+        "without optimisations.",
+        "nodes": find_divergence(subject.walk(right, other)).first,
+        "advice": said("Expect no engine to agree better; look for what amplifies rounding."),
+    }
+    rung = rung.model_copy(update=changed)
+    found = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
+    what = f"{capital(rounding)} changes"
+    return decided_rung(rung, found, what, subject, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:

@@ -1,8 +1,4 @@
-"""The subject of a diagnosis, and what the framework computed for it.
-
-Outputs that hardly vary between samples agree within any tolerance on their size, whatever the
-samples: so the framework's may belong to others, or stand in another order.
-"""
+"""The subject of a diagnosis, and what the framework computed for it."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
-from halfwise.errors import BackendMissing, CaseError, UsageError
+from halfwise.errors import BackendMissing, CaseError, RunFailed, UsageError
 from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
 from halfwise.judging.judge import judge_outputs
-from halfwise.metrics import Outputs
+from halfwise.metrics import Computed, Outputs
 from halfwise.metrics.difference import is_discrete
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -41,142 +38,52 @@ from halfwise.tools.compare.command import recorded_tensors
 from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import Side, Walk
 from halfwise.user_code import guarded
-from halfwise.wording import listed, number
+from halfwise.wording import number
 
-SHARE = 0.25
-"""Error, relative to an output's spread between samples, from which the output says nothing about
-these samples: the outputs of other samples give about √2."""
-ROUNDING = 1e-5
-"""Error, relative to an output's size, that FP32 rounding in other kernels explains."""
+_SHARE = 0.25
+"""Error, relative to the outputs' spread between samples, up to which another order fits: the
+outputs of other samples give about √2."""
+_ROUNDING = 1e-5
+"""Spread of an output, relative to its size, that FP32 rounding in other kernels explains."""
 _LONGEST = 4096
 
 
-@dataclass(frozen=True)
-class Variation:
-    """How an output varies between samples; RMS values over the RMS of the output.
+def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
+    """Return the sample of each given output, if another order of the samples fits.
 
-    Attributes:
-        name: The output.
-        size: RMS of the output over all samples.
-        spread: RMS deviation from its mean over the samples, ≥ 0.
-        error: RMS difference from the given output, ≥ 0.
-    """
-
-    name: str
-    size: float
-    spread: float
-    error: float
-
-    @property
-    def foreign(self) -> bool:
-        """Whether the error is of the order of the spread, beyond rounding."""
-        return self.error > max(ROUNDING, SHARE * self.spread)
-
-    @property
-    def constant(self) -> bool:
-        """Whether it varies only by rounding."""
-        return self.spread <= ROUNDING
-
-
-def variations(given: Sequence[Outputs], computed: Sequence[Outputs]) -> list[Variation]:
-    """Return how each output in `given` varies, if it holds finite floats of one shape.
+    Each is matched with the nearest computed outputs. Only outputs count that hold finite floats of
+    one shape and are not alike in all samples.
 
     Args:
         given: What the framework gave, by sample.
         computed: What the model gives, by sample; at least these outputs.
 
     Returns:
-        Empty for fewer than two samples.
-    """
-    found = []
-    for name in given[0] if len(given) > 1 else ():
-        rows = _rows(name, given, computed)
-        if rows is None or not (size := _rms(rows[1])):
-            continue
-        wanted, actual = rows
-        spread, error = _rms(actual - actual.mean(axis=0)), _rms(wanted - actual)
-        found.append(Variation(name, size, spread / size, error / size))
-    return found
-
-
-def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
-    """Return the sample of each given output, if another order of the samples fits.
-
-    Each is matched with the nearest computed outputs; outputs alike in all samples say nothing.
-
-    Returns:
         An index for each sample; None if the nearest form no other order, or do not fit.
     """
     parts = []
-    for each in variations(given, computed):
-        rows = _rows(each.name, given, computed)
-        if rows is not None and not each.constant:
-            step = -(-rows[0].shape[1] // _LONGEST)
-            parts.append(
-                [
-                    (r[:, ::step] - rows[1][:, ::step].mean(axis=0)) / each.spread / each.size
-                    for r in rows
-                ]
-            )
+    for name, first in given[0].items() if given else ():
+        arrays = [np.ravel(each[name]) for side in (given, computed) for each in side]
+        if is_discrete(first.dtype) or len({array.shape for array in arrays}) > 1:
+            continue
+        rows = np.stack([a[:: -(-a.size // _LONGEST) or 1] for a in arrays]).astype(np.float64)
+        actual = rows[len(given) :]
+        spread = _rms(actual - actual.mean(axis=0))
+        if np.isfinite(rows).all() and spread > _ROUNDING * _rms(actual):
+            parts.append((rows - actual.mean(axis=0)) / spread)
     if not parts:
         return None
-    wanted, actual = (np.concatenate(side, axis=1) for side in zip(*parts, strict=True))
+    wanted, actual = np.split(np.concatenate(parts, axis=1), 2)
     squares = (wanted**2).sum(axis=1)[:, None] + (actual**2).sum(axis=1) - 2 * wanted @ actual.T
     nearest = squares.argmin(axis=1)
     if len(set(nearest)) < len(nearest) or (nearest == np.arange(len(nearest))).all():
         return None
-    fits = _rms(wanted - actual[nearest]) <= min(SHARE, SHARE * _rms(wanted - actual))
+    fits = _rms(wanted - actual[nearest]) <= _SHARE * min(1, _rms(wanted - actual))
     return tuple(map(int, nearest)) if fits else None
-
-
-def _rows(
-    name: str, given: Sequence[Outputs], computed: Sequence[Outputs]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return an output of both sides, a row per sample; None unless finite floats."""
-    arrays: list[NDArray[Any]] = [side[name] for both in (given, computed) for side in both]
-    if len({a.shape for a in arrays}) > 1 or any(is_discrete(a.dtype) for a in arrays):
-        return None
-    rows = np.stack([np.ravel(a) for a in arrays]).astype(np.float64)
-    return (rows[: len(given)], rows[len(given) :]) if np.isfinite(rows).all() else None
 
 
 def _rms(array: NDArray[np.float64]) -> float:
     return sqrt(float(np.square(array).mean())) if array.size else 0.0
-
-
-def reordered(order: Sequence[int], ids: Sequence[str]) -> str:
-    """Say that the expected outputs belong to the same samples in another order.
-
-    Args:
-        order: The sample of each output.
-        ids: Names of the samples.
-    """
-    moved = [(given, of) for given, of in enumerate(order) if given != of]
-    pairs = [f"{ids[given]} has the outputs of {ids[of]}" for given, of in moved[:3]]
-    more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-    return (
-        "The expected outputs belong to the same samples in another order: "
-        f"{', '.join(pairs)}{more}."
-    )
-
-
-def foreign(varying: Variation) -> str:
-    """Say that the expected outputs tell these samples from others no better than chance."""
-    return (
-        f"Output {varying.name} varies by only {number(varying.spread)} of its size between "
-        f"samples but differs from the expected one by {number(varying.error)} (RMS): either the "
-        "expected outputs belong to other inputs, or the ONNX file computes something else."
-    )
-
-
-def constant_outputs(varying: Sequence[Variation]) -> str:
-    """Say that nothing shows whether the expected outputs belong to the inputs."""
-    most = max(varying, key=lambda each: each.spread)
-    return (
-        "This does not show that the expected outputs belong to these inputs: "
-        f"{listed([each.name for each in varying])} varies by no more than {number(most.spread)} "
-        "of its size between samples, so the outputs of any other inputs would match as well."
-    )
 
 
 def demand_expected(expected: str | Path | None, runner: str | None) -> None:
@@ -393,22 +300,6 @@ class Subject:
         ).verdict
 
     @cached_property
-    def variations(self) -> list[Variation]:
-        """How the outputs vary between samples, and differ from the framework's."""
-        return variations(self.given, self.references) if self.given else []
-
-    @property
-    def foreign(self) -> Variation | None:
-        """The output that shows most clearly that the framework had other inputs.
-
-        None if a metric decides, or if the error is small against the outputs' variation.
-        """
-        found = [each for each in self.variations if each.foreign]
-        if self.case.metric is not None or not found:
-            return None
-        return max(found, key=lambda each: each.error / (each.spread or each.error))
-
-    @cached_property
     def order(self) -> tuple[int, ...] | None:
         """The sample of each framework output, if another order fits."""
         return order(self.given, self.references) if self.given else None
@@ -422,6 +313,32 @@ class Subject:
         if self.case.metric is not None or pairs_of(self.case.network):
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
+
+    def judge(
+        self, model: ir.Model, criterion: Criterion | None = None, *, optimise: bool = False
+    ) -> Verdict:
+        """Return the verdict on a model run in ONNX Runtime in place of the FP32 model.
+
+        Args:
+            model: Same inputs and outputs.
+            criterion: For its outputs, unless the user has a metric; None for the user's.
+            optimise: Whether ONNX Runtime may fuse nodes.
+        """
+        session = Session(model, optimise=optimise, runtime=self.settings.runtime)
+
+        def run(sample: Sample) -> Computed:
+            try:
+                return session.run(sample)
+            except RunFailed as failure:
+                return failure
+
+        return judge_outputs(
+            list(map(run, self.samples.with_progress(self.watcher.step))),
+            self.samples,
+            self.references,
+            criterion or self.case.criterion,
+            self.case.metric,
+        ).verdict
 
     def walk(self, a: Side, b: Side) -> Walk:
         """Return a comparison of two sides, not yet run."""

@@ -1,122 +1,44 @@
-"""Where images lie: order and turn of samples, frames, shifts and other fits.
+"""Where images lie: turns, frames, shifts and other fits."""
 
-Functions that begin with `say` add what they find to the findings.
-"""
-
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import affine_transform, gaussian_filter
-from scipy.optimize import linear_sum_assignment
 
-from halfwise.errors import CaseError
-from halfwise.records import DifferenceKind
-from halfwise.records.diagnosis import difference
-from halfwise.tools.preprocessing.changes import (
-    TURNS,
-    Array,
-    Change,
-    Layout,
-    layout_of,
-    row,
-    run,
-    turned,
-)
+from halfwise.tools.preprocessing.changes import TURNS, Array, Change, run
 from halfwise.wording import dimensions
 
 Arrays = Sequence[NDArray[Any]]
-Images = list[Array]
+Images = Sequence[Array]
+Shift = tuple[int, int]
 
+_SAME = 1e-5
+"""Difference over the range of an image that a frame of one value may have."""
+ROUNDED = 2.0
+"""Levels of 255, or pixels of a size, that rounding explains: two roundings in another order."""
 _THUMBNAIL = 24
 _GAIN = 0.03
-"""Gain in mean correlation required of another order or direction; photos gain 0.2 to 1."""
-_SAME = 1e-5
-"""Relative spread of a frame's values, over the image's, that counts as none."""
+"""Gain in mean correlation required of a turn; photos gain 0.2 to 1."""
 _BLUR = 2.5
 """Standard deviation of blurs in pixels."""
 _ALIKE, _UNLIKE = 0.95, 0.3
 """Correlation of blurred images of the same view, and of images with little in common."""
-_ROUNDED = 2.0
-"""Levels of 255 that rounding explains: two roundings in another order differ by one."""
+FIT = "The image is fitted to the frame differently."
 
 
-@dataclass
-class Findings:
-    """What is known so far.
+def turn_of(a: Images, b: Images) -> Change:
+    """Return the turn from A to B with which thumbnails correlate best, mostly none."""
+    small, target = ([_reduced(grey(x), _THUMBNAIL) for x in side] for side in (a, b))
 
-    Attributes:
-        order: The sample of A for each of B.
-        level: One of 255 levels in B's unit.
-        change: What differs, and the lines from A to B.
-        shift: Rows and columns by which B's view lies further down and to the right.
-        resized: How A and B resize the raw images; None if unknown.
-    """
+    def likeness(turn: Change) -> float:
+        turned = [run(turn.lines, x) for x in small]
+        return correlation(turned, target) - _GAIN * bool(turn.lines)
 
-    order: tuple[int, ...]
-    level: float
-    change: Change = field(default_factory=Change)
-    shift: tuple[int, int] = (0, 0)
-    resized: tuple[str | None, str | None] = (None, None)
-
-    def say(
-        self, kind: DifferenceKind, sentence: str, a: object, b: object, evidence: str = ""
-    ) -> None:
-        """Add a difference without lines."""
-        self.change += Change((difference(kind, sentence, str(a), str(b), evidence),))
-
-
-def match(found: Findings, a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> tuple[str, ...]:
-    """Say in which order and how turned B has the samples of A; return the lines of the turn."""
-    thumbnails = [
-        [_thumbnail(x, layout, f"Sample {i} of {who}") for i, x in enumerate(side)]
-        for side, layout, who in zip((a, b), layouts, "AB", strict=True)
-    ]
-    right = np.stack([image.ravel() for image in thumbnails[1]])
-    best: tuple[float, str, tuple[int, ...]] = (-1.0, "", found.order)
-    for turn in ("", *TURNS):
-        views = [run((f"x = {TURNS[turn]}",) if turn else (), x) for x in thumbnails[0]]
-        # One may be the negative of the other.
-        table = np.abs(np.stack([view.ravel() for view in views]) @ right.T)
-        for score, order in ((float(np.trace(table)) / len(b), found.order), _assigned(table)):
-            # More differences need a larger gain.
-            net = score - _GAIN * ((order != found.order) + bool(turn))
-            best = max(best, (net, turn, order), key=lambda each: each[0])
-    _, turn, order = best
-    _say_order(found, order)
-    if turn:
-        found.change += turned(turn)
-    return (f"x = {TURNS[turn]}",) if turn else ()
-
-
-def _assigned(table: Array) -> tuple[float, tuple[int, ...]]:
-    """Return the mean correlation and the row for each column that make it largest."""
-    rows, columns = linear_sum_assignment(table, maximize=True)
-    return float(table[rows, columns].mean()), tuple(int(i) for i in rows[np.argsort(columns)])
-
-
-def _say_order(found: Findings, order: tuple[int, ...]) -> None:
-    moved = sum(i != j for i, j in zip(order, found.order, strict=True))
-    if moved:
-        what = f"B has the samples in another order: {moved} of {len(order)} are out of place."
-        listed = ", ".join(map(str, order[:12])) + (", …" if len(order) > 12 else "")
-        found.say("order", what, "0, 1, 2, …", listed)
-        found.order = order
-
-
-def _thumbnail(sample: NDArray[Any], layout: Layout, who: str) -> Array:
-    """Return f64[24, 24] of an image without its frame: mean 0, norm 1; 0 if it is constant."""
-    other = layout_of(sample)
-    if other is None or (other.order, other.lead) != (layout.order, layout.lead):
-        raise CaseError(
-            f"{who} has the shape {sample.shape}; expected {layout}, like the first sample.",
-            "Give all samples in one layout.",
-        )
-    image = run(layout.read, sample)
-    return _unit(_reduced(grey(within(image, frames_of([image])[0])), _THUMBNAIL))
+    return max((Change(), *TURNS.values()), key=likeness)
 
 
 def _reduced(image: Array, side: int) -> Array:
@@ -129,128 +51,141 @@ def _reduced(image: Array, side: int) -> Array:
     return image
 
 
-def _unit(array: NDArray[Any]) -> Array:
-    """Return f64, of the same shape, of mean 0 and norm 1; zeros if all is equal."""
-    centred = np.asarray(array, np.float64) - np.mean(array)
-    unit: Array = centred / (float(np.linalg.norm(centred)) or 1.0)
-    return unit
-
-
 def grey(image: Array) -> Array:
     """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
-    grey: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
-    return grey
+    made: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
+    return made
 
 
-class _Box(NamedTuple):
-    """Where an image lies within its frame; the frame's value by channel, empty without one."""
-
-    top: int
-    left: int
-    rows: int
-    columns: int
-    value: tuple[float, ...] = ()
-
-
-def within(image: Array, box: _Box) -> Array:
-    """Return what is within the frame, f64[c, rows, columns], as a view."""
-    return image[:, box.top : box.top + box.rows, box.left : box.left + box.columns]
+def correlation(a: Iterable[Array], b: Iterable[Array]) -> float:
+    """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other."""
+    found = []
+    for x, y in zip(a, b, strict=True):
+        one, other = x - x.mean(), y - y.mean()
+        size = float(np.linalg.norm(one) * np.linalg.norm(other))
+        found.append(
+            abs(float(np.vdot(one, other))) / size if size else float(one.any() == other.any())
+        )
+    return float(np.mean(found))
 
 
-def frames_of(images: Images) -> list[_Box]:
-    """Return each image's box; a frame has the same value in all, else it may be a dark border."""
-    boxes = [_box(image) for image in images]
-    values = [box.value for box in boxes if box.value]
-    if values and np.ptp(values, axis=0).max() <= _SAME * max(np.ptp(x) for x in images):
-        return boxes
-    return [_Box(0, 0, *image.shape[1:]) for image in images]
+@dataclass(frozen=True)
+class Framed:
+    """Images within frames of one value.
+
+    Attributes:
+        shape: Of the first frame, rows and columns.
+        boxes: Top, left, rows and columns of each image, i64[n, 4].
+        contents: What is within, f64[c, rows, columns] each.
+        value: Of the frames by channel, f64[c]; None without frames.
+    """
+
+    shape: tuple[int, ...]
+    boxes: NDArray[np.int64]
+    contents: Images
+    value: Array | None = None
 
 
-def _box(image: Array) -> _Box:
-    for corner in (0, -1):
+def _framed(images: Images) -> Framed:
+    """Return images without the border that has one value in several; others are content."""
+    shape = images[0].shape[1:]
+    whole = [(0, 0, *image.shape[1:]) for image in images]
+    for image, corner in product(images, (0, -1)):
         value = image[:, corner, corner]
-        other = np.abs(image - value[:, None, None]).max(axis=0) > _SAME * np.ptp(image)
-        rows, columns = (np.flatnonzero(other.any(axis)) for axis in (1, 0))
-        if len(rows) and (np.ptp(rows) + 1, np.ptp(columns) + 1) != other.shape:
-            extent = int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
-            return _Box(int(rows[0]), int(columns[0]), *extent, tuple(map(float, value)))
-    return _Box(0, 0, *image.shape[1:])
+        if _box(image, value)[2:] == image.shape[1:]:
+            continue
+        boxes = [_box(each, value) for each in images]
+        if sum(one != other for one, other in zip(boxes, whole, strict=True)) >= min(2, len(boxes)):
+            contents = [
+                x[:, top : top + rows, left : left + columns]
+                for x, (top, left, rows, columns) in zip(images, boxes, strict=True)
+            ]
+            return Framed(shape, np.array(boxes), contents, value)
+    return Framed(shape, np.array(whole), images)
 
 
-Frames = tuple[list[_Box], list[_Box]]
+def _box(image: Array, value: Array) -> tuple[int, ...]:
+    """Return top, left, rows and columns of what differs from a border's value, f64[c]."""
+    other = np.abs(image - value[:, None, None]).max(axis=0) > _SAME * np.ptp(image)
+    rows, columns = (np.flatnonzero(other.any(axis)) for axis in (1, 0))
+    if not len(rows):
+        return 0, 0, *other.shape
+    return int(rows[0]), int(columns[0]), int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
 
 
-def say_frames(
-    found: Findings, frames: Frames, whole: tuple[tuple[int, ...], tuple[int, ...]]
-) -> None:
-    """Say how sizes and frames differ; two roundings of a size may differ by two pixels."""
-    if whole[0] != whole[1]:
-        one, other = map(dimensions, whole)
-        found.say("size", f"B is {other}, A is {one}.", one, other)
-    scale = np.tile(np.divide(whole[1], whole[0]), 2)
-    gaps = [np.abs(np.array(a[:4]) * scale - b[:4]) for a, b in zip(*frames, strict=True)]
-    first = int(np.argmax(np.max(gaps, axis=1)))
-    if gaps[first].max() > _ROUNDED:
-        boxes = frames[0][first], frames[1][first]
-        places = [f"{each.rows}×{each.columns} at ({each.top}, {each.left})" for each in boxes]
-        grown = np.max(gaps, axis=0)[2:].max() > _ROUNDED
-        what = "is fitted to the frame" if grown else "is placed in its padding"
-        found.say("fit" if grown else "padding", f"The image {what} differently.", *places)
+def _placed(a: Framed, b: Framed) -> Change:
+    """Return how sizes and frames differ."""
+    change, scale = Change(), np.divide(b.shape, a.shape)
+    if a.shape != b.shape:
+        one, other = dimensions(a.shape), dimensions(b.shape)
+        change = Change.of("size", f"B is {other}, A is {one}.", one, other)
+    gaps = np.abs(a.boxes * np.tile(scale, 2) - b.boxes)
+    first = int(gaps.max(axis=1).argmax())
+    if gaps.max() > ROUNDED:
+        places = [
+            f"{rows}×{columns} at ({top}, {left})"
+            for top, left, rows, columns in (a.boxes[first], b.boxes[first])
+        ]
+        if gaps[:, 2:].max() > ROUNDED:
+            change += Change.of("fit", FIT, *places)
+        else:
+            what = "The image is placed in its padding differently."
+            change += Change.of("padding", what, *places)
+    return change
 
 
-def say_padding(found: Findings, frames: Frames, tone: Callable[[Array], Array]) -> None:
-    """Say that frames have other values, once `tone` makes A's values B's."""
-    values = [next((np.array(x.value) for x in side if x.value), None) for side in frames]
-    if values[0] is not None and values[1] is not None:
-        mapped = tone(values[0][:, None, None]).ravel()
-        if np.abs(mapped - values[1]).max() > 0.6 * found.level:
-            words = row(mapped), row(values[1])
-            what = f"The padding value is {words[1]} in B, {words[0]} in A."
-            found.say("padding", what, *words, "in B's unit, by channel")
+@dataclass(frozen=True)
+class View:
+    """What A and B both show.
+
+    Attributes:
+        a: A's, pixel by pixel the same as B's, f64[c, h, w] each.
+        b: B's.
+        change: How B's images are turned, framed and placed, and the lines to it from A's.
+        shift: Rows and columns by which B's view lies further down and to the right.
+        framed: The images of A, turned, and of B.
+    """
+
+    a: Images
+    b: Images
+    change: Change
+    shift: Shift
+    framed: tuple[Framed, Framed]
 
 
-def aligned(found: Findings, a: Images, b: Images, *, framed: bool) -> tuple[Images, Images] | None:
-    """Say how views differ; return what both show, pixel by pixel; None if it is little."""
-    shape = b[0].shape[1:]
+def aligned(a: Images, b: Images) -> View | None:
+    """Return what images show in common, f64[c, h, w] each; None if it is little."""
+    right = _framed(b)
+    turn = turn_of(_framed(a).contents, right.contents)
+    framed = _framed([run(turn.lines, x) for x in a]), right
+    a, b = (each.contents for each in framed)
+    change, shift, shape = turn + _placed(*framed), (0, 0), b[0].shape[1:]
+    whole = all(each.value is None for each in framed)
     if any(x.shape[1:] != y.shape[1:] for x, y in zip(a, b, strict=True)):
         a = [run(_stretching(y.shape[1:]), x) for x, y in zip(a, b, strict=True)]
-        if not framed:
-            found.change += Change(lines=_stretching(shape))
+        change += Change(lines=_stretching(shape) if whole else ())
     greys = [grey(x) for x in a], [grey(y) for y in b]
-    shift = displacement(*greys)
-    moved = [overlap(x, y, shift) for x, y in zip(*greys, strict=True)]
-    apart = [
-        1 - np.mean([_alike(*pair) for pair in each]) for each in (zip(*greys, strict=True), moved)
-    ]
-    if shift != (0, 0) and not framed and apart[1] < 0.5 * apart[0]:
-        down, along = found.shift = shift
-        what = f"B is cropped {down} rows further down and {along} columns further right."
-        lines = _shifting(shift, shape)
-        found.change += Change((difference("crop", what, "(0, 0)", str(shift)),), lines)
-        cut = [overlap(x, y, shift) for x, y in zip(a, b, strict=True)]
-        a, b = [x for x, _ in cut], [y for _, y in cut]
-    smooth = _likeness(a, b)
-    if smooth < _ALIKE:
-        zooms = [_zoomed(x, y) for x, y in zip(a, b, strict=True)]
-        smooth = max(smooth, _likeness(zooms, b))
-        if smooth < _UNLIKE:
+    moved = displacement(*greys) if whole else (0, 0)
+    cut = [overlap(x, y, moved) for x, y in zip(*greys, strict=True)]
+    if any(moved) and 1 - correlation(*zip(*cut, strict=True)) < 0.5 * (1 - correlation(*greys)):
+        shift = moved
+        what = f"B is cropped {shift[0]} rows further down and {shift[1]} columns further right."
+        change += Change.of("crop", what, "(0, 0)", shift, *_shifting(shift, shape))
+        a, b = zip(*[overlap(x, y, shift) for x, y in zip(a, b, strict=True)], strict=True)
+    likeness = _likeness(a, b)
+    if likeness < _ALIKE:
+        a = [_zoomed(x, y) for x, y in zip(a, b, strict=True)]
+        if max(likeness, _likeness(a, b)) < _UNLIKE:
             return None
-        a = zooms
-        if all(each.kind != "fit" for each in found.change.differences):
-            sizes = [dimensions(side[0].shape[1:]) for side in (a, b)]
-            found.say("fit", "The image is fitted to the frame differently.", *sizes)
-    return a, b
+        if "fit" not in change.kinds:
+            sizes = (dimensions(side[0].shape[1:]) for side in (a, b))
+            change += Change.of("fit", FIT, *sizes)
+    return View(a, b, change, shift, framed)
 
 
 def _likeness(a: Images, b: Images) -> float:
-    """Return the mean correlation, in [0, 1], of the same views without their fine detail."""
-    greys = (tuple(blurred(grey(image)[None]) for image in pair) for pair in zip(a, b, strict=True))
-    return float(np.mean([_alike(*pair) for pair in greys]))
-
-
-def _alike(x: Array, y: Array) -> float:
-    one, other = _unit(x), _unit(y)
-    return abs(float(np.vdot(one, other))) if one.any() or other.any() else 1.0
+    """Return the mean correlation of the same views without their fine detail."""
+    return correlation(*([blurred(grey(x)[None]) for x in side] for side in (a, b)))
 
 
 def blurred(image: Array) -> Array:
@@ -259,7 +194,7 @@ def blurred(image: Array) -> Array:
     return made
 
 
-def displacement(a: Images, b: Images) -> tuple[int, int]:
+def displacement(a: Images, b: Images) -> Shift:
     """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
 
     Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
@@ -278,7 +213,7 @@ def displacement(a: Images, b: Images) -> tuple[int, int]:
     return down, along
 
 
-def overlap(a: Array, b: Array, shift: tuple[int, int]) -> tuple[Array, Array]:
+def overlap(a: Array, b: Array, shift: Shift) -> tuple[Array, Array]:
     """Return the parts of `a` and `b`, [..., h, w], where b[i] is a[i + shift]."""
     for axis, step in zip((-2, -1), shift, strict=True):
         places = np.arange(max(0, -step), a.shape[axis] - max(0, step))
@@ -288,12 +223,12 @@ def overlap(a: Array, b: Array, shift: tuple[int, int]) -> tuple[Array, Array]:
 
 def _zoomed(x: Array, y: Array) -> Array:
     """Return `x` at the factors about its centre, per axis, with which it looks most like `y`."""
-    small = [_reduced(grey(image), 2 * _THUMBNAIL) for image in (x, y)]
+    small, target = (_reduced(grey(image), 2 * _THUMBNAIL) for image in (x, y))
     factors, ratio, reach = np.ones(2), 2**0.5, 2
     for _ in range(5):
         steps = product(range(-reach, reach + 1), repeat=2)
         grid = [factors * ratio ** np.array(each) for each in steps]
-        factors = max(grid, key=lambda each: _alike(_zoom(small[0], each), small[1]))
+        factors = max(grid, key=lambda each: correlation([_zoom(small, each)], [target]))
         ratio, reach = ratio**0.5, 1
     return np.stack([_zoom(plane, factors) for plane in x])
 
@@ -319,25 +254,10 @@ def _stretching(shape: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def _shifting(shift: tuple[int, int], shape: Sequence[int]) -> tuple[str, ...]:
+def _shifting(shift: Shift, shape: Sequence[int]) -> tuple[str, ...]:
     """Return the lines that shift `x` by whole pixels; the border is repeated."""
     return (
         f"rows = np.clip(np.arange({shape[0]}) + {shift[0]}, 0, x.shape[1] - 1)",
         f"columns = np.clip(np.arange({shape[1]}) + {shift[1]}, 0, x.shape[2] - 1)",
         "x = x[:, rows][:, :, columns]",
     )
-
-
-def raw_image(raw: NDArray[Any], image: Array) -> Array:
-    """Return a raw image, f64[c, h, w], turned like `image`.
-
-    EXIF may turn both A and B against the raw image; but a round retina looks the same in every
-    direction, so a turn must gain 0.2.
-    """
-    layout = layout_of(raw)
-    source = np.atleast_3d(raw).astype(np.float64) if layout is None else run(layout.read, raw)
-    target = _unit(_reduced(grey(image), _THUMBNAIL))
-    turns = [(), *((f"x = {code}",) for code in TURNS.values())]
-    small = _unit(_reduced(grey(source), _THUMBNAIL))
-    gains = [abs(float(np.vdot(run(turn, small), target))) - 0.2 * bool(turn) for turn in turns]
-    return run(turns[int(np.argmax(gains))], source)

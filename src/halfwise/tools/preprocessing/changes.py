@@ -5,9 +5,8 @@ shown to users is what is run. Normalisations that people use are those of torch
 (ImageNet; 0.5; CLIP of OpenAI), of Caffe (means of ILSVRC 2012) and of Keras' `imagenet_utils`.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.case import Sample, Samples
-from halfwise.records import InputDifference
+from halfwise.records import DifferenceKind, InputDifference
 from halfwise.records.diagnosis import difference
 from halfwise.wording import number
 
@@ -41,6 +40,18 @@ class Change:
         """Return both, one after the other."""
         return Change(self.differences + other.differences, self.lines + other.lines)
 
+    @classmethod
+    def of(
+        cls, kind: DifferenceKind, what: str, a: object, b: object, *lines: str, evidence: str = ""
+    ) -> "Change":
+        """Return a change of one difference; without lines where no code makes it."""
+        return cls((difference(kind, what, str(a), str(b), evidence),), lines)
+
+    @property
+    def kinds(self) -> set[DifferenceKind]:
+        """The kinds of its differences."""
+        return {each.kind for each in self.differences}
+
 
 def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
     """Return `x`, any shape, after the lines of changes, which hold only numbers and NumPy."""
@@ -50,20 +61,15 @@ def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
     return made
 
 
-def written(lines: Sequence[str], dtype: np.dtype[Any], order: Sequence[int] | None = None) -> str:
-    """Return Python with a function `a_to_b` that returns `dtype`; `order` says which sample."""
+def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
+    """Return Python with a function `a_to_b` that returns `dtype`."""
     ends = [f"return np.ascontiguousarray(x, np.{dtype.name})"]
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         ends.insert(0, f"x = np.clip(np.round(x), {limits.min}, {limits.max})")
     body = "\n".join(f"    {line}" for line in ("x = np.asarray(a, np.float64)", *lines, *ends))
-    remark = (
-        ""
-        if order is None
-        else (f"# Sample i of B is sample ORDER[i] of A.\nORDER = {list(order)}\n\n\n")
-    )
     say = '"""Turn one sample of A into one of B."""'
-    return f"import numpy as np\n\n{remark or chr(10)}def a_to_b(a):\n    {say}\n{body}\n"
+    return f"import numpy as np\n\n\ndef a_to_b(a):\n    {say}\n{body}\n"
 
 
 def code_of(codes: Mapping[str, str]) -> str:
@@ -91,6 +97,22 @@ def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return made
 
 
+_AXES: dict[tuple[Order, bool], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("CHW", False): ((), ()),
+    ("HWC", False): (("x = x.transpose(2, 0, 1)",), ("x = x.transpose(1, 2, 0)",)),
+    ("HW", False): (("x = x[None]",), ("x = x[0]",)),
+    ("CHW", True): (
+        ("x = x.reshape(x.shape[1:] + x.shape[:1]).transpose(2, 0, 1)",),
+        ("x = x.transpose(1, 2, 0).reshape(x.shape)",),
+    ),
+    ("HWC", True): (
+        ("x = x.reshape(x.shape[2:] + x.shape[:2])",),
+        ("x = x.reshape(x.shape[1:] + x.shape[:1])",),
+    ),
+}
+"""The lines to [channels, rows, columns] and back, by order and whether it is reshaped."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The layout of an image in a sample.
@@ -113,29 +135,14 @@ class Layout:
     @property
     def read(self) -> tuple[str, ...]:
         """The lines from a sample to [channels, rows, columns]."""
-        lines = (f"x = x.reshape(x.shape[{self.lead}:])",) if self.lead else ()
-        return (
-            lines
-            + {
-                ("CHW", False): (),
-                ("HWC", False): ("x = x.transpose(2, 0, 1)",),
-                ("HW", False): ("x = x[None]",),
-                ("CHW", True): ("x = x.reshape(x.shape[1:] + x.shape[:1]).transpose(2, 0, 1)",),
-                ("HWC", True): ("x = x.reshape(x.shape[2:] + x.shape[:2])",),
-            }[self.order, self.reshaped]
-        )
+        lead = (f"x = x.reshape(x.shape[{self.lead}:])",) if self.lead else ()
+        return lead + _AXES[self.order, self.reshaped][0]
 
     @property
     def write(self) -> tuple[str, ...]:
         """The lines back."""
-        lines = {
-            ("CHW", False): (),
-            ("HWC", False): ("x = x.transpose(1, 2, 0)",),
-            ("HW", False): ("x = x[0]",),
-            ("CHW", True): ("x = x.transpose(1, 2, 0).reshape(x.shape)",),
-            ("HWC", True): ("x = x.reshape(x.shape[1:] + x.shape[:1])",),
-        }[self.order, self.reshaped]
-        return lines + ((f"x = x.reshape({(1,) * self.lead} + x.shape)",) if self.lead else ())
+        lead = (f"x = x.reshape({(1,) * self.lead} + x.shape)",) if self.lead else ()
+        return _AXES[self.order, self.reshaped][1] + lead
 
 
 def layout_of(sample: NDArray[Any]) -> Layout | None:
@@ -149,15 +156,13 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
         return None
     if len(shape) == 2 and min(shape) >= SMALLEST_SIDE:
         return Layout("HW", lead)
-    channels: dict[Order, int] = {"CHW": 0, "HWC": -1}
-    for order, axis in channels.items() if len(shape) == 3 else ():
-        sides = shape[1:] if axis == 0 else shape[:2]
-        if shape[axis] <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE:
+    orders: dict[Order, int] = {"CHW": 0, "HWC": 2}
+    for order, axis in orders.items() if len(shape) == 3 else ():
+        channels = shape[axis]
+        if channels <= MOST_CHANNELS and min(shape[:axis] + shape[axis + 1 :]) >= SMALLEST_SIDE:
             plain, other = Layout(order, lead), Layout(order, lead, reshaped=True)
-            if shape[axis] == 1 or math.prod(sides) == SMALLEST_SIDE**2:
-                return plain
             rough = [_roughness(run(each.read, sample)) for each in (plain, other)]
-            return other if rough[1] < _SMOOTHER * rough[0] else plain
+            return other if channels > 1 and rough[1] < _SMOOTHER * rough[0] else plain
     return None
 
 
@@ -167,41 +172,37 @@ def _roughness(image: Array) -> float:
     return float(steps) / spread
 
 
-def relaid(a: Layout, b: Layout) -> InputDifference:
+def relaid(a: Layout, b: Layout) -> Change:
     """Describe a difference in layout."""
-    return difference("layout", f"B is laid out as {b}, A as {a}.", str(a), str(b))
+    return Change.of("layout", f"B is laid out as {b}, A as {a}.", a, b)
 
 
 TURNS = {
-    "flipped left to right": "x[..., ::-1]",
-    "flipped upside down": "x[..., ::-1, :]",
-    "rotated by 180°": "x[..., ::-1, ::-1]",
-    "transposed (rows and columns exchanged)": "np.swapaxes(x, -1, -2)",
-    "rotated by 90° clockwise": "np.swapaxes(x, -1, -2)[..., ::-1]",
-    "rotated by 90° counterclockwise": "np.swapaxes(x, -1, -2)[..., ::-1, :]",
-    "transposed along the other diagonal": "np.swapaxes(x, -1, -2)[..., ::-1, ::-1]",
+    turn: Change.of("flip", f"B is A {turn}.", "as it is", turn, f"x = {code}")
+    for turn, code in {
+        "flipped left to right": "x[..., ::-1]",
+        "flipped upside down": "x[..., ::-1, :]",
+        "rotated by 180°": "x[..., ::-1, ::-1]",
+        "transposed (rows and columns exchanged)": "np.swapaxes(x, -1, -2)",
+        "rotated by 90° clockwise": "np.swapaxes(x, -1, -2)[..., ::-1]",
+        "rotated by 90° counterclockwise": "np.swapaxes(x, -1, -2)[..., ::-1, :]",
+        "transposed along the other diagonal": "np.swapaxes(x, -1, -2)[..., ::-1, ::-1]",
+    }.items()
 }
-"""What B is beside A, and the Python for it."""
-
-
-def turned(turn: str) -> Change:
-    """Return a flip or quarter turn of `TURNS`."""
-    return Change(
-        (difference("flip", f"B is A {turn}.", "as it is", turn),), (f"x = {TURNS[turn]}",)
-    )
+"""Flips and quarter turns, by what B is beside A."""
 
 
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
-    before, after = ", ".join(map(str, range(count))), ", ".join(map(str, channels))
-    if before == after:
+    if tuple(channels) == tuple(range(count)):
         return Change()
     what = "B has the channels in another order."
     if len(channels) != count:
         what = f"B has {len(channels)} channels where A has {count}."
     elif tuple(channels) == (2, 1, 0):
         what = "B has the channels in reverse order: one is RGB, the other BGR."
-    return Change((difference("channels", what, before, after),), (f"x = x[{list(channels)}]",))
+    before, after = (", ".join(map(str, each)) for each in (range(count), channels))
+    return Change.of("channels", what, before, after, f"x = x[{list(channels)}]")
 
 
 @dataclass(frozen=True)
@@ -244,48 +245,38 @@ _SETS: dict[str, tuple[Triple, Triple]] = {
 }
 
 
-def _combined(scale: float, said: str, *, whole: bool) -> Iterator[Normalisation]:
-    """Yield the mean and deviation of one source or only one of both, or those of two sources."""
-    for (one, (mean, _)), (other, (_, deviation)) in product(_SETS.items(), repeat=2):
-        both = f"{one} mean" if one == other else f"{one} mean, {other}"
-        if whole == (one == other):
-            yield Normalisation(f"{said}, {both} and deviation", scale, mean, deviation)
-    for one, (mean, deviation) in _SETS.items() if whole else ():
-        yield Normalisation(f"{said}, {one} mean", scale, mean)
-        yield Normalisation(f"{said}, {one} deviation", scale, deviation=deviation)
+def _by_sets(scale: float, said: str) -> Iterator[Normalisation]:
+    """Yield the mean and deviation of each set, and only one of both."""
+    for name, (mean, deviation) in _SETS.items():
+        yield Normalisation(f"{said}, {name} mean and deviation", scale, mean, deviation)
+        yield Normalisation(f"{said}, {name} mean", scale, mean)
+        yield Normalisation(f"{said}, {name} deviation", scale, deviation=deviation)
 
 
-def _both_orders(some: Sequence[Normalisation]) -> tuple[Normalisation, ...]:
-    return (
-        *some,
-        *(
-            Normalisation(f"{n.name} in BGR order", n.scale, n.mean[::-1], n.deviation[::-1])
-            for n in some
-            if len(set(n.mean)) > 1 or len(set(n.deviation)) > 1
-        ),
-    )
-
-
-_USUAL = (
+_RGB = (
     Normalisation("pixels from 0 to 255", 1.0),
     Normalisation("pixels scaled by 1/255", 1 / 255),
-    *_combined(1 / 255, "scaled by 1/255", whole=True),
+    *_by_sets(1 / 255, "scaled by 1/255"),
     Normalisation("Caffe's mean, no scale", 1.0, (123.68, 116.779, 103.939)),
     Normalisation("(x − 127.5)/128", 1.0, (127.5,) * 3, (128.0,) * 3),
     Normalisation("mean 127.5, no scale", 1.0, (127.5,) * 3),
+    Normalisation("mean 128, no scale", 1.0, (128.0,) * 3),
+    Normalisation("scaled by 1/256", 1 / 256),
+    Normalisation("scaled by 1/128", 1 / 128),
+    Normalisation("scaled by 1/255 twice", 1 / 255**2),
 )
-_UNSCALED = tuple(_combined(1.0, "not scaled", whole=True))
-KNOWN = _both_orders(
-    (
-        *_USUAL,
-        Normalisation("mean 128, no scale", 1.0, (128.0,) * 3),
-        Normalisation("scaled by 1/256", 1 / 256),
-        Normalisation("scaled by 1/128", 1 / 128),
-        Normalisation("scaled by 1/255 twice", 1 / 255**2),
-        *_combined(1 / 255, "scaled by 1/255", whole=False),
-    )
-) + _both_orders(_UNSCALED)
-USUAL = _both_orders((*_USUAL, *_UNSCALED))
+
+
+def _both_orders(some: Sequence[Normalisation]) -> Iterator[Normalisation]:
+    yield from some
+    for n in some:
+        mean, deviation = n.mean[::-1], n.deviation[::-1]
+        if (mean, deviation) != (n.mean, n.deviation):
+            yield Normalisation(f"{n.name} in BGR order", n.scale, mean, deviation)
+
+
+KNOWN = (*_both_orders(_RGB), *_both_orders([*_by_sets(1.0, "not scaled")]))
+"""Normalisations that people use, likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -311,29 +302,26 @@ class Pair:
         gain, offset = self.b.line(len(self.channels))
         return gain / gain_a, offset - gain / gain_a * offset_a
 
-    @property
+    @cached_property
     def differences(self) -> tuple[InputDifference, ...]:
         """The parts that differ; the first one says both names."""
-        a, b = self.a, self.b
-        parts: list[InputDifference] = []
-        if not np.isclose(a.scale, b.scale, rtol=1e-3):
-            factors = f"pixels × {number(a.scale, 4)}", f"× {number(b.scale, 4)}"
-            parts.append(difference("scale", f"B is {b.name}, A {a.name}.", *factors))
-        for kind, one, other in (
-            ("mean", a.mean, b.mean),
-            ("deviation", a.deviation, b.deviation),
-        ):
-            if not np.allclose(one, other, rtol=1e-3, atol=1e-4):
-                what = f"The {'subtracted mean' if kind == 'mean' else 'divisor'} differs"
-                what += "." if parts else f": B is {b.name}, A {a.name}."
-                parts.append(difference(kind, what, row(one), row(other)))  # type: ignore[arg-type]
-        return tuple(parts)
+        parts: tuple[tuple[DifferenceKind, Any, Any], ...] = (
+            ("scale", [self.a.scale], [self.b.scale]),
+            ("mean", self.a.mean, self.b.mean),
+            ("deviation", self.a.deviation, self.b.deviation),
+        )
+        unlike = [each for each in parts if not np.allclose(*each[1:], rtol=1e-3, atol=1e-6)]
+        names = f": B is {self.b.name}, A {self.a.name}"
+        return tuple(
+            difference(kind, f"The {kind} differs{'' if i else names}.", row(one), row(other))
+            for i, (kind, one, other) in enumerate(unlike)
+        )
 
     @property
     def cost(self) -> float:
         """How unlikely it is: the parts that differ, then the places among the known."""
         places = KNOWN.index(self.a) + KNOWN.index(self.b)
-        return 0.5 * len(self.differences) + 0.02 * places
+        return 0.5 * len(self.differences) + 0.03 * places
 
 
 def row(values: Sequence[float] | Array) -> str:
@@ -343,45 +331,42 @@ def row(values: Sequence[float] | Array) -> str:
 
 
 def scaled(gain: Array, offset: Array, pair: Pair | None = None) -> Change:
-    """Return the change to gain · x + offset, f64[channels] each, in the words of `pair`."""
-    if (gain == 1).all() and not offset.any():
-        return Change()
-    column = "[:, None, None]"
-    lines = [f"x = x * np.array({_numbers(gain)}){column}"] if (gain != 1).any() else []
-    lines += [f"x = x + np.array({_numbers(offset)}){column}"] if offset.any() else []
-    return Change(pair.differences if pair else affine(gain, offset), tuple(lines))
+    """Return the change to gain · x + offset, f64[channels] each, in the words of `pair`.
+
+    One gain and offset fit arrays of any shape, several fit images.
+    """
+    column = "[:, None, None]" if len(gain) > 1 else ""
+    lines = [
+        f"x = x {sign} np.array([{', '.join(f'{float(v):.9g}' for v in values)}]){column}"
+        for sign, values, nothing in (("*", gain, 1), ("+", offset, 0))
+        if (values != nothing).any()
+    ]
+    return Change(pair.differences if pair else _affine(gain, offset), tuple(lines))
 
 
-def affine(gain: Array, offset: Array) -> tuple[InputDifference, ...]:
+def _affine(gain: Array, offset: Array) -> tuple[InputDifference, ...]:
     """Describe B = gain · A + offset, f64[channels] each, in numbers."""
-    found, level = [], np.abs(gain).max()
+    level = np.abs(gain).max()
     evidence = f"B = {row(gain)} · A + {row(offset)}"
-    if np.abs(gain - 1).max() > 0.005:
-        what = f"B's values are {row(gain)} times A's."
-        kind: Literal["scale", "deviation"] = (
-            "scale" if np.ptp(gain) < 0.01 * level else "deviation"
-        )
-        found.append(difference(kind, what, "1", row(gain), evidence))
-    if np.abs(offset).max() > 0.005 * level:
-        what = f"B's values are offset by {row(offset)}."
-        found.append(difference("mean", what, "0", row(offset), evidence))
-    return tuple(found)
+    kind: DifferenceKind = "scale" if np.ptp(gain) < 0.01 * level else "deviation"
+    parts: tuple[tuple[DifferenceKind, str, Array, float], ...] = (
+        (kind, f"B's values are {row(gain)} times A's.", gain, 1),
+        ("mean", f"B's values are offset by {row(offset)}.", offset, 0),
+    )
+    return tuple(
+        difference(kind, what, str(nothing), row(values), evidence)
+        for kind, what, values, nothing in parts
+        if np.abs(values - nothing).max() > 0.005 * (1 if nothing else level)
+    )
 
 
-def _numbers(values: Array) -> str:
-    return f"[{', '.join(f'{float(value):.9g}' for value in values)}]"
-
-
-OWN = Change(
-    (
-        difference(
-            "normalisation",
-            "B is normalised by each sample's own mean and deviation, A by fixed numbers.",
-            "by fixed numbers",
-            "by its own mean and deviation",
-        ),
-    ),
-    ("x = x - x.mean()", "x = x / x.std()"),
+OWN = Change.of(
+    "normalisation",
+    "B is normalised by each sample's own mean and deviation, A by fixed numbers.",
+    "by fixed numbers",
+    "by its own mean and deviation",
+    "x = x - x.mean()",
+    "x = x / x.std()",
 )
 _REVERSED = {3: (2, 1, 0), 4: (2, 1, 0, 3)}
 """RGB to BGR and back, with and without alpha."""
@@ -407,13 +392,12 @@ class Hypothesis:
 
     def __call__(self, sample: Sample) -> Sample:
         """Return the changed sample; batched images are changed one by one."""
-        changed = dict(sample)
+        made = dict(sample)
         # Images without contrast have zero deviation.
         with np.errstate(all="ignore"):
-            for name, change in self._functions.items():
-                made = [change(image) for image in _images(sample[name])]
-                changed[name] = made[0] if len(made) == 1 else np.concatenate(made)
-        return changed
+            for name, make in self._functions.items():
+                made[name] = np.concatenate([make(image) for image in _images(sample[name])])
+        return made
 
     @cached_property
     def _functions(self) -> dict[str, Callable[[NDArray[Any]], NDArray[Any]]]:
@@ -421,7 +405,7 @@ class Hypothesis:
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
-    """Return input changes that people make or forget, simplest first, without duplicates.
+    """Return input changes that people make or forget, simplest first, none twice.
 
     Images (inputs in one layout change together): reversed channels, usual normalisations that fit
     the range of values, reshaped or permuted axes, flips and turns, each image's own mean and
@@ -436,44 +420,41 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
     found: list[Hypothesis] = []
     for name, array in first.items():
         image = _images(array)[0]
-        layout = layout_of(image)
-        if layout is None:
-            found += _plain(name, array, ranges.get(name, (0.0, 0.0)))
-        else:
+        if layout := layout_of(image):
             groups.setdefault((len(run(layout.read, image)), layout), []).append(name)
+            continue
+        found += [
+            Hypothesis(each.differences, {name: written(each.lines, array.dtype)})
+            for each in _plain(array, ranges.get(name, (0.0, 0.0)))
+        ]
     pictures = []
     for (count, layout), names in groups.items():
         floats = all(first[name].dtype.kind == "f" for name in names)
         low, high = min(ranges[n][0] for n in names), max(ranges[n][1] for n in names)
-        for change in _changes(count, layout, (low, high) if floats else None):
-            code = {name: written(change.lines, first[name].dtype) for name in names}
-            pictures.append(Hypothesis(change.differences, code))
+        for each in _changes(count, layout, (low, high) if floats else None):
+            code = {name: written(each.lines, first[name].dtype) for name in names}
+            pictures.append(Hypothesis(each.differences, code))
     return pictures + found
 
 
 def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> Iterator[Change]:
     """Yield changes from sample to sample."""
-    reverse = reordered(_REVERSED.get(count, range(count)), count)
-    read, write = Change(lines=layout.read), Change(lines=layout.write)
-
-    def values(channels: Sequence[int]) -> Iterator[Change]:
-        yield from (*_normalised(tuple(channels), *limits), OWN) if limits else ()
-
-    moved = [turned(turn) + write for turn in TURNS]
+    back = Change(lines=layout.write)
+    moved = [each + back for each in TURNS.values()]
     if layout.order != "HW" and count > 1:
-        other = Layout(layout.order, layout.lead, not layout.reshaped)
-        turned_axes = Layout("HWC" if layout.order == "CHW" else "CHW", layout.lead)
-        moved += [Change((relaid(layout, each),), each.write) for each in (other, turned_axes)]
+        other = replace(layout, reshaped=not layout.reshaped)
+        turned = Layout("HWC" if layout.order == "CHW" else "CHW", layout.lead)
+        moved += [relaid(layout, each) + Change(lines=each.write) for each in (other, turned)]
         if not layout.reshaped:
-            moved.append(
-                Change((relaid(other, layout),), (*layout.write, *other.read, *write.lines))
-            )
-    simple = [change + write for change in values(range(count))]
-    yield from ([read + reverse + write] if reverse.lines else [])
-    yield from (read + change for change in (*simple, *moved))
-    for change in (*values(_REVERSED[count]),) if reverse.lines else ():
-        yield read + reverse + change + write
-    yield from (read + reverse + change for change in moved if reverse.lines)
+            moved.append(relaid(other, layout) + Change(lines=layout.write + other.read) + back)
+    straight, start = tuple(range(count)), Change(lines=layout.read)
+    reverse = reordered(_REVERSED.get(count, straight), count)
+    orders = {straight: start, _REVERSED.get(count, straight): start + reverse}
+    yield from ([start + reverse + back] if reverse.lines else [])
+    for channels, ordered in orders.items():
+        values = (*_normalised(channels, *limits), OWN) if limits else ()
+        yield from (ordered + each + back for each in values)
+        yield from (ordered + each for each in moved)
 
 
 def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[Change]:
@@ -481,8 +462,8 @@ def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[
     count = len(channels)
     pairs = [
         Pair(a, b, channels, count)
-        for a, b in product(USUAL, USUAL)
-        if a is not b and a.admits(low, high, count, _LEAST)
+        for a, b in product(KNOWN, KNOWN)
+        if a.admits(low, high, count, _LEAST)
     ]
     seen = {_key(np.ones(count), np.zeros(count))}
     for pair in sorted(pairs, key=lambda pair: pair.cost):
@@ -496,25 +477,18 @@ def _key(gain: Array, offset: Array) -> tuple[float, ...]:
     return tuple(float(f"{value:.5g}") for value in (*gain, *offset))
 
 
-def _plain(name: str, array: NDArray[Any], limits: tuple[float, float]) -> Iterator[Hypothesis]:
-    changes: list[Change] = []
+def _plain(array: NDArray[Any], limits: tuple[float, float]) -> Iterator[Change]:
     if array.dtype.kind == "f" and array.size >= _FEWEST_VALUES:
-        for gain in _GAINS:
-            told = affine(np.array([gain]), np.zeros(1))
-            changes.append(Change(told, (f"x = x * {gain:.9g}",)))
-        changes.append(OWN)
+        yield from (scaled(np.array([gain]), np.zeros(1)) for gain in _GAINS)
+        yield OWN
     # Masks hold only 0 and 1.
     if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
-        for step in (1.0, -1.0):
-            told = affine(np.ones(1), np.array([step]))
-            changes.append(Change(told, (f"x = x + {step:g}",)))
-    for change in changes:
-        yield Hypothesis(change.differences, {name: written(change.lines, array.dtype)})
+        yield from (scaled(np.ones(1), np.array([step])) for step in (1.0, -1.0))
 
 
 def _images(array: NDArray[Any]) -> list[NDArray[Any]]:
     """Return each image of a batch, [1, …]; the array itself if it is none."""
-    return np.split(array, len(array)) if array.ndim == 4 and len(array) > 1 else [array]
+    return np.split(array, len(array)) if array.ndim == 4 else [array]
 
 
 def _ranges(samples: Samples) -> dict[str, tuple[float, float]]:

@@ -1,7 +1,8 @@
-"""Compare two preprocessing pipelines."""
+"""Compare two preprocessing pipelines: raw samples, what each made of them, and the report."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,29 @@ from numpy.typing import NDArray
 from halfwise.case import Column, Sample, Samples
 from halfwise.errors import CaseError, UsageError
 from halfwise.inputs import LoadedSamples
+from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_npy
+from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
+from halfwise.inputs.functions import load_function
+from halfwise.inputs.loading import IMAGES, data_files, load_samples, paired_files
+from halfwise.inputs.samples import repeatable
 from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import InputComparison, Note, PreprocessingReport
 from halfwise.reporting.parts import Lines, Report
 from halfwise.reporting.steps import note_text
 from halfwise.store import refuse_existing_file
-from halfwise.tools.preprocessing.changes import code_of
+from halfwise.tools.preprocessing.changes import MOST_CHANNELS, SMALLEST_SIDE, code_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
-from halfwise.tools.preprocessing.pipelines import RawSamples, load_made, load_raw
 from halfwise.wording import count, dimensions, number, sentence, shorten
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
+
+ONLY = "input"
+"""Input name if a function returns just an array."""
+_RANK = 4
+"""Most axes of a sample that is no larger than a batch of one image."""
+_KEPT = 64
+"""Number of results of a function that are cached: a comparison needs each several times."""
 
 
 @bounded
@@ -39,9 +51,9 @@ def compare_inputs(
     Args:
         a: A's results: a `.npz` or `.npy` file, a folder of these, or arrays by input name; or A
             itself: `file.py:function` or a function, called with one raw sample.
-        b: B, likewise, on the same samples.
-        samples: Raw samples: an image or a folder of images, passed to functions as paths, or
-            arrays; `name=path,name=path` for inputs with separate sources, passed as {input name:
+        b: B, likewise, on the same samples in the same order.
+        samples: Raw samples: an image or a `.npy` file, or a folder of either, passed to functions
+            as paths; `name=path,name=path` for inputs with separate sources, passed as {input name:
             path} or as single paths. With them, and Pillow, resize kernels are named, even
             if A and B are arrays.
         code: File to write the Python from A to B to; must not exist.
@@ -57,55 +69,35 @@ def compare_inputs(
     watcher = watcher or Silent()
     watcher.stage("load")
     raw = None if samples is None else load_raw(samples)
-    loaded_a, loaded_b = load_made(a, raw), load_made(b, raw)
-    notes = _notes(raw, loaded_a, loaded_b)
-    made_a, made_b = loaded_a.samples, loaded_b.samples
-    _demand_as_many(made_a, made_b, raw)
-    watcher.stage("compare")
-    raws, column = partial(_pixels, raw), partial(Column, step=watcher.step)
-    compared = [
-        compare_arrays(
-            column(made_a, name), column(made_b, other), name=name, name_b=other, raws=raws(name)
-        )
-        for name, other in _paired(made_a[0], made_b[0])
-    ]
-    if code is not None:
-        _write_code(Path(code), code_of({each.name: each.code for each in compared}))
-    return PreprocessingReport(
-        a=_named(a, "A"),
-        b=_named(b, "B"),
-        inputs=tuple(compared),
-        notes=tuple(dict.fromkeys(map(note_text, notes))),
-    )
-
-
-def _pixels(raw: RawSamples | None, name: str) -> Column | None:
-    """Return the raw images of an input, None if unknown or not decodable here."""
-    pixels = None if raw is None else raw.sources.get(name, raw).pixels
-    if raw is None or pixels is None or pixels(0) is None:
-        return None
-
-    def image(index: int) -> Sample:
-        found = pixels(index)
-        return {"": np.zeros(0) if found is None else found}
-
-    return Column(Samples(raw.ids, image), "")
-
-
-def _notes(raw: RawSamples | None, a: LoadedSamples, b: LoadedSamples) -> list[Note]:
-    notes = [] if raw is None else list(raw.notes)
-    sides = (("A", a), ("B", b))
-    return notes + [n.model_copy(update={"of": who}) for who, each in sides for n in each.notes]
-
-
-def _demand_as_many(a: Samples, b: Samples, raw: RawSamples | None) -> None:
-    counts = {"A": len(a), "B": len(b)} | ({} if raw is None else {"the raw samples": len(raw.ids)})
+    made = {name: load_made(source, raw) for name, source in (("A", a), ("B", b))}
+    one, other = (loaded.samples for loaded in made.values())
+    counts = {"A": len(one), "B": len(other)} | ({"the raw samples": len(raw.ids)} if raw else {})
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise CaseError(
             f"The numbers of samples differ ({listed}); expected the same samples in both.",
             "Give both pipelines the same samples.",
         )
+    watcher.stage("compare")
+    compared = [
+        compare_arrays(
+            Column(one, name, step=watcher.step),
+            Column(other, name_b, step=watcher.step),
+            name=name,
+            name_b=name_b,
+            raws=None if raw is None else raw.pixels(name),
+        )
+        for name, name_b in _paired(one[0], other[0])
+    ]
+    if code is not None:
+        _write_code(Path(code), code_of({each.name: each.code for each in compared}))
+    notes = [n.model_copy(update={"of": who}) for who, each in made.items() for n in each.notes]
+    return PreprocessingReport(
+        a=_named(a, "A"),
+        b=_named(b, "B"),
+        inputs=tuple(compared),
+        notes=tuple(dict.fromkeys(map(note_text, [*(raw.notes if raw else ()), *notes]))),
+    )
 
 
 def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
@@ -135,8 +127,180 @@ def _named(source: Source, name: str) -> str:
     return str(source) if isinstance(source, str | Path) else getattr(source, "__name__", name)
 
 
+@dataclass(frozen=True)
+class RawSamples:
+    """Files of samples before any preprocessing.
+
+    Attributes:
+        ids: One identifier per sample.
+        files: The argument of functions for each: a path, or a path by input name.
+        notes: How the data was understood.
+    """
+
+    ids: Sequence[str]
+    files: Sequence[Path | Mapping[str, Path]]
+    notes: tuple[Note, ...] = ()
+
+    def pixels(self, name: str) -> Column | None:
+        """Return the raw images of an input, empty where unreadable; None if the first one is."""
+
+        def image(index: int) -> Sample:
+            file = self.files[index]
+            return {"": _decoded(file if isinstance(file, Path) else file.get(name))}
+
+        return Column(Samples(tuple(self.ids), image), "") if image(0)[""].size else None
+
+
+def _decoded(file: Path | None) -> NDArray[Any]:
+    """Return an array as it is, an image as u8[h, w, 3]; nothing if it cannot be read here."""
+    try:
+        # Optional: without it, functions still get the path and decode it themselves.
+        from PIL import Image  # noqa: PLC0415
+    except ImportError:
+        return np.zeros(0)
+    if file is None or file.suffix.lower() == ".npy":
+        return np.zeros(0) if file is None else read_npy(file)
+    try:
+        with Image.open(file) as image:
+            return np.asarray(image.convert("RGB"))
+    # The functions decide whether they can read it.
+    except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
+        return np.zeros(0)
+
+
+def load_raw(source: str | Path) -> RawSamples:
+    """Find raw samples: an image, a `.npy` file, a folder of either, or `name=path,name=path`.
+
+    Raises:
+        CaseError: There is no such data.
+    """
+    if sources := split_sources(str(source)):
+        demand_sources(sources)
+        _, paired, notes = paired_files(sources)
+        return RawSamples([name for name, _ in paired], [files for _, files in paired], notes)
+    kind, files = data_files(Path(source))
+    if files and kind in (IMAGES, ".npy"):
+        return RawSamples([file.name for file in files], files)
+    raise CaseError(
+        f"Found no raw samples at {source}; expected images or .npy files.",
+        "Give a folder with one file per sample; functions are called with its path.",
+    )
+
+
+def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
+    """Return the samples that a pipeline produced.
+
+    Args:
+        source: One of:
+
+            * a `.npz` or `.npy` file, or a folder of them, or `name=path,name=path` for inputs with
+              separate `.npy` files. The first axis counts samples in arrays of two axes, of three
+              axes unless they look like an image, and of four or more;
+            * `file.py:function`, or a function: called with each raw sample, it returns a
+              dictionary {input name: array} or an array;
+            * arrays in memory, read like a `.npz`, or samples.
+        raw: Raw samples for functions.
+
+    Raises:
+        UsageError: A function without raw samples.
+        CaseError: Nothing usable was found, or a value is NaN or infinite.
+    """
+    if isinstance(source, Samples):
+        return LoadedSamples(source, ())
+    if callable(source):
+        return _called(source, raw, getattr(source, "__name__", "the function"))
+    if isinstance(source, Mapping):
+        arrays = as_arrays(source, "inputs")
+        return load_samples(arrays, _specs(arrays))
+    name = str(source)
+    if ".py:" in Path(name).name:
+        return _called(load_function(name), raw, name)
+    if sources := split_sources(name):
+        demand_sources(sources)
+        firsts = {n: next(iter(_first(path).values())) for n, path in sources.items()}
+        return load_samples(name, _specs(firsts))
+    return load_samples(name, _specs(_first(Path(name))))
+
+
+def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
+    if raw is None:
+        raise UsageError(
+            f"{where} is a function, but there are no raw samples to call it with.",
+            "Add --samples with a folder of images or .npy files.",
+        )
+    files, first = raw.files, raw.files[0]
+    make = by_input(source, first) if isinstance(first, Mapping) else source
+
+    def load(index: int) -> Sample:
+        place = f"{where} on {raw.ids[index]}: "
+        result = make(files[index])
+        named = result if isinstance(result, Mapping) else {ONLY: result}
+        if result is None or not as_arrays(named, place):
+            raise CaseError(
+                f"{place}it returned nothing; expected an array or a dictionary of arrays.",
+                "Return the model's input.",
+            )
+        # Copied, because functions may fill the same array again for the next sample.
+        arrays = {name: np.array(array) for name, array in as_arrays(named, place).items()}
+        for name, array in arrays.items():
+            _demand_numbers(name, array, place)
+            if not np.isfinite(array).all():
+                raise CaseError(
+                    f"{place}'{name}' holds NaN or infinities; expected finite numbers.",
+                    "Correct the function; you can call it on its own in Python.",
+                )
+        return arrays
+
+    samples = repeatable(load, raw.ids, where)
+    kept = functools.lru_cache(maxsize=_KEPT)(samples.load)
+    return LoadedSamples(Samples(samples.ids, kept), ())
+
+
+def _demand_numbers(name: str, array: NDArray[Any], where: str = "") -> None:
+    if array.dtype.kind not in "biuf" or not array.size:
+        raise CaseError(
+            f"{where}'{name}' is {array.dtype.name} of {array.size} elements; expected numbers.",
+            "Give the model's input.",
+        )
+
+
+def _first(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the arrays of the first file, without content for `.npz`."""
+    kind, files = data_files(path)
+    if kind not in ARRAY_SUFFIXES or not files:
+        suffix = files[0].suffix.lower() if files else ""
+        found = f"the suffix '{suffix}'" if suffix else "nothing"
+        raise CaseError(
+            f"{path}: found {found} to compare; expected {' or '.join(ARRAY_SUFFIXES)} files, a "
+            "folder of them, or file.py:function.",
+            "Save the pipeline's results with np.savez(path, name=array), or give its function.",
+        )
+    return peek_arrays(files[0])
+
+
+def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
+    """Return what the arrays hold, of unknown sizes; see `load_made` for the axis of samples."""
+    if not arrays:
+        raise CaseError(
+            "Found no arrays to compare; expected one for each input.", "Save the model's input."
+        )
+    specs = []
+    for name, array in arrays.items():
+        _demand_numbers(name, array)
+        dynamic = (None,) * min(array.ndim, max(_RANK, array.ndim - 1))
+        single = array.ndim == 1 or (array.ndim == 3 and _is_image(array.shape))
+        shape = (array.shape[0], *dynamic[1:]) if single else dynamic
+        specs.append(InputSpec(name, array.dtype, shape))
+    return specs
+
+
+def _is_image(shape: Sequence[int]) -> bool:
+    sides = ((shape[0], shape[1:]), (shape[2], shape[:2]))
+    return any(n <= MOST_CHANNELS and min(two) >= SMALLEST_SIDE for n, two in sides)
+
+
 def compared(report: PreprocessingReport) -> Report:
-    """Return the report: differences by input, residual, code, the model's outputs."""
+    """Return the report: differences by input, residual, code."""
     parts: list[Lines] = []
     for each in report.inputs:
         parts.append(Lines(_heading(each), tuple(_lines(each))))
@@ -144,30 +308,23 @@ def compared(report: PreprocessingReport) -> Report:
             title = f"Python that turns A's {shorten(each.name, 24)} into B's"
             parts.append(Lines(title, tuple(each.code.rstrip().splitlines()), whole=True))
     if report.notes:
-        parts.append(Lines("Notes", tuple(sentence(note) for note in report.notes)))
+        parts.append(Lines("Notes", tuple(map(sentence, report.notes))))
     about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
-    return Report(_title(report), report.same, about, tuple(parts))
-
-
-def _title(report: PreprocessingReport) -> str:
-    found = [d for each in report.inputs for d in each.differences]
-    if not found:
-        return "Both pipelines give the same inputs"
-    kinds = ", ".join(dict.fromkeys(d.kind for d in found))
+    kinds = [d.kind for each in report.inputs for d in each.differences]
+    title = f"{count(len(kinds), 'difference')}: {', '.join(dict.fromkeys(kinds))}"
     if report.same:
-        return f"Both pipelines give the same inputs, stored differently: {kinds}"
-    return f"{count(len(found), 'difference')}: {kinds}"
+        title = "Both pipelines give the same inputs"
+        title += f", stored differently: {', '.join(dict.fromkeys(kinds))}" if kinds else ""
+    return Report(title, report.same, about, tuple(parts))
 
 
 def _heading(each: InputComparison) -> str:
-    names = shorten(each.name, 24)
-    if each.name_b != each.name:
-        names += f" (in B {shorten(each.name_b, 24)})"
-    shapes = f"{dimensions(each.shape_a)} {each.dtype_a}"
-    other = f"{dimensions(each.shape_b)} {each.dtype_b}"
-    return f"Input {names}: {count(each.samples, 'sample')} of {shapes}" + (
-        f" and {other}" if other != shapes else ""
-    )
+    name, name_b = shorten(each.name, 24), shorten(each.name_b, 24)
+    shape = f"{dimensions(each.shape_a)} {each.dtype_a}"
+    shape_b = f"{dimensions(each.shape_b)} {each.dtype_b}"
+    names = name + (f" (in B {name_b})" if each.name_b != each.name else "")
+    also = f" and {shape_b}" if shape_b != shape else ""
+    return f"Input {names}: {count(each.samples, 'sample')} of {shape}{also}"
 
 
 def _lines(each: InputComparison) -> Iterator[str]:
@@ -177,13 +334,11 @@ def _lines(each: InputComparison) -> Iterator[str]:
             yield f"  → A: {sentence(difference.a)}; B: {sentence(difference.b)}"
         if difference.evidence:
             yield f"  → {sentence(difference.evidence)}"
-    if each.pipeline_a is not None and each.pipeline_b is not None:
-        yield f"A: {each.pipeline_a}"
-        yield f"B: {each.pipeline_b}"
     most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
+    level = f" (one of 255 levels is {number(each.level)})" if each.residual_max else ""
     if not each.differences:
         yield f"No difference: {most} between the values."
-        return
-    left = f" (one of 255 levels is {number(each.level)})" if each.residual_max else ""
-    explained = ": this explains all of it" if each.exact else ""
-    yield f"After the code below, {most} is left{left}{explained}."
+    elif each.exact:
+        yield f"After the code below, {most} is left{level}: this explains all of it."
+    else:
+        yield f"After the code below, {most} is left{level}."

@@ -12,10 +12,8 @@ from halfwise.fixing.plan.guide import (
     COARSE,
     EARLY,
     TRIALS,
-    Cut,
     Guide,
     Sites,
-    Terms,
     aims,
     explained,
     lowered,
@@ -26,6 +24,7 @@ from halfwise.fixing.plan.guide import (
     stretches,
     suspicions,
 )
+from halfwise.graph.cut import Cut, Terms
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import NodeName

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.found import LAST
-from halfwise.fixing.plan.guide import Guide, Terms
+from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.search import (
     BASES,
     MOST,
@@ -24,6 +24,7 @@ from halfwise.fixing.plan.search import (
     lowerable,
     rankings,
 )
+from halfwise.graph.cut import Terms
 from halfwise.records import NodeName
 from halfwise.reporting.remarks import remark
 

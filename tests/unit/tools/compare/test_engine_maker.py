@@ -32,10 +32,3 @@ def test_another_case_on_the_same_worker(engines):
     assert other.case is maker.case
     build, _ = other.side("fp32").plain()
     assert build.status == "built"
-
-
-def test_what_an_override_changes(engines):
-    maker = engines()
-    assert maker.worker.info.tf32_override is None
-    assert maker.override_effect(maker.side("tf32").plain()[0]) == 0
-    assert maker.rounds == 5

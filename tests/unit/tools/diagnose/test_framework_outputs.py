@@ -8,15 +8,9 @@ from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.graph.loading import network_from_proto
 from halfwise.records import Criterion
 from halfwise.tools.diagnose.export import exported
-from halfwise.tools.diagnose.input_changes import changed_inputs
 from halfwise.tools.diagnose.subject import (
-    Variation,
-    constant_outputs,
     expected_tensors,
-    foreign,
     order,
-    reordered,
-    variations,
 )
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.inputs.test_array_files import bomb
@@ -46,44 +40,23 @@ def judged(subject, data, swing):
     return exported(subject(swinging(swing), MOVED, expected=outputs(data, swing)))
 
 
-@pytest.mark.parametrize("swing", [1.0, 1e-3, 2e-4])
-def test_another_order_is_named_however_little_the_outputs_vary(subject, swing):
+@pytest.mark.parametrize("swing", [1.0, 1e-2])
+def test_another_order_is_named(subject, swing):
     assert judged(subject, VARIED, swing).passed
     rung = judged(subject, np.roll(VARIED, 1, axis=0), swing)
     assert rung.passed is False
     assert "in another order: s0 has the outputs of s5, s1 has the outputs of s0" in rung.cause
 
 
-def test_outputs_of_other_samples_fail_where_the_tolerance_on_their_size_passes(subject):
-    rung = judged(subject, f32(RNG.normal(size=VARIED.shape)), 1e-4)
-    assert rung.passed is False
-    assert "Output y_out varies by only" in rung.cause
-    assert "expected outputs belong to other inputs" in rung.cause
-
-
-def test_small_errors_beside_what_the_outputs_vary_by_pass(subject):
-    rung = judged(subject, VARIED * f32(1.01), 1e-3)
-    assert rung.passed
-
-
-def test_outputs_that_do_not_vary_show_nothing(subject):
-    rung = judged(subject, VARIED[::-1], 1e-7)
-    assert rung.passed
-    assert any("does not show" in s.text and s.severity == "warning" for s in rung.evidence)
-    assert not any("does not show" in s.text for s in judged(subject, VARIED, 1.0).evidence)
-
-
 def test_what_cannot_be_compared_says_nothing():
     given = outputs(VARIED, 1.0)
-    assert variations(given[:1], given[:1]) == []
-    assert variations([], []) == []
+    assert order([], []) is None
     nan = [{"y_out": np.full_like(g["y_out"], np.nan)} for g in given]
-    assert variations(nan, given) == []
     assert order(nan, given) is None
     whole = [{"y_out": np.zeros(3, np.int64)}] * 6
-    assert variations(whole, whole) == []
+    assert order(whole, whole[::-1]) is None
     ragged = [{"y_out": f32(np.ones(i + 1))} for i in range(6)]
-    assert variations(ragged, ragged) == []
+    assert order(ragged, ragged[::-1]) is None
 
 
 @pytest.mark.parametrize("shift", range(1, 6))
@@ -91,34 +64,6 @@ def test_the_order_is_that_of_the_samples(shift):
     given, computed = outputs(np.roll(VARIED, shift, axis=0), 1e-3), outputs(VARIED, 1e-3)
     assert order(given, computed) == tuple((i - shift) % 6 for i in range(6))
     assert order(computed, computed) is None
-
-
-def test_a_change_of_the_inputs_is_looked_for_beside_what_the_outputs_vary_by(subject):
-    turned = outputs(VARIED[:, :, ::-1], 1e-4)
-    made = subject(swinging(1e-4), MOVED, expected=turned)
-    assert made.against_framework.passed
-    trials = changed_inputs(made)
-    assert trials is not None
-    assert trials.beside_spread
-    assert trials.before > 1e-3
-
-
-def test_three_of_the_moved_samples_are_named():
-    assert reordered((1, 0, 2), ("a", "b", "c")).endswith(
-        "order: a has the outputs of b, b has the outputs of a."
-    )
-    assert reordered((4, 0, 1, 2, 3), "abcde").endswith("c has the outputs of b and 2 more.")
-
-
-def test_figures_of_both():
-    text = foreign(Variation("y", 2.0, 3.1e-4, 4.6e-4))
-    assert "Output y varies by only 0.00031 of its size" in text
-    assert "by 0.00046 (RMS)" in text
-
-
-def test_the_largest_spread_is_told():
-    text = constant_outputs([Variation("y", 1.0, 1e-8, 0.0), Variation("z", 1.0, 1e-7, 0.0)])
-    assert "y, z varies by no more than 1e−7" in text
 
 
 MODULE = """
