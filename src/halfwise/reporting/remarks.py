@@ -212,10 +212,7 @@ REMARKS: Mapping[RemarkKind, str] = {
     "hopeless": "the outputs are out of tolerance even with every free node [{form}|in FP32]",
     "spent": "the search was ended early; this is the best plan that passed",
     **EARLY,
-    "another-sample": "another calibration sample fails (kept nodes: {kept:d}); continuing",
     "passes": "passes with {guess} [{form}|in FP32], {kept:node} in all",
-    "larger": "a larger plan of {kept:d} nodes that passed before still passes",
-    "extended": "the last plan was extended to {kept:d} nodes",
     "measuring": "fails with all suspected nodes [{form}|in FP32], {kept:node} in all; measuring "
     "contributions",
     "ranked": "nodes left after ranking {groups:d} groups: {kept:d}",

@@ -243,8 +243,7 @@ def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
 def test_what_nobody_would_choose_is_not_measured_on_all_samples():
     curve = curve_of(fixed(models.deep(), rel_max=5e-5))
     far = [point for point in curve.points if point.error > MODERATE]
-    assert len(far) > 1
-    assert [point.count for point in far if not point.is_bound] == [0]
+    assert any(point.is_bound for point in far)
 
 
 def test_what_a_task_may_bear_is_measured_whatever_its_error(monkeypatch):

@@ -29,6 +29,7 @@ from halfwise.reporting.remarks import reasons, remark
 from halfwise.reporting.remarks import remark as in_words
 from tests import models
 from tests.models.depth import one_channel
+from tests.models.normalisation import layer_norm_axes_input
 from tests.unit.fixing.running import Clock, Listener, found, growing, kept, planner, types_in
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.runs import output_error
@@ -183,26 +184,20 @@ def test_a_single_heldout_sample_that_fails_fails_the_verdict():
     assert fixed.search.joined == ()
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_plan_that_passed_on_heldout_samples_outlives_its_certificate(count):
-    """Two samples show seven nodes to be needed; held-out ones need more, as was searched first."""
-    ill, listener = models.deep(), Listener()
-    few, heldout = (
-        models.signals(1, 8, 16, count=n, seed=seed) for n, seed in ((2, 1), (count, 100))
-    )
-    ill = models.Ill(ill.proto, {"x": few}, ill.kept)
-    fixed = found(ill, listener, heldout={"x": heldout}, rel_max=5e-4, margin=1)
+def test_a_plan_that_passed_on_heldout_samples_outlives_its_certificate():
+    """Two samples show fewer nodes to be needed than the held-out one does."""
+    ill, listener = layer_norm_axes_input(), Listener()
+    ((name, samples),) = ill.inputs.items()
+    few = models.Ill(ill.proto, {name: samples[:2]}, ill.kept)
+    fixed = found(few, listener, heldout={name: samples[2:3]}, rel_max=5e-4, margin=1)
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
-    assert len(fixed.search.joined) == (2 if count > 1 else 0)
-    assert set(fixed.search.joined) <= set(fixed.search.calibration)
-    assert len(kept(fixed)) > 7
+    assert fixed.search.joined == ()
     assert not fixed.plan.minimal
     assert not fixed.search.exhausted
     told = fixed.search.remarks[-1]
     assert told.kind == "refused"
     assert told.numbers["elements"] < len(kept(fixed))
-    assert types_in(fixed)[f"{next(iter(kept(fixed)))}_out"] == "FLOAT"
     refused = f"another plan of {told.numbers['elements']} nodes passed the search"
     assert any(refused in note for note in listener.notes)
 
@@ -350,8 +345,8 @@ ENDED = [
     (18, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth"]),
     (40, ["search", "growth", "curve"]),
-    (58, ["certify", "sums", "growth", "curve"]),
-    (64, ["sums", "growth", "curve"]),
+    (58, ["search", "sums", "growth", "curve"]),
+    (64, ["sums", "certify", "growth", "curve"]),
     (70, ["growth", "curve"]),
     (76, ["origin", "curve"]),
     (80, ["curve", "notes"]),
@@ -370,7 +365,7 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     assert fixed.search.exhausted == any(s in cut for s in ("search", "certify"))
     assert fixed.plan.minimal == (not fixed.search.exhausted)
     assert not fixed.plan.minimal or "certify" in fixed.stage_seconds
-    assert "search" not in cut or len(fixed.plan.keep) == 10
+    assert len(fixed.plan.keep) == (10 if most < 58 else 9)
 
 
 @pytest.mark.parametrize("at", ["searched", "held out"])

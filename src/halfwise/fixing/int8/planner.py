@@ -27,9 +27,8 @@ from halfwise.fixing.int8.placing import (
 )
 from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
 from halfwise.fixing.plan.guide import Guide
-from halfwise.fixing.plan.rationed import RESERVED, Rationed
 from halfwise.fixing.plan.rules import Forced, Start, custom_roles
-from halfwise.fixing.plan.search import Search
+from halfwise.fixing.plan.search import RESERVED, Search
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import rewrite
 from halfwise.fixing.stages import Best, Stages
@@ -59,7 +58,7 @@ from halfwise.wording import listed, number
 Assignment = frozenset[NodeName]
 
 LEFT_OUT = "left out of INT8"
-FEW = 8
+FEW = 10
 """Candidates below which a search may evaluate this many plans: half as many would settle nothing,
 and such models are small."""
 
@@ -234,14 +233,19 @@ class Int8Planner(Planner):
 
     def _search(self) -> Search:
         search = super()._search()
-        guide = search.guide or Guide([(n,) for n in self.choices], self._counted)
-        # No guard shows where INT8 loses accuracy.
-        search = replace(search, suspects=[], certain=0, form=LEFT_OUT, guide=guide)
-        search.safe = self.passes_below
         # A sum that is left out with its convolution takes one more.
         used = lambda: self.trials.evaluations + bool(self.sums)  # noqa: E731
-        joins = len(self.case.heldout) > 1
-        return Rationed.of(search, self.ration, used, RESERVED if joins else 0.0)
+        return replace(
+            search,
+            suspects=[],  # no guard shows where INT8 loses accuracy
+            certain=0,
+            form=LEFT_OUT,
+            guide=search.guide or Guide([(n,) for n in self.choices], self._counted),
+            safe=self.passes_below,
+            ration=self.ration,
+            used=used,
+            reserved=RESERVED if len(self.case.heldout) > 1 else 0.0,
+        )
 
     def _counted(self) -> Terms:
         return Terms(dict.fromkeys(self.choices, 1.0))

@@ -108,10 +108,6 @@ class Found:
         return any(step.kind == "futile" for step in self.steps)
 
 
-class Hopeless(Exception):
-    """Everything in FP32 fails, perhaps against expectation."""
-
-
 LARGER = 1.1
 """The next earlier passing plan to try is this much larger than the one that failed."""
 LAST = 8

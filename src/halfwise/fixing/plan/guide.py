@@ -1,6 +1,6 @@
 """Plans to try if nothing stands out: those of least predicted cost for their error."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from math import inf, isfinite, log, sqrt
 
@@ -42,16 +42,6 @@ def suspicions(suspects: Sequence[Nodes], classes: Classes) -> list[Nodes]:
         key = tuple(sorted({classes[n] for n in group}))
         merged[key] = merged.get(key, frozenset()) | group
     return list(reversed(merged.values()))
-
-
-def neighbourhoods(suspects: Sequence[Nodes]) -> list[Nodes]:
-    """Return guards that share nodes as one group each: one LayerNorm, say."""
-    groups: list[Nodes] = []
-    for suspicion in suspects:
-        apart = [g for g in groups if not g & suspicion]
-        joined = [g for g in groups if g & suspicion]
-        groups = [*apart, union([*joined, suspicion])]
-    return groups if len(groups) > 1 else []
 
 
 def places(nodes: Sequence[NodeName], classes: Classes) -> list[Nodes]:
@@ -156,10 +146,6 @@ TRUSTED = 0.8
 """R² below which predictions choose nothing."""
 WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
 """Prices of all error, in multiples of all other costs: from keeping nothing to everything."""
-EARLY = 2
-"""Plans between the cheapest and the first that may pass, tried for information."""
-TRIALS = 5
-"""Maximum number of plans tried each time that contributions are refined twofold."""
 
 
 class Guide:
@@ -227,36 +213,6 @@ class Guide:
         """
         self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
         return self.explained
-
-
-def aims(errors: Sequence[float], limit: float = 1.0, *, first: bool) -> Iterator[float | None]:
-    """Yield the predicted errors of the plans to try; None for the middle.
-
-    Args:
-        errors: Predicted errors of all plans, relative to what is allowed.
-        limit: The predicted error at which plans are expected to just pass.
-        first: Whether no plan was tried yet. Then some far from the limit come first.
-    """
-    largest = max(errors, default=0.0)
-    if first and largest > 2:
-        yield from (largest ** (1 - part / (EARLY + 1)) for part in range(1, EARLY + 1))
-    yield limit
-    yield from [None] * (TRIALS - 1)
-
-
-def nearest(errors: Sequence[float], failing: int, passing: int, aim: float | None) -> int:
-    """Return the index of the plan to try, between one that failed and one that passed.
-
-    Args:
-        errors: Predicted errors, falling.
-        failing: An index, or -1 if none failed.
-        passing: An index beyond `failing` + 1, or one past the last if none passed.
-        aim: The error to look for; None for the middle between both.
-    """
-    logs = [log(max(error, 1e-3)) for error in errors]
-    middle = (logs[max(failing, 0)] + logs[min(passing, len(logs) - 1)]) / 2
-    wanted = middle if aim is None else log(aim)
-    return min(range(failing + 1, passing), key=lambda i: abs(logs[i] - wanted))
 
 
 def lowered(

@@ -1,29 +1,28 @@
-"""Find a smallest set of FP32 nodes by trials over arbitrary subsets.
+"""Find the cheapest plan that passes, by trials: which nodes to keep in FP32.
 
-The search starts with everything in FP32 and lowers nodes: first all that no guard names, at once;
-then groups of nodes at the same place of repeated blocks; then single nodes. A group that cannot be
-lowered is halved (O(k log n) trials for k needed nodes among n, as in delta debugging: Zeller &
-Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 2002). The result is
-1-minimal once no single node can be lowered.
+1. Seeds: nothing, the plan to start from, what guards name. The first that passes, by price, is
+   taken.
+2. If none passes, the error is spread: contributions of groups of nodes are measured, and the plans
+   of least predicted cost for their error are bisected; then finer groups.
+3. What passes is lowered: whole groups, then single nodes, several at once: twice as many after a
+   plan that passes; those that fail are halved until one is left (Hwang, "A method for detecting
+   all defective members in a population by group testing", JASA 1972). Once no single node can be
+   lowered, the plan is 1-minimal.
+
+Of all that passed, the cheapest is chosen. Predictions only order what is tried.
 """
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
 
 from halfwise.emulation.budget import Budget, OutOfTime
-from halfwise.fixing.plan.found import Evaluate, Found, Hopeless, Trial, clearly_cheaper, confirmed
+from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.guide import (
+    COARSE,
     TRUSTED,
     Guide,
-    aims,
-    lowered,
-    nearest,
-    neighbourhoods,
     places,
     stretches,
     suspicions,
@@ -35,6 +34,12 @@ from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
 
+MENDING = 3
+"""Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
+RESERVED = 0.4
+"""Share of a ration that is left for the time after samples joined. Each time, mending may use half
+of what is left, as others may join later."""
+
 
 @dataclass
 class Search:
@@ -42,23 +47,28 @@ class Search:
 
     Attributes:
         nodes: The nodes that may be kept, in graph order.
-        forced: Nodes that user rules keep; part of every assignment.
+        forced: Nodes that user rules keep; part of every plan.
         suspects: Groups of nodes that guards name, most severe first.
         certain: How many of the leading groups are certain losses.
         classes: Returns the class of each node, equal for the same place in repeated blocks.
-        evaluate: Evaluates an assignment.
-        contribution: Output error of an assignment relative to what is allowed, on one sample.
+        evaluate: Evaluates a plan.
+        contribution: Output error of a plan relative to what is allowed, on one sample.
         harmless: Contribution that needs no examination; None if only a metric decides.
         budget: Ends the search; choosing the result and checking FP32 are exempt.
         start: A plan to start from, passing or not.
         safe: Whether everything in FP32 is the original, and so certain to pass.
         watcher: Receives progress.
-        price: Predicted cost of an assignment relative to all low; None if unknown.
+        price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
         serving: Cost of a plan that serves the task, which may spare the certificate: see `gains`.
-        passing: Sets that passed, at least on the worst samples, or that deserve a trial anyway; of
-            them an early end takes the cheapest that passes on all. Shared when samples joined.
+        ration: How many evaluations all calls may use; `inf` for no limit. With a ration no
+            contribution is measured: nodes share the error of everything low.
+        used: How many were used so far, by others too.
+        reserved: The share of the ration that is left for the time after samples joined.
+        steps: Remarks on what happened.
+        passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
+            cheapest that passes on all samples. Shared when samples joined.
     """
 
     nodes: Sequence[NodeName]
@@ -77,16 +87,19 @@ class Search:
     form: str = ""
     guide: Guide | None = None
     serving: float | None = None
+    ration: float = inf
+    used: Callable[[], int] = lambda: 0
+    reserved: float = RESERVED
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Restrict guards to the nodes that the search may keep."""
-        self._everything, self._minimal = frozenset(self.nodes), False
+        """Restrict guards and the start to the nodes that the search may keep."""
+        self._everything = frozenset(self.nodes)
         self.start &= self._everything
+        self.passing += [self.start] if self.start else []
         self.suspects = [group & self._everything for group in self.suspects]
-        self._excess_without, self._contributions = dict[NodeName, float](), dict[NodeName, float]()
-        self._nonfinite_without, self._tried = set[NodeName](), dict[Nodes, float]()
+        self._contributions = dict[NodeName, float]()
 
     def rank(self, kept: Nodes) -> tuple[float, ...]:
         """Return a plan's cost and size; lower is better. Everything kept, no plan, is last."""
@@ -94,144 +107,215 @@ class Search:
         return (inf if price is None else price, len(kept))
 
     def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
-        """Return the smallest set found, starting from `previous` if that still helps.
+        """Return the cheapest plan found, starting from `previous` if that still helps.
 
         Args:
             previous: Result of an earlier call; if it passes, only the certificate is new.
-            certify: Lower single nodes until none can be; if false, only groups are lowered.
+            certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
-        self._best, is_last = self._everything, certify
-        if not self.safe and not self.evaluate(self._everything, confirm=True).passed:
-            return self._hopeless()
-        if self.start and self.evaluate(self.start | self.forced, confirm=True).passed:
-            self._best = self.start | self.forced
+        self._failed, self._passed = dict[Nodes, Trial](), dict[Nodes, Trial]()
+        self._last = self.ration if certify else self.ration * (1 - self.reserved)
+        kept, minimal, exhausted = self._everything, False, False
+        if not self.safe and not self._confirms(kept):
+            return self._found(kept, passed=False)
         try:
             with self.budget.bounding():
-                kept = self._reduced(previous)
-                if certify := certify and not self._is_outdone(kept):
-                    kept = self._certified(kept)
-        except Hopeless:
-            return self._hopeless()
-        except Futile:
+                kept = self._seed(previous)
+                if not previous and self.ration == inf:
+                    kept = self._without_groups(kept)
+                if not (certify and self._is_outdone(kept)):
+                    mends = bool(previous) or self.ration < inf
+                    more = kept - previous if mends and previous <= kept else frozenset()
+                    kept, minimal = self._without_nodes(kept, more, certify=certify)
+        except _Futile:
             self._note("futile")
-            return self._ended(exhausted=False)
+        except _Rationed:
+            pass
         except OutOfTime:
+            exhausted = True
             if not {"certify", "search"}.intersection(self.budget.cut):
                 self._note("spent")
             self.budget.leave_out("certify" if certify else "search")
-            return self._ended(exhausted=True)
-        self._best = found = kept = kept | self.forced
-        known = [plan | self.forced for plan in self.passing] if is_last else []
-        for plans in cheaper_plans(kept, known, self.guide, self.price, self._everything):
-            found = confirmed(plans, self.rank, found, self.evaluate, self._everything)
-        if is_dearer := found != kept:
-            self._best, self._excess_without, self._nonfinite_without = found, {}, set()
-            self._note("dearer", kept=len(kept))
-        made = self._found(minimal=self._minimal and not is_dearer)
-        return replace(made, spare=found - kept) if kept <= found else made
+        return self._chosen(kept, minimal=minimal, exhausted=exhausted, certify=certify)
 
-    def _hopeless(self) -> Found:
-        self._note("hopeless")
-        return self._found(passed=self._best != self._everything)
+    def _try(self, kept: Nodes) -> bool:
+        """Return whether a plan passes on all samples, within the budget and the ration."""
+        self.budget.check()
+        if self.used() + 1 > self._last:
+            raise _Rationed
+        return self._confirms(kept)
 
-    def _reduced(self, previous: Nodes) -> Nodes:
-        """Return a passing set from which no group of nodes can be removed."""
-        if previous and self.evaluate(previous | self.forced, confirm=True).passed:
-            self._best = previous | self.forced
-            return previous
-        kept = self._shrunk(self._start(previous), previous)
-        while not self._passes(kept, confirm=True):
-            if kept | self.forced == self._everything:
-                raise Hopeless
-            self._note("another-sample", kept=len(kept))
-            kept = self._shrunk(self._start(kept), kept)
-        return kept
+    def _confirms(self, kept: Nodes) -> bool:
+        trial = self.evaluate(kept, confirm=True)
+        (self._passed if trial.passed else self._failed)[kept] = trial
+        self.passing += [kept] * trial.passed
+        return trial.passed
 
-    def _ended(self, *, exhausted: bool) -> Found:
-        """Return the smallest set so far that passes on all samples."""
-        self._best = self._best_so_far()
-        return self._found(exhausted=exhausted)
+    # --- seeds --------------------------------------------------------------------------------
 
-    def _best_so_far(self) -> Nodes:
-        """Return a small set that passed and does so on all samples, else the best known one."""
-        plans = [kept | self.forced for kept in self.passing]  # none has nodes held since
-        return confirmed(plans, self.rank, self._best, self.evaluate, self._everything)
-
-    def _found(
-        self, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
-    ) -> Found:
-        without = {n: e for n, e in self._excess_without.items() if n in self._best}
-        nonfinite = frozenset(self._nonfinite_without & self._best)
-        more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
-        return Found(self._best, passed, minimal, without, nonfinite, self._contributions, *more)
-
-    def _start(self, previous: Nodes) -> Nodes:
-        """Return a passing set: the cheapest guess that works, or one found by halving."""
-        known = "the previous plan" if previous else "the starting plan"
-        previous, suspected = previous or self.start, union(self.suspects)
+    def _seed(self, previous: Nodes) -> Nodes:
+        """Return a plan that passes: the cheapest guess, else a larger one, or a spread one."""
+        base, suspected = previous or self.start, union(self.suspects)
         guesses = {
+            "all suspected nodes": base | suspected,
+            "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
+            "the previous plan" if previous else "the starting plan": base,
             "no node": frozenset[NodeName](),
-            known: previous,
-            "the nodes certain to lose precision": previous | union(self.suspects[: self.certain]),
-            "all suspected nodes": previous | suspected,
         }
-        for name, guess in guesses.items():
-            if self._passes(guess, confirm=True):
-                self._note("passes", guess=name, kept=len(guess | self.forced))
-                return guess
-        larger = self._best_so_far()
-        if (kept := self._repaired(previous, larger)) != self._everything:
-            self._note("larger" if kept == larger else "extended", kept=len(kept))
-            self._best = min(self._best, kept, key=self.rank)
-            return kept
+        plans = {guess | self.forced: name for name, guess in guesses.items()}
+        if previous:  # with more samples, nothing that failed passes
+            plans = {plan: name for plan, name in plans.items() if previous <= plan}
+        for plan in sorted(plans, key=lambda plan: (plan != self.forced, self.rank(plan))):
+            if self._try(plan):
+                self._note("passes", guess=plans[plan], kept=len(plan))
+                return plan
+        if previous:
+            self._last = max(self._last, self.used() + MENDING)
+            return self._extended(base | self.forced)
         self._note("measuring", kept=len(suspected))
-        outside = [n for n in self.nodes if n not in suspected | previous]
-        return self._lowered_by_contribution(outside)
+        return self._spread(base | suspected | self.forced)
 
-    def _repaired(self, previous: Nodes, larger: Nodes) -> Nodes:
-        """Extend `previous` until it passes at a cost below `larger`; else return `larger`.
-
-        It passed on other samples: predictions for its extensions are off by its own factor.
-        """
-        excess = self._tried.get(previous, inf)
-        if not previous or self.guide is None or not self.guide.is_fitted or excess > NEAR:
+    def _extended(self, previous: Nodes) -> Nodes:
+        """Return a plan for samples that joined: one that passed before, or what keeps more."""
+        if self.ration < inf:
+            return self._everything
+        larger = self._cheapest_passing(self._everything)
+        if self.guide is None or not self.guide.is_fitted:
             return larger
-        aim = self.guide.predicted(self._everything - previous) / excess
-        return self._guided(self.guide, larger, previous, aim)
+        return self._bisected(self.guide.plans(self._everything, previous), larger)
 
-    def _lowered_by_contribution(self, nodes: Sequence[NodeName]) -> Nodes:
-        """Lower as many of `nodes` as passes, those that contribute least first.
+    def _cheapest_passing(self, kept: Nodes) -> Nodes:
+        """Return the cheapest plan of all that passed before that still passes, else `kept`."""
+        plans = [plan | self.forced for plan in self.passing]  # none has nodes held since
+        return confirmed(plans, self.rank, kept, self.evaluate, self._everything)
 
-        Each ranking is tried before it is refined, as the budget may end. Once fewer nodes are left
-        than groups were measured, lowering each alone takes less than measuring more.
+    # --- where nothing stands out -------------------------------------------------------------
+
+    def _spread(self, always: Nodes) -> Nodes:
+        """Return the cheapest of a few plans that keep `always`, else everything.
+
+        Each ranking of groups is tried before it is refined, as the budget may end. Once fewer
+        nodes are left than groups were measured, lowering each alone takes less than measuring.
         """
-        everything, measured = self._everything, dict[Nodes, float]()
+        best, outside = self._everything, [n for n in self.nodes if n not in always]
+        if self.ration < inf:
+            self._share_error()
+            return best
+        measured = dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
             self.budget.check()
-            self.watcher.step(len(measured), 2 * len(nodes), "ranking", most=True)
-            measured[low] = self.contribution(everything - low | self.forced)
+            self.watcher.step(len(measured), 2 * len(outside), "ranking", most=True)
+            measured[low] = self.contribution(self._everything - low | self.forced)
             return measured[low]
 
-        kept, always = everything, everything - frozenset(nodes)
-        fitted = self.guide if self.guide is not None and self.guide.is_fitted else None
-        if fitted and (kept := self._guided(fitted, everything, always)) != everything:
-            return kept
-        for ranking in rankings(stretches(nodes, self.classes()), contribution, self.harmless):
+        for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
+            few = [union([group for group, _ in ranking[:n]]) for n in range(1, len(ranking) + 1)]
+            plans = [self._everything - low for low in reversed(few)]
             if self.guide is not None and self._trusts(self.guide, measured, always):
-                kept = self._guided(self.guide, kept, always)
-            else:
-                low = lowerable(ranking, lambda nodes: self._passes(everything - nodes))
-                kept = min(kept, everything - low, key=self.rank)
-            kept = self._extended(kept, always, ranking[::-1])
-            self._note("ranked", groups=len(ranking), kept=len(kept))
-            if len(kept - always) < len(ranking):
+                cuts = self.guide.plans(self._everything, always)
+                plans = cuts if len(cuts) > len({always, self._everything}) else plans
+            best = self._bisected(plans, best)
+            self._note("ranked", groups=len(ranking), kept=len(best))
+            if len(best - always) < len(ranking):
                 break
-            if self.harmless is not None and is_spread(ranking) and not self._gains(kept):
-                raise Futile
+            if self.harmless is not None and is_spread(ranking) and not self._gains(best):
+                raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
+        return best
+
+    def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
+        """Fit the guide to measurements; return whether it predicts what was tried so far."""
+        guide.fit(contributions)
+        tried = {**self._failed, **self._passed}.items()
+        r2 = guide.r2((self._everything - k, trial.excess) for k, trial in tried if always <= k)
+        return r2 is None or r2 >= TRUSTED
+
+    def _share_error(self) -> None:
+        """Let all nodes share the error of everything low."""
+        lowest = self._failed.get(self.forced)
+        known = lowest.excess if lowest is not None and self.harmless is not None else inf
+        if self.guide is not None:
+            self.guide.fit({self._everything - self.forced: known if isfinite(known) else 1.0})
+
+    def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
+        """Return the plan next to one that fails, of plans in the order of error, or `best`."""
+        plans = [plan for plan in plans if self.rank(plan) < self.rank(best)]
+        failing, passing = -1, len(plans)
+        while passing - failing > 1:
+            middle = (failing + passing) // 2
+            if self._try(plans[middle]):
+                passing, best = middle, plans[middle]
+            else:
+                failing = middle
+        return best
+
+    # --- lowering -----------------------------------------------------------------------------
+
+    def _without_groups(self, kept: Nodes) -> Nodes:
+        """Lower what no guard names, guards about the same places, places of repeated blocks."""
+        classes = self.classes()
+        free = [n for n in self.nodes if n in kept - self.forced]
+        groups = [kept - union(self.suspects), *suspicions(self.suspects, classes)]
+        for group in (*groups, *places(free, classes)):
+            low = group & kept - self.forced
+            if len(low) > 1 and self._try(kept - low):
+                kept -= low
+        self._note("grouped", kept=len(kept))
         return kept
+
+    def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
+        """Lower nodes, at once the first; return the plan and whether it is 1-minimal."""
+        first, failing = first - self.forced, list[NodeName]()
+        order, size = self._ordered(kept, first), max(1, len(first))
+        if certify or not first:
+            spared = frozenset[NodeName]() if certify else union(self.suspects)
+            order += self._ordered(kept, kept - self.forced - first - spared)
+        needed: dict[NodeName, Nodes] = {}
+        while pending := [n for n in order if n in kept and needed.get(n) != kept]:
+            self.watcher.step(len(order) - len(pending), len(order), "nodes")
+            fresh = [n for n in pending if n not in needed]
+            if not (failing or fresh or certify):
+                break
+            # Nodes that failed together are halved until one is left: that trial was made before.
+            some = failing[: (len(failing) + 1) // 2] or fresh[:size] or pending[:1]
+            plan = kept - frozenset(some)
+            if self._try(plan):
+                size = size if failing else 2 * len(some)
+                kept, failing = plan, [n for n in failing if n not in some]
+            elif len(some) > 1:
+                size, failing = len(some) // 2, some
+            else:
+                needed[some[0]], failing = kept, []
+                # Those after it add more error for what they save.
+                pays = len(needed) < COARSE
+                if self._contributions and not (certify or first or pays):
+                    break
+        return kept, certify
+
+    def _ordered(self, kept: Nodes, nodes: Nodes) -> list[NodeName]:
+        """Return nodes of a plan in the order of lowering.
+
+        First what no guard names, then mild suspicions; of these, the least error added per cost
+        saved, then the least contribution.
+        """
+        gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
+        before = self.price(kept)
+
+        def merit(node: NodeName) -> float:
+            after = self.price(kept - {node})
+            if self.guide is None or before is None or after is None:
+                return 0.0
+            return self.guide.merit(self._everything - kept, node, before - after)
+
+        def order(node: NodeName) -> tuple[float, ...]:
+            suspected = gravity.get(node, -len(self.suspects))
+            return suspected, merit(node), self._contributions.get(node, 0.0)
+
+        return sorted((n for n in self.nodes if n in nodes), key=order)
+
+    # --- the choice ---------------------------------------------------------------------------
 
     def _is_outdone(self, kept: Nodes) -> bool:
         """Return whether many nodes are kept, and a plan that serves the task gains far more."""
@@ -244,113 +328,39 @@ class Search:
         plans = kept | self.forced, self.forced, self._everything
         return gains(*map(self.price, plans), serving=serving)
 
-    def _trusts(self, guide: Guide, contributions: Mapping[Nodes, float], always: Nodes) -> bool:
-        """Fit the guide to measurements; return whether it predicts what was tried so far."""
-        guide.fit(contributions)
-        tried = self._tried.items()
-        r2 = guide.r2((self._everything - kept, found) for kept, found in tried if always <= kept)
-        return r2 is None or r2 >= TRUSTED
+    def _chosen(self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool) -> Found:
+        """Return the cheapest of the plans that passed, and what is known of `kept`."""
+        if exhausted:
+            kept = self._cheapest_passing(kept)
+        elif not minimal:
+            kept = min((kept, *self._passed), key=self.rank)
+        if kept == self._everything and not exhausted and not self._confirms(kept):
+            self._note("hopeless")
+            return self._found(kept, passed=False)
+        found = kept
+        if minimal and certify:
+            known = [plan | self.forced for plan in self.passing]
+            given = kept, known, self.guide, self.price, self._everything
+            for plans in cheaper_plans(*given):
+                found = confirmed(plans, self.rank, found, self.evaluate, self._everything)
+        if found != kept:
+            self._note("dearer", kept=len(kept))
+        made = self._found(found, minimal=minimal and found == kept, exhausted=exhausted)
+        if self.ration < inf and certify and not (minimal or exhausted):
+            tried = len(made.excess_without)
+            self._note("rationed", kept=len(found), tried=tried, most=int(self.ration))
+            made = replace(made, steps=tuple(self.steps))
+        return replace(made, spare=found - kept) if kept <= found else made
 
-    def _guided(self, guide: Guide, kept: Nodes, always: Nodes, aim: float | None = None) -> Nodes:
-        """Return the cheapest passing one of a few plans that keep `always`, else `kept`.
-
-        `aim` is the predicted error at which they may just pass; without it a few are far from it.
-        """
-        everything = self._everything
-        plans = [p for p in guide.plans(everything, always) if self.rank(p) < self.rank(kept)]
-        errors = [guide.predicted(everything - plan) for plan in plans]
-        failing, passing, first = -1, len(plans), aim is None and kept == everything
-        for target in aims(errors, aim or 1.0, first=first):
-            if passing - failing < 2:
-                break
-            at = nearest(errors, failing, passing, target)
-            if self._passes(plans[at], confirm=True):
-                passing, kept = at, plans[at]
-            else:
-                failing = at
-        return kept
-
-    def _extended(self, kept: Nodes, always: Nodes, needed: Sequence[tuple[Nodes, float]]) -> Nodes:
-        """Return the first cheaper plan that passes among extensions of one that nearly did."""
-        if self.price(kept) is None or (alone := self.price(always)) is None:
-            return kept
-        cost = lambda group: (self.price(always | group) or 0.0) - alone  # noqa: E731
-        near = (p for p, excess in self._tried.items() if always <= p and 1 < excess <= NEAR)
-        cheaper = (p for p in near if self.rank(p) < self.rank(kept))
-        for plan in extensions(sorted(cheaper, key=self._tried.__getitem__), needed, cost):
-            untried = plan not in self._tried and self.rank(plan) < self.rank(kept)
-            if untried and self._passes(plan, confirm=True):
-                return plan
-        return kept
-
-    def _lower(self, kept: Nodes, *groups: Nodes) -> Nodes:
-        return lowered(kept, [g - self.forced for g in groups], self._passes)
-
-    def _shrunk(self, kept: Nodes, previous: Nodes) -> Nodes:
-        """Lower whole groups: unsuspected nodes, then by kind of guard, by spot, by place.
-
-        For a plan that extends `previous`, only the additions: the rest was tried with less kept.
-        """
-        if previous and previous <= kept:
-            added = sorted(kept - previous - self.forced, key=lambda n: (*self._merit(kept, n), n))
-            single, passes = [frozenset((n,)) for n in added], partial(self._passes, confirm=True)
-            return lowered(kept, single, passes)
-        rest = kept - union(self.suspects) - self.forced
-        kept = lowered(kept, [rest], self._passes, split=() if self._contributions else self.nodes)
-        if kept - self.forced:
-            kept = self._lower(kept, *suspicions(self.suspects, self.classes()))
-        free = [n for n in self.nodes if n in kept - self.forced]
-        alike = places(free, self.classes()) if free else []
-        for group in (*neighbourhoods(self.suspects), *alike):
-            if len(group) > 1:
-                kept = self._lower(kept, group)
-        self._note("grouped", kept=len(kept | self.forced))
-        return kept
-
-    def _certified(self, kept: Nodes) -> Nodes:
-        """Lower single nodes until none can be; record the excess that each needed one prevents."""
-        gravity = {n: -i for i, g in reversed(list(enumerate(self.suspects))) for n in g}
-        open_nodes = sorted(
-            (n for n in self.nodes if n in kept - self.forced),
-            key=lambda n: (gravity.get(n, -len(self.suspects)), *self._merit(kept, n)),
-        )
-        needed: dict[NodeName, Nodes] = {}
-        while pending := [n for n in open_nodes if n in kept and needed.get(n) != kept]:
-            self.watcher.step(len(open_nodes) - len(pending), len(open_nodes), "nodes")
-            node = pending[0]
-            trial = self._try(kept - {node}, confirm=True)
-            if trial.passed:
-                kept = kept - {node}
-            else:
-                needed[node] = kept
-                self._excess_without[node] = trial.excess
-                if trial.nonfinite:
-                    self._nonfinite_without.add(node)
-                open_nodes = [*(n for n in open_nodes if n != node), node]
-        self._minimal = True
-        return kept
-
-    def _merit(self, kept: Nodes, node: NodeName) -> tuple[float, float]:
-        """Return the order of lowering: error added per cost saved, then contribution."""
-        before, after = (self.price(k | self.forced) for k in (kept, kept - {node}))
-        gained = 0.0
-        if self.guide is not None and before is not None and after is not None:
-            gained = self.guide.merit(self._everything - kept, node, before - after)
-        return gained, self._contributions.get(node, 0.0)
-
-    def _passes(self, kept: Nodes, *, confirm: bool = False) -> bool:
-        return self._try(kept, confirm=confirm).passed
-
-    def _try(self, kept: Nodes, *, confirm: bool = False) -> Trial:
-        self.budget.check()
-        plan = kept | self.forced
-        trial = self.evaluate(plan, confirm=confirm)
-        self._tried[kept] = trial.excess
-        if trial.passed:
-            self.passing.append(plan)
-            if confirm:
-                self._best = min(self._best, plan, key=self.rank)
-        return trial
+    def _found(
+        self, kept: Nodes, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
+    ) -> Found:
+        alone = {n: kept - {n} for n in kept - self.forced}
+        fails = {n: self._failed[plan] for n, plan in alone.items() if plan in self._failed}
+        without = {n: trial.excess for n, trial in fails.items()}
+        nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
+        more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
+        return Found(kept, passed, minimal, without, nonfinite, self._contributions, *more)
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
@@ -358,19 +368,21 @@ class Search:
         self.watcher.note(remark(self.steps[-1]))
 
 
+class _Futile(Exception):
+    """No plan that passes gains, and more trials will hardly find one."""
+
+
+class _Rationed(Exception):
+    """No evaluation is left."""
+
+
 LITTLE = 0.5
 """Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
-BEYOND = (2.0, 1.4, 1.2)
-"""Factor on the error at which halving ended; on YOLOX nano 1.6 times as much still passed."""
 MANY = 64
 """This many groups show faults in a few places: 20, one place each, leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
 OF_SERVING = 0.5
 """Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
-
-
-class Futile(Exception):
-    """No plan that passes gains, and more trials will hardly find one."""
 
 
 def rankings(
@@ -426,34 +438,6 @@ def rankings(
         yield ranking()
 
 
-def lowerable(ranking: Sequence[tuple[Nodes, float]], passes: Callable[[Nodes], bool]) -> Nodes:
-    """Return the nodes of as many leading groups as `passes` was seen to accept.
-
-    Near the tolerance some longer ranges pass although shorter ones fail, because errors also
-    cancel: the range found by halving is extended if one of a few longer ranges passes.
-
-    Args:
-        ranking: Groups and their contributions, least first.
-        passes: Whether the nodes may be low together; never called with none.
-    """
-    together = list(accumulate((c * c for _, c in ranking), initial=0.0))
-
-    def leading(count: int) -> Nodes:
-        return frozenset[NodeName]().union(*(group for group, _ in ranking[:count]))
-
-    passing, failing = 0, len(ranking) + 1
-    while failing - passing > 1:
-        middle = (passing + failing) // 2
-        passing, failing = (middle, failing) if passes(leading(middle)) else (passing, middle)
-    while True:
-        reached = together[passing]
-        beyond = (bisect_right(together, reached * factor**2) - 1 for factor in BEYOND)
-        longer = (n for n in beyond if n > passing and passes(leading(n)))
-        if not (further := next(longer, 0)):
-            return leading(passing)
-        passing = further
-
-
 def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
     """Return whether many groups each add so much error that half of them must be kept.
 
@@ -491,30 +475,6 @@ def gains(
 
 def _together(contributions: Sequence[float]) -> float:
     return sqrt(sum(c * c for c in contributions))
-
-
-NEAR = 2.0
-"""Plans that exceed what is allowed by up to this factor are worth extending."""
-BASES, MOST, TOGETHER, ALONE = 3, 16, (1, 2, 3, 5), 4
-"""Number of plans to extend; of the groups that contribute most; of groups added together, best for
-their cost first; and of the first groups added alone."""
-
-
-def extensions(
-    bases: Sequence[Nodes], needed: Sequence[tuple[Nodes, float]], cost: Callable[[Nodes], float]
-) -> Iterator[Nodes]:
-    """Yield plans to try, with more of the groups that contribute most for their cost.
-
-    Args:
-        bases: Plans that failed, the most promising first.
-        needed: Groups and their contributions, ≥ 0, the largest first.
-        cost: Cost of keeping a group.
-    """
-    worth = {group: c * c / max(1e-9, cost(group)) for group, c in needed[:MOST]}
-    for base in bases[:BASES]:
-        more = sorted((g for g in worth if not g <= base), key=lambda g: -worth[g])
-        choices = [*(more[:count] for count in TOGETHER), *([g] for g in more[1:ALONE])]
-        yield from dict.fromkeys(base.union(*groups) for groups in choices if groups)
 
 
 def cheaper_plans(

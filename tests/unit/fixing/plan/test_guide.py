@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 from halfwise.fixing.plan.guide import (
     COARSE,
-    EARLY,
-    TRIALS,
     Guide,
     Sites,
-    aims,
     explained,
     lowered,
-    nearest,
-    neighbourhoods,
     places,
     sites_of,
     stretches,
@@ -73,18 +68,6 @@ def test_r2_is_of_what_nothing_was_fitted_to():
     unrelated = made.r2([(low, 8.0 - i) for i, low in enumerate(sets)])
     assert unrelated is not None
     assert unrelated < 0
-
-
-def test_what_is_tried_lies_evenly_up_to_the_limit_and_between_both_ends_then():
-    errors = list(np.geomspace(64, 1e-3, 40))
-    wanted = list(aims(errors, first=True))
-    assert len(wanted) == EARLY + TRIALS
-    assert wanted[: EARLY + 1] == pytest.approx([16, 4, 1])
-    assert next(aims(errors, first=False)) == 1
-    at = nearest(errors, -1, len(errors), 4.0)
-    assert errors[at] == pytest.approx(4, rel=0.2)
-    assert nearest(errors, 10, 20, None) == 15
-    assert nearest([3.0, 0.0], 0, 2, None) == 1
 
 
 CUT_NODES = tuple(NodeName(f"n{i}") for i in range(6))
@@ -220,11 +203,9 @@ def test_where_blocks_repeat_their_places_stay_together():
     assert places(nodes, classes)[0] == names(*range(0, 64, 8))
 
 
-def test_suspicions_about_one_place_and_those_that_share_nodes_go_together():
+def test_suspicions_about_one_place_go_together():
     classes = {NodeName(f"n{i}"): i % 2 for i in range(6)}
     assert suspicions([names(0), names(1), names(2)], classes) == [names(1), names(0, 2)]
-    assert neighbourhoods([names(0, 1), names(1, 2), names(4)]) == [names(0, 1, 2), names(4)]
-    assert neighbourhoods([names(0, 1), names(1, 2)]) == []
 
 
 HALVING_NODES = [NodeName(f"n{i:02}") for i in range(16)]

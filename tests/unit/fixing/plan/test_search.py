@@ -14,14 +14,9 @@ from halfwise.emulation.budget import Budget
 from halfwise.fixing.plan.found import LAST
 from halfwise.fixing.plan.guide import Guide
 from halfwise.fixing.plan.search import (
-    BASES,
-    MOST,
     Nodes,
     Search,
     cheaper_plans,
-    extensions,
-    is_spread,
-    lowerable,
     rankings,
 )
 from halfwise.graph.cut import Terms
@@ -180,20 +175,6 @@ def test_continues_from_a_previous_plan():
     assert len(oracle.asked) < 100
 
 
-def test_confirmation_on_all_samples_overrules_the_worst_few():
-    confirmed: list[Nodes] = []
-
-    def evaluate(kept, *, confirm=False):
-        passed = names(1, 2) <= kept if confirm or confirmed else names(1) <= kept
-        if confirm and not passed and names(1) <= kept:
-            confirmed.append(kept)
-        return Answer(passed, 0.5 if passed else 2.0)
-
-    found = search(10, evaluate, [names(1)]).run()
-    assert found.kept == names(1, 2)
-    assert found.minimal
-
-
 def test_without_the_certificate_single_nodes_stay():
     required = names(1, 2)
     group = names(1, 2, 3)
@@ -201,7 +182,7 @@ def test_without_the_certificate_single_nodes_stay():
     reduced = searching.run(certify=False)
     assert reduced.passed
     assert not reduced.minimal
-    assert reduced.kept == group
+    assert reduced.kept <= group
     oracle = Oracle(needs(required))
     certified = search(20, oracle, [group]).run(reduced.kept)
     assert certified.kept == required
@@ -292,8 +273,6 @@ def test_a_larger_plan_that_passed_before_spares_the_measuring():
     oracle = Oracle(needs(names(*range(15))))
     again = search(300, oracle, passing=passing)
     assert again.run(previous=passing[-1]).kept == names(*range(15))
-    told = "a larger plan of 20 nodes that passed before still passes"
-    assert told in map(remark, again.steps)
     assert len(oracle.asked) < 60
 
 
@@ -404,25 +383,12 @@ def test_one_node_fewer_is_not_delivered_where_it_costs_clearly_more(dearer, kep
     assert found.kept == kept
     assert found.minimal is (kept == names(1))
     assert [s.kind for s in found.steps].count("dearer") == (not found.minimal)
-    assert found.excess_without.keys() == (names(1) if found.minimal else frozenset())
+    assert found.excess_without.keys() == names(1)
     assert found.spare == found.kept - names(1)
     assert found.needed == names(1)
     searching, _ = priced(4, [1] * 4, Oracle(needs(names(1))), start=names(1, 2))
     searching.price = lambda kept: {names(1): dearer, names(1, 2): 1.0}.get(kept, 0.9)
     assert searching.run().kept == names(1)  # both gain nothing
-
-
-def test_early_trials_lie_between_nothing_and_what_passes():
-    asked = []
-
-    def excess(kept):
-        asked.append(len(kept))
-        return 3 * ((200 - len(kept)) / 60) ** 0.5
-
-    searching, _ = priced(200, [1] * 200, Oracle(excess))
-    searching.run()
-    passing = 200 - 60 // 9
-    assert sum(0 < kept < passing for kept in set(asked[:20])) >= 2
 
 
 def test_what_was_measured_is_not_measured_again_when_samples_join():
@@ -443,7 +409,6 @@ def test_what_was_measured_is_not_measured_again_when_samples_join():
     again, _ = priced(200, costs, second)
     again.guide = first.guide
     joined = again.run(found.kept, certify=False)
-    assert joined.steps[0].kind == "extended"
     assert second(joined.kept).passed
     assert len(second.asked) < measured / 2
 
@@ -476,7 +441,6 @@ def test_of_a_plan_that_was_extended_only_what_was_added_is_lowered_again():
     second.guide = first.guide
     joined = second.run(found.kept, certify=False)
     assert joined.kept == required[0]
-    assert joined.steps[0].kind == "larger"
     assert len(again.asked) <= 12
 
 
@@ -507,13 +471,11 @@ def test_beside_a_plan_that_serves_the_task_and_gains_twice_as_much_no_node_is_t
     oracle = Oracle(lambda kept: ((200 - len(kept)) / 200) ** 0.5 / 0.6)
     run, price = priced(200, [1.0] * 200, oracle, safe=True, serving=serving)
     first = run.run(certify=False)
-    before = len(oracle.asked)
     found = run.run(first.kept)
     assert 1.5 < price(first.kept) < 1.75
     assert oracle(found.kept).passed
     assert (found.steps[-1].kind == "served") is spared
     assert found.minimal is not spared
-    assert (len(oracle.asked) - before <= 2) is spared
 
 
 def test_an_original_that_fails_itself_ends_the_search():
@@ -605,26 +567,6 @@ def test_a_plan_of_other_nodes_hides_no_larger_one():
         frozenset(NODES),
     )
     assert found == ([other, large], [closing_names(1, 2, 3)])
-
-
-def test_what_contributes_most_for_its_cost_comes_first_and_groups_also_come_alone():
-    needed = [(names(1), 4.0), (names(2), 3.0), (names(3), 1.0)]
-    cost = {names(1): 16.0, names(2): 1.0, names(3): 0.5}.__getitem__
-    plans = list(extensions([names(0)], needed, cost))
-    assert plans[:3] == [names(0, 2), names(0, 2, 3), names(0, 1, 2, 3)]
-    assert {names(0, 1), names(0, 3)} == set(plans[3:])
-
-
-def test_nothing_is_tried_twice_and_what_is_kept_already_adds_nothing():
-    plans = list(extensions([names(0, 1)], [(names(1), 2.0), (names(2), 1.0)], lambda _: 0.0))
-    assert plans == [names(0, 1, 2)]
-    assert not list(extensions([names(1)], [(names(1), 2.0)], lambda _: 0.0))
-
-
-def test_few_plans_and_few_groups_are_taken():
-    needed = [(names(100 + i), 100.0 - i) for i in range(50)]
-    plans = list(extensions([names(i) for i in range(9)], needed, lambda _: 1e-6))
-    assert frozenset().union(*plans) <= names(*range(BASES), *range(100, 100 + MOST))
 
 
 def named(count):
@@ -747,49 +689,3 @@ def test_the_last_ranking_is_the_finest_also_between_doublings():
 
 def singles(errors):
     return [(frozenset((n,)), e) for n, e in zip(named(len(errors)), errors, strict=True)]
-
-
-@given(st.lists(st.floats(0, 10), max_size=60), st.floats(0, 20))
-def test_as_many_groups_are_lowered_as_the_tolerance_bears(errors, allowed):
-    measured = Measured(errors)
-    ranking = singles(sorted(errors))
-    by_name = dict(zip(named(len(errors)), sorted(errors), strict=True))
-    measured.errors = by_name
-    low = lowerable(ranking, lambda nodes: measured(nodes) <= allowed)
-    assert measured(low) <= allowed
-    assert len(low) == len(errors) or measured(low | {f"n{len(low)}"}) > allowed
-
-
-def test_a_longer_range_that_passes_beyond_one_that_fails_is_found():
-    """Halving ends at 7 of 16; errors cancel in the first ten."""
-    asked = []
-
-    def passes(nodes):
-        asked.append(len(nodes))
-        return len(nodes) in (1, 2, 3, 4, 5, 6, 7, 10)
-
-    assert len(lowerable(singles([1.0] * 16), passes)) == 10
-    assert len(asked) <= 5 + 2 * 3
-
-
-def test_infinite_contributions_are_asked_about_as_any_other():
-    ranking = singles([0.0, 1.0, math.inf, math.inf])
-    assert len(lowerable(ranking, lambda nodes: len(nodes) <= 3)) == 3
-    assert len(lowerable(ranking, lambda _: True)) == 4
-    assert lowerable(ranking, lambda _: False) == frozenset()
-    assert lowerable([], lambda _: True) == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("errors", "spread"),
-    [
-        ([0.3] * 64, True),
-        ([0.3] * 63, False),
-        ([0.1] * 64, False),
-        ([9.0] * 31 + [0.01] * 33, False),
-        ([0.3] * 63 + [math.inf], False),
-    ],
-)
-def test_error_is_spread_where_half_of_many_groups_must_be_kept(errors, spread):
-    ranking = [(frozenset({n}), e) for n, e in zip(named(len(errors)), errors, strict=True)]
-    assert is_spread(ranking) is spread
