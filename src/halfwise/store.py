@@ -25,6 +25,8 @@ EVIDENCE_FILE = "evidence.json"
 FP32_FILE = "model.fp32.onnx"
 """The FP32 model with halfwise's node names: weakly typed engines are built from it."""
 MODEL_FILE = "model.onnx"
+BUILT_FILE = "model.built.onnx"
+"""What weakly typed engines are built from, if it is not the FP32 model: repaired, or with INT8."""
 _PARTIAL = ".halfwise."
 _REPEAT = "Restore it from a copy, or repeat the run."
 

@@ -91,20 +91,6 @@ def test_a_device_that_is_lost_is_no_pass(on_devices):
     assert "a100 was lost before its engine was judged" in told(ended)
 
 
-def test_workers_of_the_same_kind(on_devices):
-    knobs = {"lossy": {"second": 1.2}, "gpu": "Orin"}
-    ended = on_devices("--engine", "repeat=3", left=knobs.copy(), right=knobs.copy())
-    assert ended.code == 0, ended.err + ended.out
-    found = devices(ended)
-    assert (found["left"]["shares"], found["right"]["shares"]) == ("", "left")
-    assert found["right"]["delivered"]["path"] == "model.left.engine"
-    # It is judged on the GPU of each.
-    assert [row["verdict"]["passed"] for row in found["right"]["results"]] == [True]
-    assert found["right"]["verdict"]["passed"]
-    assert "Of the same kind as left" in told(ended)
-    assert found["left"]["confirmed"] == 3
-
-
 def test_where_no_low_plan_passes_on_each_device(on_devices):
     never = {"lossy": {"third": 1.2}, "ignored": ["third"]}
     ended = on_devices("--budget", "builds=1", orin={}, a100=never)

@@ -1,15 +1,12 @@
 """A run whose FP32 engine is right ends with an engine, whatever becomes of its worker."""
 
 import hashlib
-import json
 import shlex
 
 import numpy as np
 import pytest
 
 from halfwise.fixing.engines.workbench import Fetched
-from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.start import once_only
@@ -134,28 +131,3 @@ def test_an_fp32_engine_that_crashes_when_it_is_timed_is_the_last_resort(call, a
     assert "SIGSEGV" in row["untimed"]
     assert "It could not be timed: Timing ended with SIGSEGV" in told(ended)
     assert "FP32, TF32 off was not timed" in told(ended)
-
-
-def test_an_engine_that_cannot_be_fetched_leaves_the_next_one(
-    call, asked, fake_worker, monkeypatch
-):
-    fetch, first = Worker.fetch, iter((True,))
-
-    def first_alone(worker, engine, path):
-        if not next(first, False):
-            raise EngineFailed("A file arrived damaged from the worker.")
-        return fetch(worker, engine, path)
-
-    monkeypatch.setattr(Worker, "fetch", first_alone)
-    ended = call(*asked(fake_worker()))
-    assert ended.code == 0, ended.err + ended.out
-    assert delivered(ended)["rung"] == "fp32"
-    found = ended.record["engines"]
-    assert [tried["end"] for tried in found["rungs"]][::2] == ["delivered", "unfetched"]
-    assert found["keep"] == []
-    said = told(ended)
-    assert "the FP16 engine that passed could not be fetched" in said
-    assert "passed, but cannot be fetched from" in said
-    assert "arrived damaged" in said
-    recipe = json.loads(call("export", "run", "--as", "json").out)
-    assert recipe["low"] is None

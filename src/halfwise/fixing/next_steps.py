@@ -143,7 +143,7 @@ def delivered_next(
         return ()
     files, export = {"": str(out / engine_file())}, ["halfwise", "export", argument(out)]
     if len(devices) > 1:
-        files = {e.worker.name: str(out / engine_file(e.shares or e.worker.name)) for e in devices}
+        files = {e.worker.name: str(out / engine_file(e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
     data, given = request.data, request.given
     if data.heldout is not None:
@@ -195,7 +195,7 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
     shown = {number for cause in engines.causes for number in cause.builds}
     if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
         steps.append(Step(kind="no-tf32"))
-    unclear = {"no-effect", "precision", "unknown", "ignored"} & set(kinds)
+    unclear = {"precision", "unknown", "ignored"} & set(kinds)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
     if not spared and (unclear or not (kinds or low.end in ("lost", "unfetched"))):
         steps.append(Step(kind="more-builds"))

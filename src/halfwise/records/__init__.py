@@ -54,8 +54,6 @@ from halfwise.records.diagnosis import (
     TriedInputs,
 )
 from halfwise.records.engine import (
-    AttentionCore,
-    CoreForm,
     EngineBuild,
     EngineLayer,
     EngineResult,
@@ -189,9 +187,9 @@ from halfwise.records.tensors import (
 __all__ = [
     "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
-    "AttentionCore", "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
+    "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
-    "Channel", "Comparison", "Constraint", "ConstraintReport", "CoreForm", "Cost", "Criterion",
+    "Channel", "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFile", "EngineLayer", "EngineResult",
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Evidence",

@@ -57,8 +57,6 @@ class BuildConfig(Record):
         outputs: Additional tensors made outputs.
         debug: Additional tensors marked for debugging (10.0 and later).
         unfused: Whether all tensors that remain after fusion are marked so (10.12 and later).
-        rewritten: Nodes of the model that have another form in that file: GRUs and LSTMs written
-            out, decomposed normalisations as one node.
     """
 
     model_sha256: str
@@ -74,7 +72,6 @@ class BuildConfig(Record):
     outputs: tuple[TensorName, ...] = ()
     debug: tuple[TensorName, ...] = ()
     unfused: bool = False
-    rewritten: tuple[NodeName, ...] = ()
 
 
 class NetworkLayer(Record):
@@ -308,21 +305,15 @@ MoveKind = Literal[
     "region",
     "level",
     "tf32",
-    "written-out",
-    "one-node",
-    "half",
     "island",
-    "certain",
     "none",
 ]
 """What is tried instead of a refused plan.
 
 With the same kept nodes: "computing": in the region, constrain only nodes that compute, not those
 that move data; "border": constrain only nodes next to something low; "level": use another
-optimization level; "tf32": allow TF32; "written-out": write out GRU and LSTM; "one-node": make each
-decomposed normalisation one node. With other kept nodes: "region": keep the whole region; "half":
-keep half of it; "island": keep a wider island; "certain": keep only what guards are certain about;
-"none": keep nothing there.
+optimization level; "tf32": allow TF32. With other kept nodes: "region": keep the whole region;
+"island": keep a wider island; "none": keep nothing there.
 """
 
 
@@ -377,7 +368,6 @@ CauseKind = Literal[
     "refused",
     "not-run",
     "ignored",
-    "no-effect",
     "kernel",
     "precision",
     "unknown",
@@ -390,7 +380,6 @@ CauseKind = Literal[
   out of tolerance;
 - "not-run": no engine runs;
 - "ignored": the inspector shows constraints that were not honoured;
-- "no-effect": the kept nodes change nothing in the engine;
 - "kernel": an engine is off by more than low precision explains, but one with some more nodes in
   FP32 is not;
 - "precision": the errors are those that low precision explains;

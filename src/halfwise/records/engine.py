@@ -221,26 +221,6 @@ class RungTried(Record):
     band: Band | None = None
 
 
-CoreForm = Literal["whole", "upcast", "split"]
-"""How a plan keeps an attention core. "whole": all of it in FP32; "upcast": all in FP32 with inputs
-cast up from the low format, which TensorRT 11.3 and later fuse while summing in FP32; "split": only
-a part, if that was faster than all of it."""
-
-
-class AttentionCore(Record):
-    """An attention core that a strongly typed engine computes in FP32.
-
-    Attributes:
-        nodes: Both matrix products and the nodes between them, in graph order.
-        asked: Those of them that the emulation's plan keeps.
-        form: How it is kept.
-    """
-
-    nodes: tuple[NodeName, ...]
-    asked: tuple[NodeName, ...]
-    form: CoreForm
-
-
 class EngineRound(Record):
     """One step of the loop between prediction and engine.
 
@@ -303,8 +283,6 @@ class Engines(Record):
         notes: Sentences about the engines as a whole.
         verdict: The verdict on this device alone, if a run has several; None with one.
         lost: Why the device was lost before its engine was judged; empty if it was not.
-        shares: The worker of the same kind that measured what all of them built; empty for that
-            worker itself, and without others.
     """
 
     worker: WorkerInfo
@@ -317,7 +295,6 @@ class Engines(Record):
     needed_as_predicted: tuple[NodeName, ...] = ()
     emulated: Verdict | None = None
     delivered: EngineFile | None = None
-    cores: tuple[AttentionCore, ...] = ()
     spread: tuple[float, ...] = ()
     confirmed: int = 0
     rung: EngineRung | None = None
@@ -331,7 +308,6 @@ class Engines(Record):
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
     lost: str = ""
-    shares: str = ""
 
     @property
     def full(self) -> bool:

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from halfwise.records import (
-    AttentionCore,
     BuildOutcome,
-    CoreForm,
     EngineLayer,
     EngineResult,
     EngineRound,
@@ -220,7 +218,6 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         Lines("Engines", tuple(made(engines))),
         lines_of("Rungs, most exact first", map(rung_line, engines.rungs)),
         lines_of("What the engines show", (capital(cause_line(cause)) for cause in engines.causes)),
-        lines_of("Attention", map(_core_line, engines.cores)),
         _rounds(engines.rounds),
         lines_of("What the builder refused", refusal_lines(engines.refusals, engines.builds)),
         _failed(engines),
@@ -243,20 +240,6 @@ def engine_parts(engines: Engines) -> tuple[Lines | Table, ...]:
         _table(engines.results),
     )
     return present(*parts)
-
-
-_FORMS: Mapping[CoreForm, str] = {
-    "whole": "kept in FP32 as a whole: TensorRT does not fuse attention that is only partly so",
-    "upcast": "kept in FP32 as a whole, with queries, keys and values cast up: TensorRT 11.3 and "
-    "later fuse that, and accumulate in FP32",
-    "split": "kept in FP32 in part, which was faster than as a whole",
-}
-
-
-def _core_line(core: AttentionCore) -> str:
-    ends = " to ".join(shorten(name, 40) for name in (core.nodes[0], core.nodes[-1]))
-    asked = f", {len(core.asked)} of them by the plan of the emulation" if core.asked else ""
-    return sentence(f"{ends} ({count(len(core.nodes), 'node')}{asked}) is {_FORMS[core.form]}.")
 
 
 def made(engines: Engines) -> Iterator[str]:

@@ -91,8 +91,6 @@ _CAUSES: Mapping[CauseKind, str] = {
     "not-run": "no low engine runs, of {builds}",
     "ignored": "the builder ignored constraints: the inspector shows {nodes} in the low format, "
     "where FP32 was requested ({builds})",
-    "no-effect": "what is kept in FP32 changes nothing in the engine: its error is [{excess} "
-    "times what is allowed|unknown], {other} with nothing kept ({builds})",
     "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in the "
     "types requested, and its error is [{excess} times what is allowed|unknown], where "
     "[low precision explains {least} to {most}; the engine that has these nodes in FP32 "
@@ -280,11 +278,7 @@ _MOVES: Mapping[MoveKind, str] = {
     "region": "all of the region kept",
     "level": "optimization level {level}",
     "tf32": "TF32 allowed",
-    "written-out": "its GRUs and LSTMs written out",
-    "one-node": "each of its norms as one node",
-    "half": "half of the region kept",
     "island": "{island} kept",
-    "certain": "only what guards are certain of is kept there",
     "none": "nothing kept there",
 }
 _REFUSALS: Mapping[RefusalKind, str] = {
@@ -314,8 +308,6 @@ def config_words(config: BuildConfig, *, full: bool) -> str:
         text += f", optimization level {config.optimization_level}"
     if config.tf32 and not full:
         text += ", TF32 allowed"
-    if config.rewritten:
-        text += f", {count(len(config.rewritten), 'node')} in another form"
     return text
 
 

@@ -393,8 +393,6 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
 
 def _lines(engines: Engines) -> Iterator[str]:
     yield from made(engines)
-    if engines.shares:
-        yield f"Of the same kind as {engines.shares}: both built for one another."
     if engines.lost:
         yield f"Lost before its engine was judged: {engines.lost}"
     yield from map(rung_line, engines.rungs)

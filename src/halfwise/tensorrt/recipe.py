@@ -196,12 +196,6 @@ def nothing_low(run: Run) -> bool:
     return run.engines is not None and run.engines.full
 
 
-def rewritten_nodes(run: Run) -> frozenset[NodeName]:
-    """Return the nodes that are written out in the delivered engine's file."""
-    build = delivered(run)
-    return frozenset() if build is None else frozenset(build.config.rewritten)
-
-
 def planned_repairs(run: Run) -> tuple[Repair, ...]:
     """Return the repairs of the model that a run delivers; none if nothing in it is low."""
     return () if run.plan is None or nothing_low(run) else run.plan.repairs
@@ -210,7 +204,7 @@ def planned_repairs(run: Run) -> tuple[Repair, ...]:
 def is_built_apart(run: Run) -> bool:
     """Return whether weak typing builds a run's plan from a file other than the FP32 model."""
     int8 = run.plan is not None and bool(run.plan.int8) and not nothing_low(run)
-    return int8 or bool(planned_repairs(run) or rewritten_nodes(run))
+    return int8 or bool(planned_repairs(run))
 
 
 def kept_nodes(run: Run) -> frozenset[NodeName]:

@@ -51,8 +51,6 @@ Feature = Literal[
     "integer weights",
     "strong typing by default",
     "unfused tensors",
-    "FP32 sums in fused attention",
-    "--tuneBuildRoutes",
     "--staticPlugins",
     "--skipInference",
     "* in names",
@@ -72,10 +70,7 @@ FIRST_WITH: Mapping[Feature, Version] = {
     "integer weights": (10, 0),  # before, 8.4 says "invalid weights type of Int8"; 8.6 takes some
     "strong typing by default": (10, 0),
     "unfused tensors": (10, 12),  # `mark_unfused_tensors_as_debug_tensors`
-    # If Q, K and V are cast up to FP32 (release notes of 11.3).
-    "FP32 sums in fused attention": (11, 3),
     # trtexec:
-    "--tuneBuildRoutes": (11, 1),
     "--staticPlugins": (8, 6),
     "--skipInference": (8, 6),
     "* in names": (9, 0),

@@ -11,7 +11,6 @@ from typing import Literal
 import onnx
 
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.engines.equivalent import BUILT_FILE
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.conversion import Stored, upcast
@@ -22,6 +21,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import NodeName, Recipe, Run, Typing
 from halfwise.scratch import scratch
 from halfwise.store import (
+    BUILT_FILE,
     FP32_FILE,
     MODEL_FILE,
     folder_of,

@@ -92,7 +92,6 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
         ("not-run", ("optimization-level",)),
         ("kernel", ("optimization-level", "--accumulate fp16")),
         ("ignored", ("--typing strong", "--budget builds")),
-        ("no-effect", ("--budget builds",)),
         ("precision", ("--budget builds",)),
         ("unknown", ("--budget builds",)),
     ],

@@ -357,8 +357,7 @@ def test_a_row_for_each_device():
     assert (found[1]["device"], found[1]["passed"]) == ("a100", "lost")
 
 
-def test_what_is_shared_and_what_is_lost_is_told():
-    parts = device_parts([on("a"), on("b", shares="a"), on("c", lost="No answer.")])
+def test_what_is_lost_is_told():
+    parts = device_parts([on("a"), on("b"), on("c", lost="No answer.")])
     told = {part.title: " ".join(part.lines) for part in parts if isinstance(part, Lines)}
-    assert "Of the same kind as a" in told["On b"]
     assert "Lost before its engine was judged: No answer." in told["On c"]

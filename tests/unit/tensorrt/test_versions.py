@@ -161,7 +161,6 @@ def test_features_are_those_of_the_bindings(api):
         "int64": "INT64" in api.members("DataType"),
         "unfused tensors": "mark_unfused_tensors_as_debug_tensors"
         in api.members("INetworkDefinition"),
-        "--tuneBuildRoutes": "all_build_routes" in api.members("IBuilderConfig"),
     }
     assert {feature: has(feature, api.version) for feature in there} == there
     assert ("FP16" not in api.members("BuilderFlag")) == (

@@ -10,7 +10,7 @@ inspector shows every kept node in FP32 and another engine passes that differs o
 FP32 nodes: the fault is there. Otherwise the cause is unknown.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +39,7 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.rungs import move_line
-from halfwise.tensorrt.constrain import alike, constraints
+from halfwise.tensorrt.constrain import constraints
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.layers import rim
 from halfwise.wording import count, number
@@ -57,7 +57,6 @@ class Terms:
         computing: Nodes of which only compute nodes are constrained, not data movement. In weak
             typing only, as `border`.
         border: Nodes of which only those next to a low node are constrained.
-        rewritten: Nodes with another form in the built model; see `equivalent`.
         unrepaired: Whether it is built from the model without repairs.
         int8: Whether it is a plan with INT8: what it "keeps" is left out of INT8, and is low.
         free: Whether nothing is constrained: the builder decides what is FP32. In weak typing only.
@@ -67,7 +66,6 @@ class Terms:
     level: int | None = None
     computing: Assignment = frozenset()
     border: Assignment = frozenset()
-    rewritten: Assignment = frozenset()
     unrepaired: bool = False
     int8: bool = False
     free: bool = False
@@ -151,9 +149,8 @@ class Candidate:
         return own.fp32 if isinstance(own, Int8Planner) else self.keep
 
     def asked(self, planner: Planner) -> dict[NodeName, Precision]:
-        """Return the types requested of kept nodes; rewritten ones are not in the built file."""
-        own = self.terms.of(planner).narrowing.precisions(self.kept(planner))
-        return {n: type_ for n, type_ in own.items() if n not in self.terms.rewritten}
+        """Return the types requested of kept nodes."""
+        return self.terms.of(planner).narrowing.precisions(self.kept(planner))
 
     @property
     def milliseconds(self) -> float:
@@ -170,15 +167,6 @@ class Candidate:
         """Whether a lost connection is all that is known about it."""
         return self.excess is None and (self.lost or self.build.status == "lost")
 
-    def changes_nothing(self, plain: "Candidate") -> bool:
-        """Return whether keeping its nodes changes nothing: its error equals that of `plain`.
-
-        `plain` is the engine with nothing kept; equal means within chance of kernel choice.
-        """
-        if not self.keep or self.excess is None or plain.excess is None:
-            return False
-        return alike(self.excess, plain.excess)
-
     @property
     def ignored(self) -> tuple[NodeName, ...]:
         """Kept nodes that the inspector shows in FP16 or BF16 although they were to have more."""
@@ -188,7 +176,7 @@ class Candidate:
     @property
     def honoured(self) -> bool:
         """Whether the inspector shows every kept node in its type, or as vanished."""
-        if self.proof is None or self.terms.int8 or self.keep & self.terms.rewritten:
+        if self.proof is None or self.terms.int8:
             return False
         return all(n.suffices or n.precision == "other" for n in self.proof.nodes)
 
@@ -244,17 +232,20 @@ class Attempts:
 
         `step` says why it is tried, `terms` what to tell the builder in addition to the settings.
         """
-        fresh = (keep, terms) in self._built
-        self._built.add((keep, terms))
-        candidate = self._once(keep, step, terms, fresh=fresh)
+        build = self.builder(keep, step, terms)
+        candidate = self.measured(Candidate(keep, step, build(), terms=terms), (keep, terms))
         if candidate.lost:  # this concerns the connection, not yet the plan
-            candidate = self._once(keep, step, terms, fresh=fresh)
+            candidate = self.measured(Candidate(keep, step, build(), terms=terms), (keep, terms))
         return candidate
 
-    def _once(self, keep: Assignment, step: Step, terms: Terms, *, fresh: bool) -> Candidate:
+    def builder(
+        self, keep: Assignment, step: Step, terms: Terms = USUAL
+    ) -> Callable[[], BuildOutcome]:
+        """Return what builds a plan, in any thread; its model is written now."""
+        fresh = (keep, terms) in self._built
+        self._built.add((keep, terms))
         words = step if isinstance(step, str) else move_line(step)
-        build = self._build(keep, terms, words, fresh=fresh)
-        return self.measured(Candidate(keep, step, build, terms=terms), (keep, terms))
+        return self._builder(keep, terms, words, fresh=fresh)
 
     def measured(self, candidate: Candidate, name: Hashable, *, untimed: bool = False) -> Candidate:
         """Return a build with its error on the calibration samples and its speed.
@@ -301,15 +292,11 @@ class Attempts:
 
     def model_of(self, plan: Plan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
-        planner, files, rewritten = plan[1].of(self.planner), self.bench.files, plan[1].rewritten
-        case = planner.case
+        keep, planner, files = plan[0], plan[1].of(self.planner), self.bench.files
         if self.bench.builds.typing == "strong":
-            return files.mixed(planner, plan[0])
-        if isinstance(planner, Int8Planner):
-            return files.quantised(planner, plan[0])
-        if not (rewritten or case.repairs):
-            return self.bench.fp32
-        return files.rewritten(case.network, rewritten)[0]
+            return files.mixed(planner, keep)
+        apart = planner.case.repairs or isinstance(planner, Int8Planner)
+        return files.unmixed(planner, keep) if apart else self.bench.fp32
 
     def again(self, candidate: Candidate) -> Candidate:
         """Return a candidate with its error on the present calibration samples."""
@@ -323,10 +310,9 @@ class Attempts:
         return replace(candidate, excess=excess)
 
     def marked(self, plan: Plan, names: Sequence[TensorName]) -> BuildOutcome:
-        """Build a plan with further outputs; without any, one that shows what fusion leaves."""
-        which = count(len(names), "tensor") if names else "what fusion leaves"
-        step = f"{which} marked, to see where the engine departs"
-        return self._build(*plan, step, outputs=names, unfused=not names)
+        """Build a plan with further outputs."""
+        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
+        return self._builder(*plan, step, outputs=names)()
 
     def _tell(self, what: str, why: str) -> None:
         """Report what happened and why; a reason is given in full only once."""
@@ -354,23 +340,21 @@ class Attempts:
         trials = self.planner.trials
         return trials.excess_of(self.bench.measure.outputs(build.engine, trials.samples))
 
-    def _build(
+    def _builder(
         self,
         keep: Assignment,
         terms: Terms,
         step: str,
         *,
         outputs: Sequence[TensorName] = (),
-        unfused: bool = False,
         fresh: bool = False,
-    ) -> BuildOutcome:
+    ) -> Callable[[], BuildOutcome]:
         build = partial(
             self.bench.builds.build,
             purpose=step,
             tf32=self.bench.builds.settings.tf32 or terms.types_of(self.planner, keep).tf32,
             level=terms.level,
             outputs=outputs,
-            unfused=unfused,
             fresh=fresh,
         )
         try:
@@ -378,14 +362,14 @@ class Attempts:
         except OSError as error:
             failed = self.bench.builds.without_model(error, step)
             self._tell(f"build {failed.number} did not start", failed.message)
-            return failed
+            return lambda: failed
         if self.bench.builds.typing == "strong":
-            return build(path)
-        return build(
+            return partial(build, path)
+        return partial(
+            build,
             path,
             low=low_format(self.planner.settings.fmt),
             keep=self._constraints(keep, terms),
-            rewritten=sorted(terms.rewritten),
         )
 
     def fp32(self, plan: Plan) -> Assignment:
@@ -410,15 +394,11 @@ class Attempts:
         if not (keep or pinned or planner.forced.kept):
             return ()
         fp32 = planner.resolve(keep) | pinned
-        kept = terms.constrained(network, roles, fp32)
-        if not terms.rewritten:
-            return kept
-        return self.bench.files.rewritten(network, terms.rewritten)[1].constraints(kept)
+        return terms.constrained(network, roles, fp32)
 
 
 def causes(
     candidates: Sequence[Candidate],
-    plain: Candidate | None,
     rounds: Sequence[EngineRound],
     *,
     passed: bool,
@@ -429,12 +409,11 @@ def causes(
 
     Args:
         candidates: All builds of all plans.
-        plain: The first build with nothing kept; None if none was built.
         rounds: What the emulation predicts of each build, with fusion and without.
         passed: Whether an engine passed in the end: then only what was seen on the way needs an
             explanation.
         relative: Whether errors are shares of what is allowed. The fall of a metric is not, and
-            shows neither that something has no effect nor that a kernel is at fault.
+            does not show that a kernel is at fault.
         refusals: What the builder refused.
     """
     predicted = {
@@ -460,7 +439,6 @@ def causes(
     found += _ignored(off)
     if relative:
         kept = {r.build: r.keep for r in rounds}
-        found += [] if plain is None else _idle(off, plain, predicted)
         found += _kernels(off, ran, kept)
     if nearest is not None and not found and not passed:
         cause = Cause(kind=_left(nearest, awaited), builds=(nearest.build.number,))
@@ -497,26 +475,6 @@ def _ignored(off: Sequence[Candidate]) -> Iterator[Cause]:
     if nodes:
         shown = tuple(c.build.number for c in off if c.ignored)
         yield Cause(kind="ignored", builds=shown, nodes=nodes)
-
-
-def _idle(
-    off: Sequence[Candidate], plain: Candidate, predicted: Mapping[int, float]
-) -> Iterator[Cause]:
-    """Yield the plans predicted to beat plain low precision that do not."""
-    without = predicted.get(plain.build.number, 0.0)
-    found = [
-        c
-        for c in off
-        if c.changes_nothing(plain) and not alike(predicted.get(c.build.number, inf), without)
-    ]
-    if found:
-        nearest = min(found, key=lambda c: c.excess or 0.0)
-        yield Cause(
-            kind="no-effect",
-            builds=tuple(c.build.number for c in found),
-            excess=nearest.excess,
-            other=plain.excess,
-        )
 
 
 def _kernels(

@@ -77,7 +77,6 @@ class Builds:
         keep: Iterable[NodeName] = (),
         outputs: Iterable[TensorName] = (),
         unfused: bool = False,
-        rewritten: Iterable[NodeName] = (),
         fresh: bool = False,
     ) -> BuildOutcome:
         """Build an engine and return the outcome.
@@ -91,7 +90,6 @@ class Builds:
             keep: Nodes to constrain; weak typing only.
             outputs: Further tensors to make outputs.
             unfused: Mark what fusion leaves for debugging.
-            rewritten: Nodes that the file has in another form.
             fresh: Time all tactics again, so that builds vary by chance, instead of reading them
                 from the cache shared by builds on this GPU. A user's cache is always used.
 
@@ -113,25 +111,18 @@ class Builds:
             plugins=self.settings.plugins,
             outputs=tuple(outputs),
             unfused=unfused,
-            rewritten=tuple(rewritten),
         )
         outcome = self._once(model, config, purpose, fresh=fresh)
         if outcome.status == "lost":
             outcome = self._once(model, config, purpose, fresh=fresh)
         return outcome
 
-    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
-        return self._kept(self._begun(self.worker, model, config, purpose, fresh=fresh)())
-
     def _next(self) -> int:
         """Return the number of the next build; unique across builds that share a count."""
         return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
 
-    def _begun(
-        self, worker: Worker, model: Path, config: BuildConfig, purpose: str, *, fresh: bool
-    ) -> Callable[[], BuildOutcome]:
-        """Return the builder, with the next number assigned."""
-        number = self._next()
+    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
+        number, worker = self._next(), self.worker
         self.watcher.note(f"build {number}: {purpose}")
 
         def end() -> None:
@@ -169,7 +160,12 @@ class Builds:
                 progress=lambda phase, done, total: self.watcher.step(done, total or None, phase),
             )
 
-        return lambda: self._recorded(run, number, purpose, config)
+        if self.journal is None:
+            return self._kept(run())
+        timeout = self.settings.build_timeout
+        return self._kept(
+            self.journal.record(run, number=number, purpose=purpose, config=config, timeout=timeout)
+        )
 
     @contextmanager
     def _bounded(self, number: int) -> Iterator[None]:
@@ -233,16 +229,6 @@ class Builds:
         # Waiting may take minutes, without any other sign.
         if severity in ("waiting", "remark"):
             self.watcher.note(text)
-
-    def _recorded(
-        self, run: Callable[[], BuildOutcome], number: int, purpose: str, config: BuildConfig
-    ) -> BuildOutcome:
-        if self.journal is None:
-            return run()
-        timeout = self.settings.build_timeout
-        return self.journal.record(
-            run, number=number, purpose=purpose, config=config, timeout=timeout
-        )
 
     def _sha256(self, model: Path) -> str:
         if model not in self.hashes:

@@ -1,17 +1,17 @@
 """`fix` with engines of one device or of several: the emulation proposes plans, engines decide."""
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 
-from halfwise.case import Case, EngineSettings
+from halfwise.case import Case
 from halfwise.emulation.folding import settled
 from halfwise.fixing.engines.conclude import proven_folder
 from halfwise.fixing.engines.delivery import (
+    Relay,
     delivered,
     folder_of,
     journal_of,
@@ -22,10 +22,6 @@ from halfwise.fixing.engines.delivery import (
     searching,
     unrepaired,
     with_own_network,
-)
-from halfwise.fixing.engines.device import (
-    DeviceBuilds,
-    DeviceRun,
 )
 from halfwise.fixing.engines.devices import DevicesRun
 from halfwise.fixing.engines.run import EngineRun
@@ -41,8 +37,7 @@ from halfwise.records import (
 )
 from halfwise.scratch import scratch
 from halfwise.store import engine_file
-from halfwise.tensorrt.client import Worker, usable
-from halfwise.tensorrt.failures import Journal
+from halfwise.tensorrt.client import usable
 
 
 def fix_in_engines(
@@ -92,7 +87,7 @@ def fix_in_engines(
             with folder_of(out) as partial:
                 if partial is not None:
                     proven = engines.brought(proven, partial / engine_file())
-                fixed = with_growth(delivered(fixed, proven, engines.seconds), partial)
+                fixed = with_growth(delivered(fixed, proven, engines.stages.seconds), partial)
                 found, kept = proven.engines, {"": journal}
                 run = recorded(partial, case, fixed, request, (found,), out, started, kept, watcher)
             engines.builds.forget(passed)
@@ -120,43 +115,10 @@ def _settled(case: Case) -> Case | None:
     return replace(case, network=network, notes=(*case.notes, note))
 
 
-class Shared:
-    """A watcher for several threads."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher, self._lock = watcher, threading.Lock()
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage."""
-        self._tell(lambda: self._watcher.stage(name, total))
-
-    def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
-    ) -> None:
-        """Report progress within it."""
-        self._tell(lambda: self._watcher.step(done, total, of, most=most))
-
-    def left(self, seconds: float) -> None:
-        """Report how long a stage may go on."""
-        self._tell(lambda: self._watcher.left(seconds))
-
-    def expect(self, seconds: float, of: str) -> None:
-        """Report how long a part of it will take."""
-        self._tell(lambda: self._watcher.expect(seconds, of))
-
-    def note(self, line: str) -> None:
-        """Report something worth reading."""
-        self._tell(lambda: self._watcher.note(line))
-
-    def _tell(self, tell: Callable[[], None]) -> None:
-        with self._lock:
-            tell()
-
-
 class Named(Silent):
     """Messages of one device; steps are not shown, because builds run concurrently."""
 
-    def __init__(self, shared: Shared, name: str) -> None:
+    def __init__(self, shared: Relay, name: str) -> None:
         """Take the watcher of all devices, and the name that prefixes each line."""
         self._shared, self._name = shared, name
 
@@ -180,11 +142,11 @@ def fix_on_devices(
 ) -> Result:
     """Run `fix` with several workers; see `fix_in_engines`."""
     assert request.target is not None
-    shared = Shared(watcher)
+    shared = Relay(watcher)
+    shared.release()
     devices = request.target.each_profiled(case)
     place = proven_folder(out, resume=request.target.resume)
     case = one_at_a_time(case)
-    own = with_own_network(case)
     with searching(case, request, start, shared) as searched, ExitStack() as stack:
         folder = stack.enter_context(scratch())
         workers = {
@@ -193,29 +155,35 @@ def fix_on_devices(
             )
             for spec, how in devices
         }
-        kinds = _kinds(workers, {spec.name: how for spec, how in devices})
-        keeping = partial(journal_of, out, resume=request.target.resume)
-        journals = {n: stack.enter_context(keeping(workers[n].info, device=n)) for n in kinds}
-        made = _Making(own, request, folder, place, started, shared, stack)
-        runs = {n: made.run(kind, journals[n]) for n, kind in kinds.items()}
+        journals, runs = {}, {}
+        for name, how in ((spec.name, how) for spec, how in devices):
+            keeping = journal_of(out, workers[name].info, resume=request.target.resume, device=name)
+            journals[name] = stack.enter_context(keeping)
+            (folder / name).mkdir()
+            runs[name] = EngineRun(
+                *(with_own_network(case), request.settings, how, workers[name], folder / name),
+                *(Named(shared, name), journals[name]),
+                place=place and place / name,
+                started=started,
+            )
         together = DevicesRun(runs, shared)
         if (wrong := together.reference()) is not None:
             _forget(runs, {})
             first, *others = wrong.engines.values()
             one, name = replace(wrong.one, engines=first), next(iter(wrong.proven))
-            return refused(own, request, one, out, started, watcher, tuple(others), name)
+            return refused(
+                with_own_network(case), request, one, out, started, watcher, tuple(others), name
+            )
         together.tf32()
         without = partial(unrepaired, case, request, start, shared)
         fixed, found = proving(searched(), together.prove, without)
         passed = {name: each.engines.delivered for name, each in found.proven.items()}
         shared.stage("store")
         with folder_of(out) as made_folder:
-            if made_folder is not None or len(workers) > len(runs):
-                at = made_folder or folder
-                found = together.brought(found, {n: at / engine_file(n) for n in runs})
-            found = together.on_all(found, {n: kind.workers for n, kind in kinds.items()})
-            found = (found if made_folder else found.as_built(passed)).in_order(workers)
-            fixed = with_growth(delivered(fixed, found.one, together.seconds), made_folder)
+            if made_folder is not None:
+                found = together.brought(found, {n: made_folder / engine_file(n) for n in runs})
+            found = found.in_order(workers)
+            fixed = with_growth(delivered(fixed, found.one, together.stages.seconds), made_folder)
             each = tuple(found.engines.values())
             run = recorded(made_folder, case, fixed, request, each, out, started, journals, shared)
         _forget(runs, passed)
@@ -224,69 +192,7 @@ def fix_on_devices(
         return Result(run, out, fixed.rewritten.model)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Workers with the same GPU, TensorRT and settings; the first measures.
-
-    Attributes:
-        workers: The workers, by name.
-        settings: Build settings.
-    """
-
-    workers: dict[str, Worker]
-    settings: EngineSettings
-
-    def takes(self, worker: Worker, settings: EngineSettings) -> bool:
-        """Return whether another worker is of this kind."""
-        own, other = next(iter(self.workers.values())).info, worker.info
-        same = (own.gpu, own.tensorrt) == (other.gpu, other.tensorrt)
-        return same and self.settings == settings
-
-
-def _kinds(
-    workers: Mapping[str, Worker], settings: Mapping[str, EngineSettings]
-) -> dict[str, _Kind]:
-    """Return the kinds of workers, by the name of the first of each."""
-    kinds: dict[str, _Kind] = {}
-    for name, worker in workers.items():
-        kind = next((k for k in kinds.values() if k.takes(worker, settings[name])), None)
-        if kind is None:
-            kinds[name] = _Kind({name: worker}, settings[name])
-        else:
-            kind.workers[name] = worker
-    return kinds
-
-
-@dataclass(frozen=True)
-class _Making:
-    """Creates the part of a run that belongs to one kind."""
-
-    case: Case
-    request: Request
-    folder: Path
-    place: Path | None
-    started: float
-    watcher: Shared
-    stack: ExitStack
-
-    def run(self, kind: _Kind, journal: Journal | None) -> DeviceRun:
-        name, worker = next(iter(kind.workers.items()))
-        folder, watcher = self.folder / name, Named(self.watcher, name)
-        folder.mkdir()
-        settings = self.request.settings
-        run = DeviceRun(
-            *(self.case, settings, kind.settings, worker, folder, watcher, journal),
-            place=self.place and self.place / name,
-            started=self.started,
-        )
-        run.builds = builds = DeviceBuilds(
-            worker, run.engine_settings, run.builds.typing, journal, watcher
-        )
-        self.stack.callback(builds.end)
-        return run
-
-
-def _forget(runs: Mapping[str, DeviceRun], passed: Mapping[str, EngineFile | None]) -> None:
+def _forget(runs: Mapping[str, EngineRun], passed: Mapping[str, EngineFile | None]) -> None:
     """Remove engines on the workers, except those that `passed`."""
     for name, run in runs.items():
         run.builds.forget(passed.get(name))

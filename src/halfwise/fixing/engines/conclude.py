@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -32,7 +32,7 @@ from halfwise.fixing.engines.attempts import (
 )
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.engines.table import Offer, choose, faster
+from halfwise.fixing.engines.table import Offer, faster
 from halfwise.fixing.engines.workbench import Workbench, low_format
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut
@@ -354,13 +354,6 @@ class Ended:
     offers: Sequence[Offer]
     delivered: Offer | None
 
-    def unfetched(self, prefer: Prefer) -> "Ended":
-        """Return it with another delivery, because this one cannot be fetched."""
-        assert self.delivered is not None
-        gone = replace(self.delivered, unfetched=True)
-        offers = tuple(gone if o is self.delivered else o for o in self.offers)
-        return replace(self, offers=offers, delivered=choose(offers, prefer))
-
     @property
     def last(self) -> Offer | None:
         """The delivered engine, or the last engine in the low format that runs; None if none."""
@@ -395,7 +388,6 @@ class Ended:
         others = WITH_TF32, UNREPAIRED
         why = causes(
             [c for group in search.groups for c in group if c.terms not in others],
-            self.chosen.plain,
             told,
             passed=any(o.passed for o in self._low),
             relative=search.relative,
@@ -554,7 +546,7 @@ def _end(
     plans: Sequence[Sequence[Candidate]],
     delivered: Offer | None,
 ) -> RungEnd:
-    passed = [o for o in offers if o.passed and not o.unfetched]
+    passed = [o for o in offers if o.passed]
     if delivered is not None and passed:
         effective = [o for o in passed if o.row.shows is None]
         if not effective or (delivered in passed and delivered not in effective):
@@ -566,8 +558,6 @@ def _end(
             return "elsewhere"
         slower = all(faster(delivered.row.latency, o.row.latency) for o in passed)
         return "slower" if slower else "not-preferred"
-    if any(o.unfetched for o in offers):
-        return "unfetched"
     builds = [c for plan in plans for c in plan]
     ends: tuple[tuple[RungEnd, bool], ...] = (
         ("held-out", any(o.known and o.verdict is not None for o in offers)),

@@ -18,7 +18,6 @@ from halfwise.case import Case, Samples
 from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.conclude import Proven
-from halfwise.fixing.engines.equivalent import BUILT_FILE, equivalent
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of
@@ -45,6 +44,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.store import (
+    BUILT_FILE,
     FP32_FILE,
     MODEL_FILE,
     engine_file,
@@ -53,7 +53,7 @@ from halfwise.store import (
 )
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
-from halfwise.tensorrt.recipe import is_built_apart, rewritten_nodes
+from halfwise.tensorrt.recipe import is_built_apart
 
 _Found = TypeVar("_Found")
 _Given = ParamSpec("_Given")
@@ -74,7 +74,7 @@ def concurrently(
             requested.
         watcher: Receives progress.
     """
-    told, stop, context = _Held(watcher), Stop(), copy_context()
+    told, stop, context = Relay(watcher), Stop(), copy_context()
 
     def stoppable() -> _Found:
         with stopped_by(stop), limited(expect=told.expect):
@@ -126,31 +126,37 @@ def _locked(
     return call
 
 
-class _Held:
-    """A watcher that holds messages back until it is released."""
+class Relay:
+    """A watcher for several threads; holds messages back until it is released."""
 
     def __init__(self, watcher: Watcher) -> None:
+        """Take the watcher of the main thread."""
         self._watcher = watcher
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] | None = []
         self._stopped = False
 
     def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage."""
         self._tell(lambda: self._watcher.stage(name, total))
 
     def step(
         self, done: int, total: int | None = None, of: str = "", *, most: bool = False
     ) -> None:
+        """Report progress within it."""
         # Nobody misses steps of a stage that is over when it is shown.
         self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
 
     def left(self, seconds: float) -> None:
+        """Report how long a stage may go on."""
         self._tell(lambda: self._watcher.left(seconds), hold=False)
 
     def expect(self, seconds: float, of: str) -> None:
+        """Report how long a part of it will take."""
         self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
 
     def note(self, line: str) -> None:
+        """Report something worth reading."""
         self._tell(lambda: self._watcher.note(line))
 
     def release(self) -> None:
@@ -461,12 +467,11 @@ def store(
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
         planner = fixed.planner
+        built = planner.case.network
         if isinstance(planner, Int8Planner):
             built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
-        else:
-            built = equivalent(planner.case.network, rewritten_nodes(run)).network
         save(readable(built, version).model, partial / BUILT_FILE)
-    devices = [_moved(partial, e, several=bool(run.further)) for e in run.devices]
+    devices = [_moved(partial, e, e.worker.name if run.further else "") for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():
         (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
@@ -480,15 +485,12 @@ def store(
     return run
 
 
-def _moved(partial: Path, engines: Engines, *, several: bool) -> Engines:
-    """Return the record with its engine's path in the run folder, after moving it there.
-
-    Files that workers share are stored once.
-    """
+def _moved(partial: Path, engines: Engines, worker: str) -> Engines:
+    """Return the record with its engine's path in the run folder, after moving it there."""
     if engines.delivered is None:
         return engines
-    name = engine_file((engines.shares or engines.worker.name) if several else "")
-    if Path(engines.delivered.path).exists() and not (partial / name).exists():
+    name = engine_file(worker)
+    if not (partial / name).exists():
         move(engines.delivered.path, partial / name)
     here: EngineFile = engines.delivered.model_copy(update={"path": name})
     return engines.model_copy(update={"delivered": here})

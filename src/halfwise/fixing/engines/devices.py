@@ -1,13 +1,12 @@
-"""A run on several kinds of device: one search, one plan, and its engines on each.
+"""A run on several devices: one search, one plan, and its engines on each.
 
 What passes on each may be delivered, under one verdict.
 """
 
-import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from halfwise.fixing.engines.attempts import USUAL, Candidate, Chosen, is_steady
 from halfwise.fixing.engines.builds import nothing_judged
 from halfwise.fixing.engines.conclude import Ended, Proven
 from halfwise.fixing.engines.device import (
-    DeviceRun,
     JointAttempts,
     JointPrediction,
     JointProposals,
@@ -26,16 +24,17 @@ from halfwise.fixing.engines.device import (
     only_on,
     parts_of,
     search_on,
+    side_by_side,
 )
+from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.search import EngineSearch
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.stages import Stages
 from halfwise.progress import Watcher
-from halfwise.records import EngineFile, EngineResult, Engines, Failure, Latency, Spared, Verdict
+from halfwise.records import EngineResult, Engines, Failure, Latency, Verdict
 from halfwise.reporting.remarks import under, with_failures
-from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Together:
 
     Attributes:
         engines: The record of each device, by its name.
-        proven: Result of each kind of device alone, if it was not lost.
+        proven: Result of each device alone, if it was not lost.
     """
 
     engines: Mapping[str, Engines]
@@ -198,19 +197,6 @@ class Together:
         verdicts = {n: e.verdict for n, e in self.engines.items() if e.verdict is not None}
         lost = {n: e.lost for n, e in self.engines.items() if e.lost}
         return replace(first, verdict=all_of(verdicts, lost))
-
-    def as_built(self, built: Mapping[str, EngineFile | None]) -> "Together":
-        """Return a copy with engines at the paths where they were built; local copies are removed.
-
-        Args:
-            built: What each kind of device delivers.
-        """
-        engines = {
-            name: each.model_copy(update={"delivered": built[each.shares or name]})
-            for name, each in self.engines.items()
-            if each.delivered is not None
-        }
-        return replace(self, engines={**self.engines, **engines})
 
     def in_order(self, names: Iterable[str]) -> "Together":
         """Return a copy with the devices in the order of the command, lost ones last.
@@ -251,14 +237,16 @@ class DevicesRun:
     Attributes:
         runs: The run of each device, by name, in the order of the command; at least one.
         watcher: Receives progress.
-        seconds: Wall time of each stage.
         gone: Why devices were lost.
     """
 
-    runs: dict[str, DeviceRun]
+    runs: dict[str, EngineRun]
     watcher: Watcher
-    seconds: dict[str, float] = field(default_factory=dict)
     gone: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start with the first stage."""
+        self.stages = Stages(self.watcher)
 
     def reference(self) -> Together | None:
         """Build and judge the FP32 engine of each device; return the result if one is wrong.
@@ -268,32 +256,26 @@ class DevicesRun:
         """
         for run in self.runs.values():
             run.builds.over = self._over
-            run.begin_fp32()
-        for name in self._as_built():
-            with _naming(name):
-                self.runs[name].reference()
+        self._on_each(EngineRun.reference)
         if all(run.right for run in self.runs.values()):
             return None
         proven = {name: run.refused() for name, run in self.runs.items()}
         wrong = {name: each for name, each in proven.items() if not self.runs[name].right}
         return Together({n: _with_verdict(p, n in wrong) for n, p in proven.items()}, wrong)
 
-    def _as_built(self) -> Iterator[str]:
-        """Yield the devices as their builds end: a failure ends the others' builds."""
-        left = dict(self.runs)
-        while left:
-            wait([run.begun for run in left.values() if run.begun], return_when=FIRST_COMPLETED)
-            ended = [n for n, run in left.items() if run.begun is None or run.begun.done()]
-            for name in ended:
-                del left[name]
-                yield name
-
     def tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report where it passes."""
-        for run in self.runs.values():
-            run.begin_tf32()
-        for run in self.runs.values():
-            run.tf32()
+        self._on_each(EngineRun.tf32)
+
+    def _on_each(self, do: Callable[[EngineRun], object]) -> None:
+        """Do something on all devices at once; an error names its device."""
+
+        def do_on(name: str) -> None:
+            with _naming(name):
+                do(self.runs[name])
+
+        workers = {name: run.worker for name, run in self.runs.items()}
+        side_by_side({name: partial(do_on, name) for name in self.runs}, workers)
 
     def _over(self) -> bool:
         """Return whether Ctrl-C came when each device had a proven engine."""
@@ -305,24 +287,17 @@ class DevicesRun:
         Raises:
             EngineFailed: all devices were lost before any of their engines was judged.
         """
-        heldout = self._heldout = fixed.heldout.for_watcher(self.watcher)
-        with self._stage("engines"):
+        heldout = fixed.heldout.for_watcher(self.watcher)
+        with self.stages("engines"):
             search, attempts = self._search(fixed, heldout)
             tables = {n: Table(run, fixed.planner, heldout) for n, run in self.runs.items()}
             exact = self._exact(attempts, tables)
             chosen = search.run(fixed.found.kept)
             while chosen.best is not None and self._joins(chosen.best, heldout, attempts):
                 chosen = search.again(chosen.best.keep, attempts.again)
-            for run in self.runs.values():
-                run.settle()
-            if search.budget.interrupted:
-                fixed.planner.budget.tell("interrupt")
-            if search.budget.over():
-                search.spared.append(Spared(kind="interrupted"))
             tf32 = self._with_tf32(attempts)
-            if tf32 is None:
-                search.spared.append(Spared(kind="no-tf32"))
-        with self._stage("verdict"):
+            search.end(fixed.planner.budget, tf32=tf32 is not None)
+        with self.stages("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
                 exact = self._exact(attempts, tables)
             # Earlier results of a device lost since are on record.
@@ -339,14 +314,14 @@ class DevicesRun:
         """Return the search over all devices: one device's search that sees all of them as one."""
         each = {name: run.search(fixed, heldout) for name, run in self.runs.items()}
         self._own = {name: own for name, (own, _, _) in each.items()}
+        self._bands = {name: prediction for name, (_, _, prediction) in each.items()}
         first = next(iter(self._own.values()))
         # A device's needs are found by its own builds, one device after another.
         budget = replace(first.budget, builds=first.budget.builds * len(each), over=self._over)
         own = {name: attempts for name, (_, attempts, _) in each.items()}
-        bands = {name: run.prediction for name, run in self.runs.items()}
-        attempts = JointAttempts(own, bands, self.gone)
+        attempts = JointAttempts(own, self._bands, self.gone)
         proposing = {
-            name: replace(proposals, budget=budget) for name, (_, _, proposals) in each.items()
+            name: replace(search.proposals, budget=budget) for name, (search, _, _) in each.items()
         }
         strong = [n for n, run in self.runs.items() if run.builds.typing == "strong"]
         search = replace(
@@ -379,7 +354,9 @@ class DevicesRun:
 
     def _with_tf32(self, attempts: JointAttempts) -> Candidate | None:
         """Return the FP32 engines with TF32; None if a GPU lacks it."""
-        found = {n: self.runs[n].with_tf32(own) for n, own in attempts.devices.items()}
+        found = {
+            n: self.runs[n].with_tf32(own, self._bands[n]) for n, own in attempts.devices.items()
+        }
         known = {name: candidate for name, candidate in found.items() if candidate is not None}
         return attempts.left(known) if len(known) == len(found) else None
 
@@ -419,38 +396,9 @@ class DevicesRun:
 
         The verdict fails if one cannot be fetched.
         """
-        engines = dict(found.engines)
-        for name, proven in found.proven.items():
-            engine = proven.engines.delivered
-            if engine is None:
-                continue
-            try:
-                here = self.runs[name].fetched.deliver(engine, paths[name])
-                engines[name] = engines[name].model_copy(update={"delivered": here})
-            except (*ENGINE_FAULTS, OSError) as failed:
-                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
-                lost = Failure(kind="unfetched", names={"path": engine.path, "why": why})
-                verdict = with_failures(proven.verdict, (lost,))
-                unfetched = {"delivered": None, "verdict": verdict}
-                engines[name] = engines[name].model_copy(update=unfetched)
-        return replace(found, engines=engines)
-
-    def on_all(self, found: Together, workers: Mapping[str, Mapping[str, Worker]]) -> Together:
-        """Add workers that built for others to the result; they run those engines too.
-
-        Args:
-            found: The result; engines of several workers are on this machine.
-            workers: Workers of each kind, by the name of the one that measured.
-        """
-        engines = dict(found.engines)
-        for name, others in workers.items():
-            for other, worker in others.items():
-                if other != name:
-                    with self._stage(f"verdict on {other}"):
-                        engines[other] = self.runs[name].elsewhere(
-                            worker, engines[name], self._heldout
-                        )
-        return replace(found, engines=engines)
+        proven = {n: self.runs[n].brought(each, paths[n]) for n, each in found.proven.items()}
+        engines = {n: _with_verdict(each) for n, each in proven.items()}
+        return Together({**found.engines, **engines}, proven)
 
     def _left(self, offers: Sequence[Offer]) -> tuple[Offer, ...]:
         """Return the offers on the devices that still answered when judged."""
@@ -463,13 +411,6 @@ class DevicesRun:
             raise nothing_judged(next(iter(whys.values())))
         self.gone |= whys
         return only_on_offers(names - lost.keys(), offers)
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        self.watcher.stage(name)
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _with_verdict(proven: Proven, known: bool = True) -> Engines:

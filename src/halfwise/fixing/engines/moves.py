@@ -17,19 +17,17 @@ import onnx_ir as ir
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.attempts import Assignment, Candidate, Plan, Step, Terms
 from halfwise.fixing.engines.builds import how_refused
-from halfwise.fixing.engines.equivalent import UNROLLED_OPS, normalisations, refusal
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.planner import Planner
 from halfwise.graph.dataflow import between
 from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.one_node import FIRST_OPSET
 from halfwise.graph.roles import Role, Roles
-from halfwise.records import BuildOutcome, Move, MoveKind, NodeName, Refusal, RefusalKind
+from halfwise.records import BuildOutcome, Move, MoveKind, Refusal, RefusalKind
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 from halfwise.tensorrt.layers import Ends, Region, blocks, neighbours, region_of, rim
-from halfwise.tensorrt.versions import has, has_operator, version_of
+from halfwise.tensorrt.versions import has, version_of
 
 INSPECTED = 2
 """Engines that are inspected: the one in FP32, and one more."""
@@ -80,11 +78,7 @@ class Refusals:
     found: list[Refused] = field(default_factory=list)
     _built: set[Plan] = field(default_factory=set)
 
-    def take(self, candidate: Candidate) -> None:
-        """Remember a refused candidate, or what its engine shows about other refusals."""
-        self.take_build(candidate.build, candidate.plan)
-
-    def take_build(self, build: BuildOutcome, plan: Plan | None) -> None:
+    def take(self, build: BuildOutcome, plan: Plan | None) -> None:
         """Remember a build of a plan, or of the FP32 model."""
         if build.engine is not None and plan is not None and plan not in self._built:
             self._built.add(plan)
@@ -132,7 +126,7 @@ class Refusals:
         other, region = refused.plan, refused.region
         if other is None:
             return False
-        settings = [(t.tf32, t.level, t.rewritten) for t in (plan[1], other[1])]
+        settings = [(t.tf32, t.level) for t in (plan[1], other[1])]
         if settings[0] != settings[1]:
             return False
         differ = self.fp32(plan) ^ self.fp32(other)
@@ -247,18 +241,14 @@ class Allowed:
         level: Whether the optimization level is free: the version has levels, and the user chose
             none.
         tf32: Whether TF32 may be allowed and is not yet.
-        operators: Operators that replace several nodes and that the builder has.
-        certain: Nodes that guards are certain about.
     """
 
     constraints: bool = True
     level: bool = True
     tf32: bool = True
-    operators: frozenset[str] = frozenset(FIRST_OPSET)
-    certain: Assignment = frozenset()
 
     @classmethod
-    def on(cls, bench: Workbench, certain: Assignment = frozenset()) -> Self:
+    def on(cls, bench: Workbench) -> Self:
         """Return what the run, its worker and its settings leave open."""
         settings, version = bench.builds.settings, version_of(bench.worker.info.tensorrt or "")
         levels = has("optimization levels", version)
@@ -266,8 +256,6 @@ class Allowed:
             constraints=bench.builds.typing == "weak",
             level=levels and settings.optimization_level is None,
             tf32=not settings.tf32,
-            operators=frozenset(op for op in FIRST_OPSET if has_operator(op, version)),
-            certain=certain,
         )
 
 
@@ -307,21 +295,15 @@ class Moves:
             yield self._plan("region", whole)
         levels = levels_after(self.kind)
         yield from self._at_levels(levels[:1])
-        yield from self._as_one_node()
-        yield from self._written_out()
         yield from self._with_tf32()
         if small:
             yield from self._with_fewer_constraints(whole)
-        yield from self._halves()
         yield from self._islands(small=True)
         yield from self._at_levels(levels[1:])
-        inside = self._keep & self._computing
-        if sure := inside & self.allowed.certain:
-            yield self._plan("certain", self._keep - inside | sure)
         if not small:
             yield from self._islands(small=False)
             yield self._plan("region", whole)
-        yield self._plan("none", self._keep - inside)
+        yield self._plan("none", self._keep - self._computing)
 
     @property
     def _keep(self) -> Assignment:
@@ -385,32 +367,6 @@ class Moves:
         products = {node_name(n) for n in self._nodes if is_standard(n, *TENSOR_CORE_OPS)}
         if self.allowed.tf32 and not terms.tf32 and products & self._keep:
             yield self._plan("tf32", self._keep, replace(terms, tf32=True))
-
-    def _as_one_node(self) -> Iterator[Proposal]:
-        """Yield the plan with each normalisation of the region as one node."""
-        terms = self.failed.terms
-        if not self.allowed.constraints or terms.rewritten:
-            return
-        found = (c.nodes for c in normalisations(self.network, self.allowed.operators)[1])
-        names = frozenset(n for nodes in found if self._there & set(nodes) for n in nodes)
-        if names:
-            yield self._plan("one-node", self._keep, replace(terms, rewritten=names))
-
-    def _written_out(self) -> Iterator[Proposal]:
-        """Yield the plan with the GRUs and LSTMs of the region written out."""
-        recurrent = (n for n in self._nodes if is_standard(n, *UNROLLED_OPS))
-        names = frozenset(node_name(n) for n in recurrent if refusal(n) is None)
-        terms = self.failed.terms
-        if self.allowed.constraints and names and not terms.rewritten:
-            yield self._plan("written-out", self._keep, replace(terms, rewritten=names))
-
-    def _halves(self) -> Iterator[Proposal]:
-        """Yield the plan with either half of the region kept, if something is kept there."""
-        order = [name for name in map(node_name, self._nodes) if name in self._computing]
-        middle = (len(order) + 1) // 2
-        for half in map(frozenset[NodeName], (order[:middle], order[middle:])):
-            if half & self._keep:
-                yield self._plan("half", self._keep | half)
 
     def _islands(self, *, small: bool) -> Iterator[Proposal]:
         """Yield wider islands around the kept nodes there, up to half of the model or more."""

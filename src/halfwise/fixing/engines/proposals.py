@@ -3,11 +3,10 @@
 The place where it departs from the emulation is searched a few tensors at a time.
 
 Marking a tensor as an output ends a fusion there, so the examined engine is a different one: few
-are marked at once, and the resulting change of the final outputs is reported. From TensorRT 10.12
-on, an engine can show what fusion leaves without ending any.
+are marked at once, and the resulting change of the final outputs is reported.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -23,9 +22,8 @@ from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.interruption import Interruption, interruption
 from halfwise.metrics import Outputs, finite_relative_rms
-from halfwise.records import EngineFile, NodeName, ProvenEngine, Spared, TensorName
+from halfwise.records import NodeName, ProvenEngine, Spared, TensorName
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-from halfwise.tensorrt.versions import has
 from halfwise.wording import number
 
 FUTILE = 1.07
@@ -170,7 +168,7 @@ class Departure:
         tensor: The first tensor seen to be off.
         error: Its relative RMS error in the engine.
         predicted: The same error in the emulation.
-        builds: Runs used, each with a separate build if tensors are marked.
+        builds: Builds used.
     """
 
     nodes: tuple[NodeName, ...]
@@ -188,7 +186,6 @@ def localise(
     run_marked: RunMarked,
     *,
     rounds: int,
-    among: Collection[TensorName] | None = None,
     runtime: Runtime = CPU,
 ) -> Departure | None:
     """Return the nodes among which the engine first departs from the emulation of its plan.
@@ -199,14 +196,13 @@ def localise(
         emulation: Typed emulation of the plan, with the network's tensor names.
         sample: A sample on which the engine's error is too large.
         run_marked: Builds and runs the plan with further outputs.
-        rounds: Maximum number of runs.
-        among: The tensors that can be read; None for all.
+        rounds: Maximum number of builds.
         runtime: Where the model and the emulation run.
 
     Returns:
         The departure; None if no marked tensor is off, or no engine could be built.
     """
-    line = _line(network, roles, among)
+    line = _line(network, roles)
     one = Samples(("sample",), lambda _: sample)
 
     def values(model: ir.Model, names: Sequence[TensorName]) -> Outputs:
@@ -235,9 +231,7 @@ def localise(
     return Departure(nodes, *found, used)
 
 
-def _line(
-    network: Network, roles: Roles, among: Collection[TensorName] | None
-) -> list[tuple[tuple[NodeName, ...], TensorName]]:
+def _line(network: Network, roles: Roles) -> list[tuple[tuple[NodeName, ...], TensorName]]:
     """Return the float outputs of compute nodes, in graph order.
 
     Each comes with the compute nodes since the previous one.
@@ -249,7 +243,7 @@ def _line(
         nodes.append(node_name(node))
         for value in node.outputs:
             name = TensorName(value.name or "")
-            if name and is_float(value) and (among is None or name in among):
+            if name and is_float(value):
                 line.append((tuple(nodes), name))
                 nodes = [node_name(node)]
         if line and line[-1][0][-1] == node_name(node):
@@ -280,9 +274,6 @@ def _first_off(
 LOCALISING = 2
 """Builds with marked tensors per failing candidate: with six tensors each they narrow it to 1 of
 36."""
-WATCHING = 8
-"""Runs of an engine that shows what fusion leaves: with six tensors each they narrow it to 1 of
-10⁶."""
 
 
 @dataclass
@@ -290,7 +281,7 @@ class Proposals:
     """Proposes plans from an engine's results; each set with its reason, most promising first.
 
     Attributes:
-        attempts: Builds plans, also with further outputs or to show what fusion leaves.
+        attempts: Builds plans, also with further outputs.
         budget: Builds left to spend.
         ruled: Nodes that the user's rules keep.
     """
@@ -307,15 +298,13 @@ class Proposals:
         shown = Shown(self.bench, self.planner)
         self.refusals = Refusals(network, roles, self.attempts.fp32, shown.blocks)
         for build in self.bench.builds.outcomes:  # of the FP32 model
-            self.refusals.take_build(build, None)
+            self.refusals.take(build, None)
 
-    def culprits(
-        self, failed: Candidate, *, idle: bool = False
-    ) -> Iterator[tuple[str, Assignment]]:
+    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
         """Yield sets of nodes to add to a plan whose engine is off, most promising first.
 
-        If what is kept changes nothing (`idle`), or is not actually kept, more of the same will not
-        help: wider islands leave the builder no region to fuse it into.
+        If what is kept is not actually FP32, more of the same will not help: wider islands leave
+        the builder no region to fuse it into.
         """
         keep, lowered = failed.keep, frozenset(self.planner.forced.lowered)
         departure = self._departure(failed)
@@ -331,17 +320,16 @@ class Proposals:
         allowed = frozenset(n for n, r in self.planner.roles.items() if r.free) - lowered
         certain = frozenset().union(*evidence.certain) & allowed
         islands = [(f"wider islands: {name}", wide - keep) for name, wide in self.wider(keep)]
-        first = idle or bool(failed.ignored)
-        yield from islands if first else ()
+        yield from islands if failed.ignored else ()
         yield "what guards are certain about", certain - keep
         yield "everything that guards suspect", (evidence.suspected & allowed) - keep
-        yield from () if first else islands
+        yield from () if failed.ignored else islands
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
         """Yield what to try in place of a plan that gave no engine."""
         refused = self.refusals.of(failed)
-        allowed = Allowed.on(self.bench, frozenset().union(*self.planner.evidence.certain))
         network, roles = self.planner.case.network, self.planner.roles
+        allowed = Allowed.on(self.bench)
         moves = Moves(network, roles, failed, refused.region, refused.kind, allowed)
         yield from (p for p in moves.proposals() if self._is_allowed(p.keep))
 
@@ -351,7 +339,7 @@ class Proposals:
 
     def hear(self, candidate: Candidate) -> None:
         """Remember a refused candidate."""
-        self.refusals.take(candidate)
+        self.refusals.take(candidate.build, candidate.plan)
 
     def is_elsewhere(self, refused: Candidate) -> bool:
         """Return whether a candidate was refused in a region without earlier refusals."""
@@ -385,16 +373,9 @@ class Proposals:
             sample = self._worst_sample(failed)
         except ENGINE_FAULTS:
             return None
-        engine, tensors = self._unfused(failed, sample) or (None, None)
 
         def run_marked(names: Sequence[TensorName]) -> Outputs | None:
-            if engine is None:
-                _, marked = self._marked(failed, sample, names) or (None, None)
-                return marked
-            try:
-                return self.measure.run(engine, sample, watch=names)
-            except ENGINE_FAULTS:
-                return None
+            return self._marked(failed, sample, names)
 
         return localise(
             self.planner.case.network,
@@ -402,31 +383,14 @@ class Proposals:
             emulate_typed(rewritten.model, accumulate=settings.accumulate),
             sample,
             run_marked,
-            rounds=rounds if engine is None else WATCHING,
-            among=tensors,
+            rounds=rounds,
             runtime=settings.runtime,
         )
 
-    def _unfused(
-        self, failed: Candidate, sample: Sample
-    ) -> tuple[EngineFile, frozenset[TensorName]] | None:
-        """Build the plan to show what fusion leaves; None if TensorRT cannot, or shows nothing.
-
-        Without a result, a build is spent, and marks have to do.
-        """
-        if not has("unfused tensors", self.measure.worker.info.tensorrt):
-            return None
-        engine, _ = self._marked(failed, sample, ()) or (None, None)
-        try:
-            tensors = engine and self.measure.unfused(engine, sample)
-        except ENGINE_FAULTS:
-            return None
-        return (engine, tensors) if engine and tensors else None
-
     def _marked(
         self, failed: Candidate, sample: Sample, names: Sequence[TensorName]
-    ) -> tuple[EngineFile, Outputs] | None:
-        """Build the plan with tensors marked or shown; return the engine and its outputs.
+    ) -> Outputs | None:
+        """Build the plan with tensors marked; return its outputs, None without any.
 
         A note says if marking made it a different engine.
         """
@@ -435,7 +399,7 @@ class Proposals:
         if build.engine is None or failed.build.engine is None:
             return None
         try:
-            marked = self.measure.run(build.engine, sample, watch=None if names else ())
+            marked = self.measure.run(build.engine, sample)
             plain = self.measure.run(failed.build.engine, sample)
         except ENGINE_FAULTS:
             return None
@@ -445,7 +409,7 @@ class Proposals:
                 f"marking tensors changed the final outputs by {number(change)}: the inspected "
                 "engine is not quite the one without marks"
             )
-        return build.engine, marked
+        return marked
 
     def _worst_sample(self, failed: Candidate) -> Sample:
         """Return the calibration sample with the engine's largest error."""

@@ -5,9 +5,8 @@ Then plans without repairs, and with INT8. Only engines show whether a repaired 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
@@ -25,30 +24,29 @@ from halfwise.fixing.engines.attempts import (
     is_steady,
 )
 from halfwise.fixing.engines.builds import build_failed, judging, nothing_judged
-from halfwise.fixing.engines.conclude import Early, Ended, Judging, Proven
+from halfwise.fixing.engines.conclude import Early, Ended, Judging, Proven, rounds
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.moves import build_fp32
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import NEAR, Budget, Proposals, near
 from halfwise.fixing.engines.race import RACE_SHARE
-from halfwise.fixing.engines.search import EngineSearch, Units, cores, units_of
+from halfwise.fixing.engines.search import EngineSearch, Units, units_of
 from halfwise.fixing.engines.table import Offer, Table, better_known, choose, rows_of
 from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, has_tf32
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.records import (
     FP32_SNR_DB,
     FULL_RUNGS,
-    AttentionCore,
     BuildOutcome,
     Criterion,
     EngineResult,
     Engines,
     Failure,
     PrecisionProof,
-    Spared,
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.rungs import own_criterion
@@ -179,16 +177,15 @@ class EngineRun(Workbench):
         place: Folder to create next to the run folder for engines proven during the run; None for
             none.
         started: `time.monotonic()` at the start of the command.
-        seconds: Wall time of each stage.
     """
 
     place: Path | None = None
     started: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Start without engines; errors are those of `Workbench`."""
         super().__post_init__()
+        self.stages = Stages(self.watcher)
         self.early = Early(self, self.place, self.started)
         self.builds.over = lambda: self.early.over
         self._tf32: BuildOutcome | None = None
@@ -203,7 +200,7 @@ class EngineRun(Workbench):
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
         """
-        with self._stage("FP32 engine"), judging():
+        with self.stages("FP32 engine"), judging():
             build = build_fp32(self, FP32)
             if build.engine is None:
                 raise build_failed(build, "no FP32 engine of this model")
@@ -231,7 +228,7 @@ class EngineRun(Workbench):
         timed, and needs no plan: so it is the first engine available, while the emulation searches.
         On a GPU without TF32 it would be the FP32 engine again, so it is not built there.
         """
-        with self._stage("TF32 engine"):
+        with self.stages("TF32 engine"):
             if has_tf32(self.worker.info):
                 self._tf32 = self.builds.build(self.fp32, TF32, tf32=True)
             judged = self.fp32, self.case.heldout, self._references
@@ -255,48 +252,44 @@ class EngineRun(Workbench):
         heldout = fixed.heldout.for_watcher(self.watcher)
         if self._tf32 is None:
             self.tf32()
-        with self._stage("engines"):
-            always = self.engine_settings.tf32
-            weak = self.builds.typing == "weak"
-            prediction = Prediction(fixed.planner, self._inspected, always_tf32=always, weak=weak)
-            search, attempts = self._search(fixed, heldout, prediction)
+        with self.stages("engines"):
+            search, attempts, prediction = self.search(fixed, heldout)
             # Whatever happens to the worker from here on, this engine is judged and fetched.
             table = Table(self, fixed.planner, heldout)
-            exact = self._exact(attempts, table)
+            exact = self.exact(attempts, table)
             chosen = search.run(fixed.found.kept)
-            while chosen.best is not None and self._joins(chosen.best, heldout):
+            while chosen.best is not None and self.joins(chosen.best, heldout):
                 again = lambda c: prediction.banded(attempts.again(c))  # noqa: E731
                 chosen = search.again(chosen.best.keep, again)
             build_beside(fixed, attempts, search, chosen)
             build_int8(lowest, Judging(attempts, self.early, heldout).attempt, search)
-            if search.budget.interrupted:
-                fixed.planner.budget.tell("interrupt")
-            if search.budget.over():
-                search.spared.append(Spared(kind="interrupted"))
-            if self._tf32 is None:
-                search.spared.append(Spared(kind="no-tf32"))
-            tf32 = None
-            if (build := self._tf32) is not None:
-                tf32 = Candidate(frozenset(), TF32, build, terms=WITH_TF32, band=prediction.tf32())
-                tf32 = attempts.measured(tf32, TF32)
-        with self._stage("verdict"):
+            tf32 = self.with_tf32(attempts, prediction)
+            search.end(fixed.planner.budget, tf32=tf32 is not None)
+        with self.stages("verdict"):
             if heldout.joined or exact.checked or not exact.passed:
-                exact = better_known(exact, self._exact(attempts, table))
+                exact = better_known(exact, self.exact(attempts, table))
             full = (exact,) if tf32 is None else (exact, table.with_tf32(tf32))
-            offers = self._offers(table, full, search, chosen)
+            offers = self.offers(table, full, search, chosen)
             delivered = choose(offers, self.engine_settings.prefer)
-        self.notes += chosen.notes
         ended = Ended(search, chosen, offers, delivered)
-        self._conclude = partial(self._concluded, fixed=fixed, joined=tuple(heldout.joined))
-        return self._conclude(ended)
+        return self.concluded(ended, fixed, tuple(heldout.joined))
 
-    def _concluded(self, ended: Ended, *, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+    def with_tf32(self, attempts: Attempts, prediction: Prediction) -> Candidate | None:
+        """Return the FP32 engine with TF32, measured; None on a GPU without it."""
+        if self._tf32 is None:
+            return None
+        band = prediction.tf32()
+        tf32 = Candidate(frozenset(), TF32, self._tf32, terms=WITH_TF32, band=band)
+        return attempts.measured(tf32, TF32)
+
+    def concluded(self, ended: Ended, fixed: Fixed, joined: tuple[str, ...]) -> Proven:
+        """Return the result of a run whose engines are all judged."""
+        self.notes += ended.chosen.notes
         if (last := ended.last) is not None:
             self.notes += unmatched(fixed.planner.case.network, last.row.build.unconstrained)
         found = ended.found(fixed.planner) | {
             "emulated": fixed.verdict,
             "prefer": self.engine_settings.prefer,
-            "cores": tuple(self._cores(ended, fixed)),
             "proven": tuple(self.early.told),
             "spared": tuple(ended.search.spared),
         }
@@ -306,11 +299,7 @@ class EngineRun(Workbench):
         minimal = ended.as_searched and ended.chosen.minimal
         return Proven(engines, verdict, ended.keep, minimal, joined, ended)
 
-    def _cores(self, ended: Ended, fixed: Fixed) -> Iterator[AttentionCore]:
-        units, version = ended.search.units, self.worker.info.tensorrt
-        return cores(units, fixed.planner.case.network, ended.keep or frozenset(), version)
-
-    def _exact(self, attempts: Attempts, table: Table) -> Offer:
+    def exact(self, attempts: Attempts, table: Table) -> Offer:
         """Judge the FP32 engine like all others, by the run's criterion."""
         candidate = Candidate(frozenset(), FP32, self._fp32.build)
         measured = attempts.measured(candidate, FP32, untimed=True)
@@ -318,7 +307,7 @@ class EngineRun(Workbench):
             measured = attempts.measured(candidate, FP32, untimed=True)
         return table.exact(measured, self._checked)
 
-    def _offers(
+    def offers(
         self, table: Table, full: Sequence[Offer], search: EngineSearch, chosen: Chosen
     ) -> tuple[Offer, ...]:
         """Return the rows of the table: the chosen engine, and others as fast or that may pass."""
@@ -343,52 +332,42 @@ class EngineRun(Workbench):
     def brought(self, proven: Proven, path: Path) -> Proven:
         """Return the result with its engine here, at `path` unless it was here before.
 
-        If it cannot be fetched, the best engine that can be takes its place. If none can, the
-        verdict fails, because the user expects the file; a note says that it may still exist on the
-        worker.
+        If it cannot be fetched, the verdict fails, because the user expects the file.
 
         Raises:
             EngineFailed: the worker was lost before it judged any engine by the run's criterion,
                 and the FP32 engine is lost with it.
         """
-        lost, other = None, proven
-        while (engine := other.engines.delivered) is not None:
-            try:
-                here = self.fetched.deliver(engine, path)
-                found = other.engines.model_copy(update={"delivered": here})
-                return replace(other, engines=found)
-            except (*ENGINE_FAULTS, OSError) as failed:
-                why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
-            ended = other.ended
-            assert ended is not None
-            assert ended.delivered is not None
-            if ended.delivered.checked:
-                raise nothing_judged(why)
-            lost = lost or Failure(kind="unfetched", names={"path": engine.path, "why": why})
-            number = ended.delivered.row.build.number
-            self.notes.append(
-                f"the engine of build {number} passed, but cannot be fetched from {engine.path} "
-                f"on the worker: {why}"
-            )
-            other = self._conclude(ended.unfetched(self.engine_settings.prefer))
-        if lost is None:
+        engines, ended = proven.engines, proven.ended
+        if engines.delivered is None or ended is None or ended.delivered is None:
             return proven
-        left = other.engines
-        without = {"delivered": None, "rungs": left.rungs, "notes": left.notes}
+        try:
+            here = self.fetched.deliver(engines.delivered, path)
+            return replace(proven, engines=engines.model_copy(update={"delivered": here}))
+        except (*ENGINE_FAULTS, OSError) as failed:
+            why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
+        if ended.delivered.checked:
+            raise nothing_judged(why)
+        lost = Failure(kind="unfetched", names={"path": engines.delivered.path, "why": why})
+        rungs = tuple(
+            tried.model_copy(update={"end": "unfetched"}) if tried.end == "delivered" else tried
+            for tried in engines.rungs
+        )
         return replace(
             proven,
-            engines=proven.engines.model_copy(update=without),
+            engines=engines.model_copy(update={"delivered": None, "rungs": rungs}),
             verdict=with_failures(proven.verdict, (lost,)),
         )
 
-    def _search(
-        self, fixed: Fixed, heldout: HeldOut, prediction: Prediction
-    ) -> tuple[EngineSearch, Attempts]:
+    def search(self, fixed: Fixed, heldout: HeldOut) -> tuple[EngineSearch, Attempts, Prediction]:
+        """Return the search from a plan, and what builds and predicts its engines."""
         planner = fixed.planner
         attempts = Attempts(planner, self)
         budget = Budget(self.engine_settings.max_builds, lambda: self.early.over)
         ruled = _ruled(fixed)
         weak = self.builds.typing == "weak"
+        always = self.engine_settings.tf32
+        prediction = Prediction(planner, self._inspected, always_tf32=always, weak=weak)
         search = EngineSearch(
             attempt=prediction.before(Judging(attempts, self.early, heldout).attempt),
             proposals=Proposals(attempts, budget, ruled),
@@ -402,7 +381,7 @@ class EngineRun(Workbench):
             units=Units() if weak else self._units(fixed),
             full=self.early.yardstick(self.engine_settings.prefer),
         )
-        return search, attempts
+        return search, attempts, prediction
 
     def _units(self, fixed: Fixed) -> Units:
         planner = fixed.planner
@@ -417,7 +396,7 @@ class EngineRun(Workbench):
         except ENGINE_FAULTS:
             return None
 
-    def _joins(self, best: Candidate, heldout: HeldOut) -> bool:
+    def joins(self, best: Candidate, heldout: HeldOut) -> bool:
         """Judge an engine on the held-out samples; return whether any of them joined the search."""
         assert best.build.engine is not None
         try:
@@ -427,6 +406,21 @@ class EngineRun(Workbench):
         except ENGINE_FAULTS:
             return False  # the table reports it
         return heldout.join(judged, " in the engine")
+
+    def lost(self, search: EngineSearch, fixed: Fixed, why: str) -> Engines:
+        """Return the record of a device lost before its engine was judged."""
+        found = {
+            "rounds": rounds(search, fixed.planner),
+            "emulated": fixed.verdict,
+            "prefer": self.engine_settings.prefer,
+            "lost": why,
+        }
+        return self._record((self._fp32,)).model_copy(update=found)
+
+    @property
+    def right(self) -> bool:
+        """Whether its FP32 engine passes."""
+        return self._fp32.verdict is not None and self._fp32.verdict.passed
 
     def _record(self, rows: tuple[EngineResult, ...], shown: Offer | None = None) -> Engines:
         """Return the record; layers before fusion are those of the build that is shown."""
@@ -441,13 +435,6 @@ class EngineRun(Workbench):
             keep=(),
             notes=tuple(dict.fromkeys(self.notes)),
         )
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        self.watcher.stage(name)
-        started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def _ruled(fixed: Fixed) -> Assignment:

@@ -11,12 +11,11 @@ in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel t
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
-import onnx_ir as ir
-
+from halfwise.emulation.budget import Budget as EmulationBudget
 from halfwise.fixing.engines.attempts import (
     USUAL,
     Assignment,
@@ -39,11 +38,9 @@ from halfwise.fixing.engines.proposals import (
     without_futile,
 )
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.reading import behind
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import AttentionCore, CoreForm, NodeName, ProvenEngine, Spared
-from halfwise.tensorrt.versions import has
+from halfwise.records import NodeName, ProvenEngine, Spared
 from halfwise.wording import count, verb
 
 
@@ -154,43 +151,6 @@ def units_of(network: Network, roles: Roles, start: Assignment, lowered: Assignm
         found = [other for other in found if other not in joined]
         found.append(unit.union(*joined))
     return Units(tuple(unit for unit in found if unit and not unit & lowered), start)
-
-
-def cores(
-    units: Units, network: Network, keep: Assignment, version: str | None
-) -> Iterator[AttentionCore]:
-    """Yield the cores that a delivered plan touches, in graph order.
-
-    Args:
-        units: Units of the model.
-        network: The FP32 model.
-        keep: Nodes that the plan keeps.
-        version: TensorRT version.
-    """
-    order = [node_name(n) for n in network.nodes()]
-    for unit in sorted(units.all, key=lambda unit: min(map(order.index, unit))):
-        if not unit & keep:
-            continue
-        form: CoreForm = "whole" if unit <= keep else "split"
-        if form == "whole" and has("FP32 sums in fused attention", version):
-            form = "upcast" if _reads_low(network, unit, keep) else "whole"
-        yield AttentionCore(
-            nodes=tuple(n for n in order if n in unit),
-            asked=tuple(n for n in order if n in unit & units.start),
-            form=form,
-        )
-
-
-def _reads_low(network: Network, unit: Assignment, keep: Assignment) -> bool:
-    """Return whether queries, keys and values come from low nodes."""
-    products = (n for n in network.nodes() if n.op_type == "MatMul" and node_name(n) in unit)
-    makers = [behind(v).value.producer() for n in products for v in _given(n)]
-    outside = [n for n in makers if n is None or node_name(n) not in unit]
-    return all(n is not None and node_name(n) not in keep for n in outside)
-
-
-def _given(node: ir.Node) -> Iterable[ir.Value]:
-    return (value for value in node.inputs if value is not None)
 
 
 def restart(plans: Collection[list[Candidate]], start: Assignment) -> Candidate:
@@ -313,6 +273,15 @@ class EngineSearch:
         excesses = () if best is None else self.excesses(best)
         return Chosen(best, plain, excesses, *shown, tuple(self.notes))
 
+    def end(self, emulations: EmulationBudget, *, tf32: bool) -> None:
+        """Tell what was not built: after Ctrl-C, also `emulations`, and without a TF32 engine."""
+        if self.budget.interrupted:
+            emulations.tell("interrupt")
+        if self.budget.over():
+            self.spared.append(Spared(kind="interrupted"))
+        if not tf32:
+            self.spared.append(Spared(kind="no-tf32"))
+
     def closest(self) -> Candidate | None:
         """Return the running candidate with the smallest error; None if none runs.
 
@@ -395,9 +364,7 @@ class EngineSearch:
                 why = "instead of a plan that was lost" if base.untold else proposal.step
                 yield Proposal(why, self.units.whole(proposal.keep), proposal.terms)
             return
-        plain = self._plain()
-        useless = self.relative and plain is not None and base.changes_nothing(plain)
-        for step, added in self.proposals.culprits(base, idle=useless):
+        for step, added in self.proposals.culprits(base):
             yield Proposal(step, self.units.whole(base.keep | added), base.terms)
 
     def _confirmed(self, candidate: Candidate) -> bool:

@@ -44,7 +44,6 @@ class Offer:
         allowed: Whether it may be delivered at all: not if the user's rules forbid it, or it passes
             by chance.
         checked: Whether its verdict dates from before the search because the worker was lost later.
-        unfetched: Whether it was to be delivered but could not be fetched.
         elsewhere: Whether it passed, but its plan fails on another device.
     """
 
@@ -54,7 +53,6 @@ class Offer:
     row: EngineResult
     allowed: bool = True
     checked: bool = False
-    unfetched: bool = False
     elsewhere: bool = False
 
     @property
@@ -119,8 +117,7 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     order of `offers`. An engine that failed while others took turns is not chosen, nor an untimed
     one if others were timed.
     """
-    passed = [o for o in offers if o.passed and not o.unfetched]
-    passed = sorted(passed, key=lambda o: o.milliseconds)
+    passed = sorted((o for o in offers if o.passed), key=lambda o: o.milliseconds)
     if not passed:
         return None
     passed = [o for o in passed if o.row.latency is not None] or passed

@@ -4,7 +4,7 @@ A container without a volume loses its files when the connection ends. Files kep
 the next one, and end up in the run folder.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,6 @@ import onnx_ir as ir
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.equivalent import BUILT_FILE, Equivalent, equivalent
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.rules import custom_roles
@@ -38,7 +37,7 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.records.planned import LowFormat
-from halfwise.store import FP32_FILE
+from halfwise.store import BUILT_FILE, FP32_FILE, MODEL_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.failures import Journal
@@ -100,78 +99,58 @@ def regime(
 
 
 class ModelFiles:
-    """Writes the FP32 model, and mixed ones of any plan, into its own folder.
+    """Writes the FP32 model, and what plans are built from, into its own folder, each once.
 
     Attributes:
-        holds: The model in each file, for mixed ones before Casts, in the user's form.
+        holds: The model in each file, for mixed ones before Casts.
     """
 
     def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
         """Take an existing folder, and the version that will read the files."""
         self._folder, self._tensorrt = folder, tensorrt
         self.holds: dict[Path, Network] = {}
-        self._mixed: dict[tuple[Planner, frozenset[NodeName]], Path] = {}
-        self._quantised: dict[frozenset[NodeName], Path] = {}
-        self._rewritten: dict[tuple[Network, frozenset[NodeName]], tuple[Path, Equivalent]] = {}
+        self._written: dict[Hashable, Path] = {}
 
     def fp32(self, network: Network) -> Path:
         """Return the file of the FP32 model."""
-        path = self._folder / FP32_FILE
-        if not path.exists():
-            save(readable(network, self._tensorrt).model, path)
-            self.holds[path] = network
-        return path
+        return self._file(FP32_FILE, FP32_FILE, lambda: (network, network.model))
 
-    def rewritten(self, network: Network, nodes: frozenset[NodeName]) -> tuple[Path, Equivalent]:
-        """Return the file of `network` with `nodes` written out, and the model in it.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if (network, nodes) not in self._rewritten:
-            made = equivalent(network, nodes)
-            path = self._folder / f"built-{len(self._rewritten) + 1}" / BUILT_FILE
-            path.parent.mkdir()
-            save(readable(made.network, self._tensorrt).model, path)
-            self._rewritten[network, nodes] = path, made
-            self.holds[path] = made.network
-        return self._rewritten[network, nodes]
-
-    def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
-        """Return the file of the strongly typed model that keeps `kept`.
+    def unmixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
+        """Return the FP32 file that constraints are put on: repaired, or INT8 except for `kept`.
 
         Raises:
             OSError: it cannot be written; nothing of it remains.
         """
-        plan = planner, kept
-        if plan not in self._mixed:
-            path = self._folder / f"mixed-{len(self._mixed) + 1}" / "model.onnx"
+        of = kept if isinstance(planner, Int8Planner) else None
+        network = _network_of(planner, kept)
+        return self._file((planner, of), BUILT_FILE, lambda: (network, network.model))
+
+    def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
+        """Return the file of the strongly typed model that keeps `kept`; errors as in `unmixed`."""
+        return self._file(
+            (planner, kept, "mixed"),
+            MODEL_FILE,
+            lambda: (_network_of(planner, kept), planner.rewrite(kept)[0].model),
+        )
+
+    def _file(
+        self, plan: Hashable, name: str, made: Callable[[], tuple[Network, ir.Model]]
+    ) -> Path:
+        if plan not in self._written:
+            network, model = made()
+            path = self._folder / f"{len(self._written) + 1}" / name
             path.parent.mkdir()
             try:
-                written = replace(planner.case.network, model=planner.rewrite(kept)[0].model)
-                save(readable(written, self._tensorrt).model, path)
+                save(readable(replace(network, model=model), self._tensorrt).model, path)
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
-            network = planner.case.network
-            if isinstance(planner, Int8Planner):
-                network = planner.network_of(kept)
-            self._mixed[plan], self.holds[path] = path, network
-        return self._mixed[plan]
+            self._written[plan], self.holds[path] = path, network
+        return self._written[plan]
 
-    def quantised(self, planner: Int8Planner, left_out: frozenset[NodeName]) -> Path:
-        """Return the file of the model in FP32 with INT8 for everything but `left_out`.
 
-        Raises:
-            OSError: it cannot be written.
-        """
-        if left_out not in self._quantised:
-            network = planner.network_of(left_out)
-            path = self._folder / f"int8-{len(self._quantised) + 1}" / BUILT_FILE
-            path.parent.mkdir()
-            save(readable(network, self._tensorrt).model, path)
-            self._quantised[left_out], self.holds[path] = path, network
-        return self._quantised[left_out]
+def _network_of(planner: Planner, kept: frozenset[NodeName]) -> Network:
+    return planner.network_of(kept) if isinstance(planner, Int8Planner) else planner.case.network
 
 
 def save(model: ir.Model, path: Path) -> None:

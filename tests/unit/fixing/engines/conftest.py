@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halfwise.case import Case, EngineSettings
+from halfwise.case import Case, EngineSettings, Settings
 from halfwise.fixing.engines.attempts import Attempts
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.fixed import Fixed
@@ -36,11 +37,16 @@ class Stage:
     """What the parts of a run take."""
 
     case: Case
-    fixed: Fixed
+    settings: Settings
     worker: Worker
     run: EngineRun
     listener: Listener
     journal: Journal
+
+    @cached_property
+    def fixed(self) -> Fixed:
+        """What the emulation found."""
+        return fix(self.case, self.settings, Silent())
 
     @property
     def attempts(self) -> Attempts:
@@ -85,7 +91,6 @@ def stage(
             folder.mkdir()
             journal = Journal(tmp_path / "journal.jsonl")
             run = EngineRun(case, request.settings, settings, worker, folder, listener, journal)
-            fixed = fix(case, request.settings, Silent())
-            return Stage(case, fixed, worker, run, listener, journal)
+            return Stage(case, request.settings, worker, run, listener, journal)
 
         yield stage

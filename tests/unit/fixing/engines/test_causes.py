@@ -38,7 +38,7 @@ def kinds(*candidates: Candidate, predicted: dict[int, float], **more):
         for c in candidates
     ]
     passed = more.pop("passed", False)
-    found = causes(candidates, candidates[0], rounds, passed=passed, **more)
+    found = causes(candidates, rounds, passed=passed, **more)
     return {cause.kind: cause for cause in found}
 
 
@@ -153,16 +153,6 @@ def test_constraints_that_are_not_honoured_are_told():
     found = kinds(plain, kept, predicted={1: 90.0, 2: 0.5})
     assert found["ignored"].nodes == (A,)
     assert "kernel" not in found
-    assert (found["no-effect"].excess, found["no-effect"].other) == (89.0, 90.0)
-
-
-def test_no_effect_is_told_only_where_one_was_predicted():
-    plain, kept = tried(1, 90.0), tried(2, 89.0, A, shown="unknown")
-    assert "no-effect" not in kinds(plain, kept, predicted={1: 90.0, 2: 60.0})
-    assert kept.changes_nothing(plain)
-    assert not plain.changes_nothing(plain)
-    assert not tried(3, 10.0, A).changes_nothing(plain)
-    assert not tried(3, None, A).changes_nothing(plain)
 
 
 def test_engines_that_are_not_there_blame_nobody():

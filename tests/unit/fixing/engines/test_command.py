@@ -3,22 +3,8 @@ import shlex
 import numpy as np
 
 from halfwise import api
-from tests import models
 from tests.fake_tensorrt.regions import Wrong
 from tests.unit.emulation.test_folding import exported
-
-
-def test_the_engine_that_is_delivered_lies_in_the_run_folder(fake_worker, tmp_path):
-    ill = models.layer_norm()
-    command = shlex.join(fake_worker())
-    out = tmp_path / "run"
-    result = api.fix(
-        ill.proto, dict(ill.inputs), out=out, target="tensorrt", trt_command=command, max_builds=3
-    )
-    assert result.run.verdict.passed
-    assert result.run.engines
-    assert result.run.engines.delivered
-    assert (out / "model.engine").is_file()
 
 
 def test_a_wrong_fp32_engine_is_cured_by_fixing_shapes_and_folding_constants(fake_worker, tmp_path):

@@ -1,32 +1,5 @@
-from types import SimpleNamespace
-
-from halfwise.case import EngineSettings
-from halfwise.fixing.engines.command import Named, Shared, _kinds
-from tests.unit.reporting.engine_runs import engines
-
-
-def worker(gpu, version="8.6.1"):
-    info = engines().worker.model_copy(update={"gpu": gpu, "tensorrt": version})
-    return SimpleNamespace(info=info)
-
-
-def test_workers_of_the_same_gpu_version_and_settings_are_of_one_kind():
-    workers = {
-        "a": worker("Orin"),
-        "b": worker("A100"),
-        "c": worker("Orin"),
-        "d": worker("Orin", "10.0.1"),
-        "e": worker("Orin"),
-    }
-    settings = dict.fromkeys(workers, EngineSettings())
-    settings["e"] = EngineSettings(optimization_level=0)
-    found = _kinds(workers, settings)
-    assert {name: list(kind.workers) for name, kind in found.items()} == {
-        "a": ["a", "c"],
-        "b": ["b"],
-        "d": ["d"],
-        "e": ["e"],
-    }
+from halfwise.fixing.engines.command import Named
+from halfwise.fixing.engines.delivery import Relay
 
 
 class Listener:
@@ -51,7 +24,8 @@ class Listener:
 
 def test_what_a_device_tells_bears_its_name():
     listener = Listener()
-    shared = Shared(listener)
+    shared = Relay(listener)
+    shared.release()
     one = Named(shared, "orin")
     one.stage("engines", 3)
     one.step(1, 2)

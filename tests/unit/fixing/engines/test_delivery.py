@@ -25,7 +25,6 @@ from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
 from tests import models
 from tests.fake_tensorrt.faults import Fault
-from tests.unit.emulation.test_folding import exported
 from tests.unit.fixing.engines.test_run import wide
 from tests.unit.fixing.running import found
 
@@ -227,6 +226,9 @@ def test_what_the_engine_does_not_need_is_dropped(fix, tmp_path):
     rows = [row for row in run.engines.results if row.build.engine.sha256 == delivered]
     assert [row.name for row in rows] == ["FP16"]
     assert read_run(tmp_path / "run") == run
+    assert {MODEL_FILE, engine_file()} <= {path.name for path in (tmp_path / "run").iterdir()}
+    sha256 = model_files(tmp_path / "run" / "model.fp32.onnx").sha256
+    assert {build.config.model_sha256 for build in run.engines.builds} == {sha256}
 
 
 def test_what_the_engine_needs_besides_is_kept_and_told(fix):
@@ -253,28 +255,16 @@ def test_held_out_samples_that_joined_are_on_record(fix):
     assert "inputs[3]" not in run.verdict.samples
 
 
-def test_the_timing_cache_goes_with_the_run(fix, tmp_path):
-    cache = tmp_path / "t.cache"
-    run = fix(models.layer_norm(), tmp_path / "run", options={"timing_cache": cache}).run
-    assert run.engines.timing_cache == TIMING_CACHE_FILE
-    copy = (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes()
-    assert copy == cache.read_bytes() != b""
-
-
-def test_a_timing_cache_that_is_not_taken_is_kept(fix, tmp_path):
+def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tmp_path):
     cache = tmp_path / "t.cache"
     cache.write_bytes(b"of another GPU")
-    run = fix(models.layer_norm(), options={"timing_cache": cache}).run
+    run = fix(models.layer_norm(), tmp_path / "run", options={"timing_cache": cache}).run
+    assert run.engines.timing_cache == TIMING_CACHE_FILE
+    assert (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes() == cache.read_bytes()
     assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
     assert cache.read_bytes().startswith(b"faketiming")
     told = [line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line]
     assert len(told) == 1
-
-
-def test_the_fp32_model_is_the_one_that_was_built(fix, tmp_path):
-    run = fix(models.layer_norm(), tmp_path / "run").run
-    sha256 = model_files(tmp_path / "run" / "model.fp32.onnx").sha256
-    assert {build.config.model_sha256 for build in run.engines.builds} == {sha256}
 
 
 def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
@@ -338,23 +328,3 @@ def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one
     proven = cast(Proven, SimpleNamespace(minimal=False))  # of which it reads nothing else
     made = _unrepaired(fixed, proven, kept)
     assert not any(k.spare for k in made.plan.keep)
-
-
-@pytest.mark.parametrize("stored", [True, False])
-def test_the_record_and_what_it_names_are_stored_if_there_is_a_folder(
-    fake_worker, tmp_path, stored
-):
-    inputs = {"x": np.random.default_rng(1).normal(size=(4, 3, 4)).astype(np.float32)}
-    out = tmp_path / "run" if stored else None
-    command = shlex.join(fake_worker())
-    result = api.fix(
-        exported(), inputs, out=out, target="tensorrt", trt_command=command, max_builds=3
-    )
-    assert result.run.engines is not None
-    assert result.run.engines.delivered
-    if out is None:
-        assert list(tmp_path.glob("run*")) == []
-        return
-    assert (out / MODEL_FILE).is_file()
-    assert (out / engine_file()).is_file()
-    assert read_run(out).engines == result.run.engines

@@ -5,7 +5,6 @@ import pytest
 from halfwise.fixing.engines.attempts import Candidate
 from halfwise.fixing.engines.device import joint
 from halfwise.fixing.engines.devices import (
-    Together,
     all_of,
     joint_offer,
     only_on_offers,
@@ -13,11 +12,11 @@ from halfwise.fixing.engines.devices import (
     parts_of_offer,
 )
 from halfwise.fixing.engines.table import Offer, choose
-from halfwise.records import EngineFile, Failure
+from halfwise.records import Failure
 from halfwise.reporting.remarks import reasons
 from tests.unit.casing import names
 from tests.unit.fixing.engines.test_joint import search
-from tests.unit.reporting.engine_runs import engines, result
+from tests.unit.reporting.engine_runs import result
 from tests.unit.reporting.runs import output_error, verdict
 
 
@@ -80,24 +79,6 @@ def test_without_a_lost_device():
 def failed(kind):
     failures = (Failure(kind=kind, names={"why": "so"}),)
     return verdict(passed=False).model_copy(update={"failures": failures})
-
-
-def test_without_a_folder_engines_stay_where_they_were_built():
-    here = EngineFile(sha256="a" * 64, bytes=3, side="here", path="gone")
-    there = here.model_copy(update={"side": "worker", "path": "/cache/a"})
-    delivering = engines(delivered=here)
-    devices = {
-        "a": delivering,
-        "b": delivering.model_copy(update={"shares": "a"}),
-        "c": engines(delivered=None, lost="No answer."),
-    }
-    found = Together(devices, {}).as_built({"a": there}).in_order(["c", "b", "a"])
-    assert {name: e.delivered for name, e in found.engines.items()} == {
-        "c": None,
-        "b": there,
-        "a": there,
-    }
-    assert list(found.engines) == ["b", "a", "c"]  # what is lost comes last
 
 
 def test_all_pass():

@@ -14,7 +14,6 @@ from halfwise.tensorrt.layers import Region
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
-from tests.unit.fixing.engines.test_equivalent import recurrent
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import build
 from tests.unit.tensorrt.test_layers import chain_regions as chain
@@ -57,18 +56,13 @@ REGION = names("s0", "t0", "s1", "t1", "s2", "t2", "s3", "t3")
 
 def test_fewer_constraints_come_first_then_the_whole_region_then_other_ways_to_build():
     keep = names("s1", "s2", "m7")
-    found = moves(moving(), keep, REGION, certain=names("s2"))
+    found = moves(moving(), keep, REGION)
     assert kinds(found) == [
         *("computing", "border", "region", "level 5", "computing", "border"),
-        *("half", "half", "island", "level 1", "certain", "none"),
+        *("island", "level 1", "none"),
     ]
     plans = {kind: p.keep for kind, p in zip(kinds(found), found, strict=True)}
     assert plans["computing"] == keep | names("s0", "s3")
-    assert [p.keep for p in found if kinds([p]) == ["half"]] == [
-        keep | names("s0"),
-        keep | names("s3"),
-    ]
-    assert plans["certain"] == names("s2", "m7")
     assert plans["none"] == names("m7")
     steps = [p.step for p in found if isinstance(p.step, Move)]
     assert {(m.refused, m.ends) for m in steps} == {(2, ("a", "b"))}
@@ -100,7 +94,7 @@ def test_what_takes_too_long_is_tried_at_a_lower_level_first(kind, levels):
 
 def test_what_may_not_be_changed_is_left():
     found = kinds(moves(moving(), names("s1", "m1"), None, constraints=False, level=False))
-    assert not {"computing", "border", "level 5", "level 1", "written-out"} & set(found)
+    assert not {"computing", "border", "level 5", "level 1"} & set(found)
     assert "tf32" in found
     assert "tf32" not in kinds(moves(moving(), names("s1", "m1"), None, tf32=False))
     # TF32 has no effect on what is no product.
@@ -136,12 +130,6 @@ def test_what_is_kept_beside_a_region_that_no_engine_shows_makes_the_model_the_r
     assert next(p.terms for p in found if kinds([p]) == ["computing"]) == whole
 
 
-def test_recurrences_of_the_region_are_written_out():
-    net = recurrent()[0]
-    found = moves(net, names("rnn"), None)
-    assert [p.terms.rewritten for p in found if kinds([p]) == ["written-out"]] == [names("rnn")]
-
-
 @given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
 def test_what_is_tried_is_other_plans_each_once(drawn, data):
     net = network_from_proto(drawn.proto)
@@ -150,9 +138,8 @@ def test_what_is_tried_is_other_plans_each_once(drawn, data):
     kept = data.draw(plans(net)) & computing
     order = [node_name(n) for n in net.nodes()]
     nodes = frozenset(data.draw(st.sets(st.sampled_from(order), min_size=1)))
-    certain = data.draw(plans(net)) & computing
-    found = moves(net, kept, nodes, certain=certain)
-    assert found == moves(net, kept, nodes, certain=certain)
+    found = moves(net, kept, nodes)
+    assert found == moves(net, kept, nodes)
     made = [p.plan for p in found]
     assert len(set(made)) == len(made)
     assert (kept, Terms()) not in made

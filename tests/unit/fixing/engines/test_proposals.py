@@ -29,7 +29,7 @@ def chain(*, wrong: int | None = None, factor: float = 1.5, broken: int | None =
     return s.network(x)
 
 
-def found(engine: Network | None, *, emulation: Network | None = None, rounds: int = 2, among=None):
+def found(engine: Network | None, *, emulation: Network | None = None, rounds: int = 2):
     network = chain()
     asked: list[int] = []
 
@@ -40,9 +40,7 @@ def found(engine: Network | None, *, emulation: Network | None = None, rounds: i
         return next(ModelRunner(engine.model, ONE).get(names))
 
     wrong = (emulation or network).model
-    departure = localise(
-        network, roles_of(network), wrong, SAMPLE, run_marked, rounds=rounds, among=among
-    )
+    departure = localise(network, roles_of(network), wrong, SAMPLE, run_marked, rounds=rounds)
     assert all(count <= MARKED for count in asked)
     assert len(asked) <= rounds
     return departure
@@ -56,13 +54,6 @@ def test_the_wrong_node_is_among_few(wrong):
     assert departure.builds == 2
     assert departure.error > 0.1 > departure.predicted
     assert found(chain(wrong=wrong), rounds=3).nodes == (f"add{wrong}",)
-
-
-def test_nodes_between_tensors_that_can_be_had():
-    among = {f"add{i}_out" for i in range(9, LENGTH, 10)}
-    departure = found(chain(wrong=23), among=among)
-    assert departure.nodes == tuple(f"add{i}" for i in range(20, 30))
-    assert departure.tensor == "add29_out"
 
 
 def test_one_build_tells_less():
@@ -125,30 +116,14 @@ def test_where_the_engine_departs_comes_first(stage):
     assert len(rest) >= 2
 
 
-def test_what_fusion_leaves_is_shown_where_tensorrt_can(stage):
-    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, version="10.16.1.11")
-    made, attempts = proposals(ready)
-    failed = attempts.attempt(KEPT, "mixed")
-    (step, first), *_ = made.culprits(failed)
-    assert "departs from the emulation" in step
-    assert "gamma" in first
-    assert made.budget.left == 6 - 1
-    shown = ready.run.builds.outcomes[-1]
-    assert shown.config.unfused
-    assert shown.config.outputs == ()
-
-
-def test_where_what_is_kept_changes_nothing_wider_islands_come_before_the_guards(stage):
-    ready = stage(models.layer_norm(), lossy={"gamma": 1.5})
+@pytest.mark.parametrize(
+    ("ignored", "first"), [([], "what guards are certain about"), (["square"], "wider islands")]
+)
+def test_where_constraints_are_ignored_wider_islands_come_before_the_guards(stage, ignored, first):
+    ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, ignored=ignored)
     made, attempts = proposals(ready, left=1)
-    failed = attempts.attempt(names("square"), "mixed")
-
-    def steps(**how):
-        return [step.partition(":")[0] for step, _ in made.culprits(failed, **how)]
-
-    assert steps()[0] == "what guards are certain about"
-    assert steps(idle=True)[0] == "wider islands"
-    assert sorted(steps()) == sorted(steps(idle=True))
+    steps = [step for step, _ in made.culprits(attempts.attempt(names("square"), "mixed"))]
+    assert steps[0].startswith(first)
 
 
 def test_without_builds_left_the_guards_are_asked(stage):

@@ -30,7 +30,7 @@ def remembering(*, shown=True, status="failed", log=LOG):
     )
     unbuilt = {"engine": None, "status": status, "log": log, "message": "No engine."}
     made = Candidate(KEPT, "", build(2, "").model_copy(update=unbuilt))
-    refusals.take(made)
+    refusals.take(made.build, made.plan)
     return refusals, made
 
 
@@ -61,9 +61,9 @@ def test_an_engine_that_is_the_same_there_shows_that_it_can_be_built(before):
     built = Candidate(KEPT - names("m7"), "", build(3, ""))
     if before:
         refusals.found.clear()
-    refusals.take(built)
+    refusals.take(built.build, built.plan)
     if before:
-        refusals.take(made)
+        refusals.take(made.build, made.plan)
     assert not refusals.expected((KEPT - names("m7"), USUAL))
     assert not refusals.expected((KEPT, USUAL))
     (told,) = refusals.records()
@@ -72,7 +72,7 @@ def test_an_engine_that_is_the_same_there_shows_that_it_can_be_built(before):
 
 def test_an_engine_that_differs_there_shows_nothing_of_it():
     refusals, _ = remembering()
-    refusals.take(Candidate(KEPT | names("s3"), "", build(3, "")))
+    refusals.take(build(3, ""), (KEPT | names("s3"), USUAL))
     assert refusals.expected((KEPT - names("m7"), USUAL))
 
 
@@ -111,9 +111,9 @@ def test_another_region_is_told_from_the_same():
     refusals, made = remembering()
     assert refusals.is_elsewhere(made)
     again = replace(made, build=made.build.model_copy(update={"number": 3}))
-    refusals.take(again)
+    refusals.take(again.build, again.plan)
     assert not refusals.is_elsewhere(again)
     log = (LOG[0].replace("t3", "m1"),)
     other = replace(made, build=made.build.model_copy(update={"number": 4, "log": log}))
-    refusals.take(other)
+    refusals.take(other.build, other.plan)
     assert refusals.is_elsewhere(other)

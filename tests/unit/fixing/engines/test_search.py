@@ -54,7 +54,6 @@ class World:
     products: bool = False
     attempts: Counter[Assignment] = field(default_factory=Counter)
     steps: list[str] = field(default_factory=list)
-    idle: dict[Assignment, bool] = field(default_factory=dict)
 
     def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
         self.attempts[keep] += 1
@@ -81,8 +80,7 @@ class Proposed(Proposals):
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def culprits(self, failed: Candidate, *, idle: bool = False) -> Iterator[Added]:
-        self.world.idle[failed.keep] = idle
+    def culprits(self, failed: Candidate) -> Iterator[Added]:  # noqa: ARG002
         yield from (("add", nodes) for nodes in self.world.added)
 
     def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
@@ -221,13 +219,6 @@ def test_a_failing_plan_takes_what_is_proposed_until_one_passes():
     assert best(chosen).keep == names(0, 4)
     steps = ["the plan of the emulation", "plain low precision", "add"]
     assert world.steps[:3] == steps
-
-
-def test_moves_are_told_where_what_is_kept_changes_nothing():
-    world = World(always(names(0, 4)), added=(names(4),))
-    run(world, names(0), left=3)
-    # The engines of both plans are off by the same.
-    assert world.idle == {names(0): True}
 
 
 def test_others_are_steady_plans_that_follow_the_rules_fastest_first():

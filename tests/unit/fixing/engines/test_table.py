@@ -258,7 +258,6 @@ def test_what_gives_the_outputs_of_tf32_is_delivered_only_if_it_is_faster(prefer
     assert ends[-1] == "not-preferred"
     quick = as_tf32(offer("fp16", *[0.9] * ROUNDS))
     assert choose([fp32, tf32, quick], prefer) == quick
-    assert choose([fp32, replace(tf32, unfetched=True), same], prefer) == same
     ends = [t.end for t in rungs([fp32, tf32, quick], quick, [[quick.candidate]])]
     assert ends == ["slower", "slower", "no-part"]
 
@@ -310,7 +309,7 @@ def test_what_is_chosen_passed_and_nothing_that_passed_is_faster(offers, prefer)
         assert not faster(quickest.row.latency, chosen.row.latency)
 
 
-def test_what_was_not_timed_or_fetched_comes_last():
+def test_what_was_not_timed_comes_last():
     untimed = offer("fp32", 1, excess=0.1)
     untimed = replace(untimed, row=untimed.row.model_copy(update={"latency": None}))
     alone = offer("tf32", 5)
@@ -319,9 +318,6 @@ def test_what_was_not_timed_or_fetched_comes_last():
     alone = replace(alone, row=alone.row.model_copy(update={"latency": found}))
     for prefer in PREFERRED:
         assert choose([untimed, alone], prefer) == alone
-        assert choose([untimed, replace(alone, unfetched=True)], prefer) == untimed
-    ends = [t.end for t in rungs([untimed, replace(alone, unfetched=True)], untimed, [])]
-    assert ends == ["delivered", "unfetched"]
 
 
 def test_what_was_judged_before_the_worker_was_lost_may_be_delivered():

@@ -1,9 +1,8 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.search import Units, cores, units_of
+from halfwise.fixing.engines.search import Units, units_of
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
 from halfwise.records import NodeName
@@ -51,26 +50,6 @@ def test_a_core_is_kept_whole_where_a_node_of_it_is_kept():
 
 def test_what_the_user_wants_low_is_no_part_of_a_unit():
     assert found({"softmax"}, lowered={"mix"})[1].all == ()
-
-
-@pytest.mark.parametrize(
-    ("keep", "version", "form"),
-    [
-        (CORE, "10.16.1", "whole"),
-        (CORE, "11.2", "whole"),
-        (CORE, "11.3.0", "upcast"),
-        (CORE | {"k"}, "11.4.0", "whole"),
-        (CORE | {"out"}, "11.4.0", "upcast"),
-        ({"softmax"}, "11.4.0", "split"),
-    ],
-)
-def test_how_a_core_is_kept(keep, version, form):
-    network, units = found({"softmax"})
-    (core,) = cores(units, network, frozenset(map(NodeName, keep)), version)
-    assert core.form == form
-    assert core.nodes == ("scores", "scale", "add", "softmax", "mix")
-    assert core.asked == ("softmax",)
-    assert list(cores(units, network, names(), version)) == []
 
 
 @given(st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))

@@ -17,7 +17,7 @@ from tests.unit.fixing.running import planner
 def test_each_file_is_written_once(tmp_path):
     made, files = planner(models.layer_norm()), ModelFiles(tmp_path)
     path = files.fp32(made.case.network)
-    assert path == tmp_path / FP32_FILE
+    assert path.name == FP32_FILE
     before = path.stat().st_mtime_ns
     assert files.fp32(made.case.network).stat().st_mtime_ns == before
     nothing = files.mixed(made, frozenset())

@@ -1,0 +1,62 @@
+"""Numbers of our own choice: each decides otherwise just beside it.
+
+A number with a source is checked where its source is; these have none, so they are to be moved on
+purpose only.
+"""
+
+import os
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from halfwise.fixing.engines.proposals import near
+from halfwise.fixing.plan.found import clearly_cheaper
+from halfwise.fixing.plan.search import gains, is_spread
+from halfwise.records import NodeName
+from halfwise.scratch import scratch
+from halfwise.tensorrt.constrain import alike
+
+A, B, C = (frozenset({NodeName(name)}) for name in "abc")
+PRICES = {A: 1.5, C: 2.0}
+
+
+def engine(milliseconds: float) -> Any:
+    return SimpleNamespace(milliseconds=milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # A plan that passes gains if it saves a quarter of what everything low saves,
+        (gains(1.75, 1.0, 2.0), gains(1.76, 1.0, 2.0)),
+        # or half of what a plan saves that serves the task.
+        (gains(1.75, 1.0, 2.0, serving=1.5), gains(1.76, 1.0, 2.0, serving=1.5)),
+        # Error is spread where there are 64 groups.
+        (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
+        # A plan is clearly cheaper from 1 % on.
+        (
+            bool(clearly_cheaper([B], (PRICES | {B: 1.48}).get, A, C)),
+            bool(clearly_cheaper([B], (PRICES | {B: 1.49}).get, A, C)),
+        ),
+        # Errors of two builds are alike up to twice.
+        (alike(1.0, 2.0), alike(1.0, 2.01)),
+        # An engine is near another if it takes less than 5 % more.
+        (near(engine(1.049), engine(1.0)), near(engine(1.051), engine(1.0))),
+    ],
+)
+def test_it_decides_otherwise_just_beside_the_number(one, other):
+    assert one
+    assert not other
+
+
+@pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])
+def test_scratch_folders_of_other_machines_stay_for_two_weeks(tmp_path, days, stays):
+    far = tmp_path / "halfwise.far"
+    far.mkdir()
+    (far / "lock").write_text("ab12")
+    then = time.time() - days * 86400
+    os.utime(far / "lock", (then, then))
+    with scratch(tmp_path):
+        assert far.exists() is stays
