@@ -76,7 +76,6 @@ TABLES: tuple[tuple[Mapping[Any, Any], object, set[str]], ...] = (
     (diagnosis.QUESTIONS, records.RungName, set()),
     (diagnosis._SYMPTOMS, records.SymptomKind, set()),
     (engines.WORDS, records.Precision, set()),
-    (engines._FORMS, records.CoreForm, set()),
 )
 
 
