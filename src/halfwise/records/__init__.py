@@ -76,7 +76,6 @@ from halfwise.records.judged import (
     Boxes,
     Criterion,
     DynamicAxis,
-    Errors,
     Evidence,
     FailedRun,
     FailureBound,
@@ -164,7 +163,6 @@ from halfwise.records.run import (
     RowKind,
     Run,
     RunKind,
-    Sizes,
 )
 from halfwise.records.tensors import (
     Comparison,
@@ -193,7 +191,7 @@ __all__ = [
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
     "EngineBuild", "EngineDiagnosis", "EngineFile", "EngineLayer", "EngineResult",
-    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Errors", "Evidence",
+    "EngineRound", "EngineRung", "EngineTensor", "Engines", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
     "Finding", "Flip", "Followed", "Frame", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
@@ -208,7 +206,7 @@ __all__ = [
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
     "Rewriting", "Right", "RightBy", "Row", "RowKind", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
-    "ShapeVerdict", "Side", "SideName", "Sign", "Sizes", "SliceGroup", "Source", "Spared",
+    "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",
     "TimeRatio", "TriedInputs", "Typing", "Unjudged", "UnjudgedKind", "Unsupported", "Verdict",
     "WorkerInfo", "Worth", "said",

@@ -7,13 +7,10 @@ from halfwise.reporting import nodes
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import (
-    BROKEN,
     FIX,
     HELDOUT,
-    baseline,
     guard,
     kept,
-    output_error,
     plan,
     run,
     search,
@@ -112,14 +109,6 @@ def test_infinities_inside_are_told_beside_outputs_that_pass():
     made = run(plan=plan((kept("/a", guard="infinite"),)), guards=(inside,), baseline=verdict())
     first = trouble(made).lines[0]
     assert first == "The outputs are within tolerance, but values inside become infinite."
-
-
-def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
-    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
-    assert trouble(run(baseline=baseline(outputs=outputs))).lines[:2] == (
-        "1 of 3 outputs has NaN or infinite values: a.",
-        "1 of 3 outputs is out of tolerance: b.",
-    )
 
 
 def test_what_was_low_is_told_as_it_was():
