@@ -127,8 +127,7 @@ def look(name: str, proto: onnx.ModelProto, samples: Sequence[Outputs]) -> Looke
 
 
 def _is_new(group: SliceGroup, error: OutputError) -> bool:
-    side = error.reference
-    floor = FLOOR * max(abs(side.minimum), abs(side.maximum))
+    floor = FLOOR * error.max_abs / error.rel_max
     return group.span is not None or group.scale < floor
 
 

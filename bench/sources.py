@@ -105,7 +105,10 @@ def _lines(folder: Path, browser: Browser) -> Lines:
     assert evidence is not None
     assert evidence.graph is not None
     guards = [g for g in (*seen.mended, *run.guards) if g.kind in BEYOND]
-    sources = [evidence.source_of(guard.node) for guard in guards]
+    graph = evidence.graph
+    places = {**dict(zip(graph.nodes, graph.sources, strict=True)), **evidence.replaced}
+    indices = [places.get(guard.node) for guard in guards]
+    sources = [None if i is None else evidence.sources[i] for i in indices]
     told = {evidence.frames[s.own].line if s and s.own is not None else -1 for s in sources}
     known = sum(source is not None for source in evidence.graph.sources)
     return Lines(sorted(told), _shown(folder, browser), f"{known} of {len(evidence.graph.nodes)}")

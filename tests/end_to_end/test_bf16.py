@@ -115,8 +115,8 @@ def test_the_opset_is_raised_for_convolutions(fix, call, opset):
     ended = fix(ill, *BF16)
     assert ended.code == 0, ended.out + ended.err
     assert ended.record["plan"]["unsupported"] == []
-    (note,) = ended.record["plan"]["notes"]
-    assert f"raised from {opset} to 22" in note
+    (raised,) = ended.record["plan"]["remarks"]
+    assert (raised["numbers"]["opset"], raised["numbers"]["raised"]) == (opset, 22)
     assert "raised from" in ended.out
     written = onnx.load(ended.model)
     assert [o.version for o in written.opset_import] == [22]
@@ -133,9 +133,9 @@ def test_a_convolution_stays_where_the_opset_cannot_be_raised(fix, monkeypatch):
     ended = fix(ill, *BF16)
     assert ended.code == 0, ended.out + ended.err
     assert {u["node"] for u in ended.record["plan"]["unsupported"]} == {"conv", "pool"}
-    (note,) = ended.record["plan"]["notes"]
-    assert "stays at 17" in note
-    assert "no adapter" in note
+    (stays,) = ended.record["plan"]["remarks"]
+    assert (stays["kind"], stays["numbers"]["opset"]) == ("opset-stays", 17)
+    assert "no adapter" in stays["names"]["why"]
     assert_minimal(ended, ill)
 
 

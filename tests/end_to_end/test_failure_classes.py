@@ -117,7 +117,7 @@ def test_each_cause_is_told_with_its_number(fix):
     ended = fix(models.layer_norm())
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
     assert "65504" in reasons["square"]
-    assert "opset 17" in reasons["square"]
+    assert any("opset 17" in guard["fix"] for guard in ended.record["guards"])
     assert "square" in ended.out
     assert "PASSED (emulated, sums in FP32)" in ended.out  # the mean adds up to 86,000
 

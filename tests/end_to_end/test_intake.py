@@ -75,7 +75,7 @@ def dropped():
     return (
         made(nodes, output=(1, 1, 2, 2), opset=7),
         {},
-        ("1 × ImageScaler: is not in ONNX at opset 7",),
+        ("ImageScaler: is not in ONNX at opset 7",),
     )
 
 
@@ -156,7 +156,6 @@ def test_a_detector_whose_fp16_finds_nothing_is_fixed(options, fix):
     assert ended.code == 0, ended.err
     assert ended.kept == {"square", "energy", "norm"}
     assert [r["node"] for r in ended.record["baseline"]["failed_runs"]] == ["rows"] * 2
-    assert "It cannot run on 2 of 2 samples, at rows." in ended.out
 
 
 def test_a_candidate_that_cannot_be_run_has_failed(fix, call, tmp_path):

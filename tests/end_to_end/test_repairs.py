@@ -5,7 +5,7 @@ import pytest
 
 from halfwise.fixing.repair import making
 from tests.end_to_end.conftest import fixing
-from tests.unit.fixing.repair.sluices import Sluice, renamed, sluiced
+from tests.unit.fixing.repair.sluices import Sluice, renamed, replaced, sluiced
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +40,10 @@ def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call,
     [
         (Sluice(), ["--no-repair"]),
         (Sluice(), ["--no-repair", "--seed", "1"]),
-        (Sluice(), ["--no-repair", "fold", "--no-repair", "scale"]),
+        (Sluice(), ["--no-repair", "stable", "--no-repair", "scale"]),
         (Sluice(spoil=renamed), ["--lower", "down_0"]),
+        (Sluice(spoil=replaced), ["--lower", "down_0"]),
+        (Sluice(spoil=replaced), ["--keep-op", "Mul"]),
     ],
 )
 def test_what_is_left_out_or_would_remove_a_named_node_is_not_made(

@@ -274,7 +274,7 @@ class Plan(TypedDict, total=False):
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Make no repairs, or none of kind RULE: scale, fold, stable, one-node, mask, "
+            "Make no repairs, or none of kind RULE: scale, stable, one-node, mask, "
             "phase. Repeatable.",
             "[RULE]",
             alone="all",

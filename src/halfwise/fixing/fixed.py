@@ -255,7 +255,6 @@ class _Ladder:
                 results, self._heldout.samples, references, case.criterion, case.metric
             ).verdict
             found = {"passed": verdict.passed, "failures": verdict.failures}
-            found |= {"errors": verdict.errors}
             rung = self._with_scores(rung.model_copy(update=found), results)
         yield rung
 
@@ -277,9 +276,7 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         left_out=len(one.plan.left_out),
         candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
         error=planner.trials.excess(kept) * planner.trials.factor,
-        errors=judged.errors,
         bytes=written_bytes(one.rewritten.model),
-        evaluations=one.evaluations,
         failures=judged.failures,
     )
     if prices is not None:
@@ -324,7 +321,6 @@ def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list
             found.append(rung)
             continue
         told: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
-        told["errors"] = row.verdict.errors
         told |= {} if rung.rung == "int8" else {"kept": row.kept}
         told |= {"passed": row.verdict.passed} if rung.by is None else {}
         told |= {"error": row.excess * factor} if row.excess is not None else {}
@@ -436,7 +432,6 @@ def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
         late=trials.late,
         refused=trials.refused,
         exhausted=found.exhausted,
-        steps=(),
         remarks=found.steps,
         r2=found.r2,
     )

@@ -22,24 +22,24 @@ from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.judging.deciding import (
-    AT_ONCE,
     MOST_TRIED,
-    Channels,
     Deciding,
-    Patched,
     given_to,
     largest_left,
     worst_first,
 )
 from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
-from halfwise.records import Channel, Followed, Growth, NodeName, Origin, TensorName
+from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
 SPREAD = 32
 """Tensors whose errors are shown if nothing had to be followed: the outputs of two sessions."""
 LARGEST = 1 << 18
 """Maximum number of elements of such a tensor: as many at a time take 64 MiB at most, see
 `growth`."""
+
+AT_ONCE = 32
+"""Bounds memory: number of tensors of both models held at a time."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -87,7 +87,6 @@ def _followed(
         )
     with stage("origin"):
         runtime = settings.runtime
-        patched = lambda patch: given_to(low, network, runtime=runtime, patch=patch)  # noqa: E731
         look = Deciding(
             network,
             planner.roles,
@@ -102,12 +101,6 @@ def _followed(
             decided, out_of_time = look.cause(errors), False
         if decided is None and not out_of_time:
             found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
-            if found.origin is None and not found.out_of_time:
-                channel = _channel(look, patched, errors)
-                # Where all channels are off alike, depth says more than the largest of them.
-                if channel and found.accumulates and channel.error * BORN_HERE < channel.rest:
-                    channel = None
-                found = found.model_copy(update={"channel": channel})
         else:
             found = Followed(
                 kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
@@ -122,12 +115,6 @@ def _followed(
     if found.out_of_time:
         planner.budget.leave_out("origin")
     return path, found
-
-
-def _channel(look: Deciding, patched: Patched, errors: Sequence[float]) -> Channel | None:
-    with suppress(OutOfTime):
-        return Channels(look, patched).cause(errors, computed(look.network, look.roles))
-    return None
 
 
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:

@@ -248,9 +248,10 @@ def next_steps(
         # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
-        stopped = "interrupt" in fixed.search.ended_by and fixed.plan.keep
+        stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = (*other, *(_unfinished(fixed.search) if stopped else ()))
-        steps = first if other and idle else (*first, *why, *built)
+        more = cheaper(worth) if worth is not None and idle else ()
+        steps = first if other and idle else (*first, *why, *built, *more)
     linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
     lint = ("halfwise", "lint", argument(case.network.path or ""))
     return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
@@ -328,13 +329,15 @@ def _unfinished(search: Search) -> Iterator[Step]:
         yield Step(kind="keep-less", names={"more": lacking(search)})
 
 
-def cheaper(worth: Worth, required: float) -> Iterator[Step]:
-    """Yield what to do about a plan that fails only for its cost, as far as known."""
+def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
+    """Yield what to do about a plan that costs more than `required`, or gains too little."""
+    limit = {} if required is None else {"required": required}
     if near := worth.nearest:
         found = {"kept": near.kept, "cost": near.cost, "error": near.error}
-        yield Step(kind="near-plan", numbers={"required": required, **found})
-    else:
-        yield Step(kind="no-near-plan", numbers={"required": required})
+        names = {"passes": ""} if near.passes else {"margin": ""} if near.error <= 1 else {}
+        yield Step(kind="near-plan", names=names, numbers={**limit, **found})
+    elif limit:
+        yield Step(kind="no-near-plan", numbers=limit)
     if worth.metric is not None:
         yield Step(kind="use-metric", names={"metric": worth.metric})
 

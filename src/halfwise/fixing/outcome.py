@@ -23,7 +23,6 @@ from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.rewrite import sizes_of
 from halfwise.graph.casts import FORMATS, low_type
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, is_standard, node_name
@@ -155,7 +154,7 @@ def fix_run(
         cost=cost(fixed.evaluations, seconds, fixed.stage_seconds),
         provenance=provenance(case, request),
     )
-    return in_words(run.model_copy(update={"sizes": sizes_of(case.network, fixed.rewritten)}))
+    return in_words(run)
 
 
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
@@ -390,7 +389,7 @@ def worth_of(
     predicted = Worth(
         cost=prices.fp32 if full else prices.of(kept, planner.types_of(kept)), fp32=prices.fp32
     )
-    found = _compared(_timed(predicted, engines, planner.settings.fmt.name.upper()))
+    found = _timed(predicted, engines, planner.settings.fmt.name.upper())
     fits: Callable[[float], bool]
     if required is not None and found.ratio > required:
         # If an engine took longer than predicted, only cheaper plans help.
@@ -458,7 +457,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     if least == 0:
         return None
     format_ = low_format(FORMATS[low])
-    return _compared(Worth(cost=cost / least, fp32=fp32 / least, low=format_))
+    return Worth(cost=cost / least, fp32=fp32 / least, low=format_)
 
 
 def _roles(network: Network, low: ir.DataType) -> Roles:
@@ -512,7 +511,3 @@ def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     own, fp32 = times[engines.row.name], times[FP32]
     ratios = {"measured": own / times[low], "measured_fp32": fp32 / times[low]}
     return worth.model_copy(update=ratios)
-
-
-def _compared(worth: Worth) -> Worth:
-    return worth.model_copy(update={"over_fp32": worth.times_fp32})

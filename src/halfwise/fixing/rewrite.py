@@ -26,7 +26,7 @@ from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs, relative_error
 from halfwise.progress import Watcher
-from halfwise.records import NodeName, Remark, Sizes, TensorName
+from halfwise.records import NodeName, Remark, TensorName
 from halfwise.reporting.remarks import remark
 
 EXTERNAL_DATA_BYTES = 1 << 30
@@ -110,11 +110,6 @@ def written_bytes(model: ir.Model) -> int:
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
     return int(proto.ByteSize()) + data
-
-
-def sizes_of(given: Network, mixed: Rewritten) -> Sizes:
-    """Return the sizes of the user's model and of the mixed model, see `written_bytes`."""
-    return Sizes(fp32=written_bytes(given.model), plan=written_bytes(mixed.model))
 
 
 COMPARED = 4

@@ -120,7 +120,7 @@ class Infinities:
         self._ran(kept, emulated.results)
         inside = lacking_in(known, rewritten.model, emulated.nonfinite)
         harmful = self._harmful(rewritten, inside, self._fates(rewritten, inside, samples))
-        found = attribute_inside(
+        needed = attribute_inside(
             planner.case.network,
             planner.roles,
             planner.evidence.observations,
@@ -129,7 +129,7 @@ class Infinities:
             planner.evidence.guards,
             planner.held_nodes,
         )
-        found = tuple(g for g in found if self._may_help(g))
+        found = tuple(filter(self._may_help, needed))
         return _Seen(found, frozenset() if found else frozenset(harmful))
 
     def _may_help(self, guard: Guard) -> bool:

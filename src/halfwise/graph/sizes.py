@@ -12,7 +12,6 @@ from halfwise.graph.dataflow import reached, varying_tensors
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import (
     Network,
-    add_constant,
     constant_array,
     is_standard,
     node_name,
@@ -115,14 +114,12 @@ class Frozen:
         node: The node, of the main graph.
         slot: Index of the constant operand.
         axis: The axis of the node's input that has this size.
-        along: The axis of the constant whose length is the size; None if it is an element.
         sizes: Numbers in the constant that may be this size, or a multiple of it.
     """
 
     node: ir.Node
     slot: int
     axis: int
-    along: int | None
     sizes: tuple[int, ...]
 
     @property
@@ -178,8 +175,7 @@ def _row_numbers(network: Network, size: int) -> Iterator[Frozen]:
         for slot, value in enumerate(node.inputs):
             array = numbers(value) if value is not None and value.is_initializer() else None
             if array is not None and _is_range(array, size):
-                along = array.shape.index(size)
-                yield Frozen(node, slot, along, along, (size,))
+                yield Frozen(node, slot, array.shape.index(size), (size,))
 
 
 def _is_range(array: NDArray[np.generic], size: int) -> bool:
@@ -200,9 +196,9 @@ def _fixed_first_axes(network: Network, batched: Callable[[ir.Value], bool]) -> 
             assert constant is not None
             array = constant_array(constant)
             if node.op_type == "Concat":
-                yield Frozen(node, slots[-1], 0, 0, (array.shape[0],))
+                yield Frozen(node, slots[-1], 0, (array.shape[0],))
             else:
-                yield Frozen(node, slots[-1], 0, None, (int(array.flat[0]),))
+                yield Frozen(node, slots[-1], 0, (int(array.flat[0]),))
 
 
 def frozen_states(network: Network) -> Iterator[Frozen]:
@@ -213,7 +209,7 @@ def frozen_states(network: Network) -> Iterator[Frozen]:
             place = _varying_batch(node, state)
             if place is not None and state is not None:
                 size = constant_array(state).shape[place]
-                yield Frozen(node, slot, place, place, (int(size),))
+                yield Frozen(node, slot, place, (int(size),))
 
 
 def frozen_lengths(network: Network) -> Iterator[Frozen]:
@@ -236,45 +232,7 @@ def frozen_lengths(network: Network) -> Iterator[Frozen]:
             else _frozen_by_expand(later, sizes, len(value.shape))
         )
         if later and frozen:
-            yield Frozen(node, 1, later[0], None, tuple(n for n in sizes if n > 0))
-
-
-def with_batch(network: Network, places: Sequence[Frozen], old: int, new: int) -> ir.Model:
-    """Return a copy of the model whose constants hold the batch size `new` instead of `old`.
-
-    A multiple of `old` becomes that multiple of `new`; constant data are repeated or truncated.
-
-    Args:
-        network: The model.
-        places: Places to change, from `frozen_batches` and `frozen_states`; sizes are multiples
-            of `old`.
-        old: The size in the constants, at least 1.
-        new: The size wanted, at least 1.
-    """
-    model = network.copy()
-    nodes = {node.name: node for node in model.graph}
-    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
-        # Inferred sizes follow the old one.
-        value.shape = None
-    for number, place in enumerate(places):
-        array = _resized(constant_array(place.constant), place, old, new)
-        value = add_constant(model.graph, f"{place.constant.name}.batch{number}", array)
-        nodes[place.node.name].replace_input_with(place.slot, value)
-    return model
-
-
-def _resized(array: NDArray[np.generic], place: Frozen, old: int, new: int) -> NDArray[np.generic]:
-    size = place.sizes[0] // old * new
-    if place.along is not None:
-        if _is_range(array, old):
-            shape = (*array.shape[: place.along], size, *array.shape[place.along + 1 :])
-            return np.arange(size, dtype=array.dtype).reshape(shape)
-        rows = np.arange(size) % array.shape[place.along]
-        taken: NDArray[np.generic] = np.take(array, rows, place.along)
-        return taken
-    changed = array.copy()
-    changed.flat[0] = size
-    return changed
+            yield Frozen(node, 1, later[0], tuple(n for n in sizes if n > 0))
 
 
 def _is_frozen(node: ir.Node, batched: Callable[[ir.Value], bool]) -> bool:

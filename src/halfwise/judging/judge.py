@@ -366,10 +366,8 @@ def _score(
 
 
 def _side_of(error: OutputError) -> str:
-    """Return a name for differing non-finite elements, by the side that has them."""
-    if not error.reference.nonfinite:
-        return "elements"
-    return "unlike" if error.candidate.nonfinite else "finite"
+    """Return a name for differing non-finite elements, by whether the reference has some."""
+    return "unlike" if error.reference.nonfinite else "elements"
 
 
 def _failures(

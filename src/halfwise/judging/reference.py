@@ -26,7 +26,6 @@ from halfwise.graph.sizes import (
     frozen_lengths,
     frozen_states,
     shape_inputs,
-    with_batch,
 )
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
@@ -322,16 +321,12 @@ def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -
             continue
         held = batches_of(network, runs) if axis.batch else axis.places
         places = [p for p in held if any(size % runs == 0 for size in p.sizes)]
-        shown = axis.batch and _runs_changed(
-            network, places, (runs, given), sample, runtime=runtime
-        )
         return FrozenSize(
             axes=dict(axis.axes),
             batch=axis.batch,
             given=given,
             runs=runs,
             nodes=_in_order(network, places),
-            shown=shown,
             failure=failure,
         )
     return None
@@ -386,24 +381,6 @@ def _runs(session: Session, sample: Sample) -> bool:
     except RunFailed:
         return False
     return True
-
-
-def _runs_changed(
-    network: Network,
-    places: Sequence[Frozen],
-    sizes: tuple[int, int],
-    sample: Sample,
-    *,
-    runtime: Runtime,
-) -> bool:
-    """Return whether the model runs on the sample with changed sizes in these constants."""
-    if not places:
-        return False
-    try:
-        changed = Session(with_batch(network, places, *sizes), runtime=runtime)
-    except CaseError:
-        return False
-    return _runs(changed, sample)
 
 
 @contextmanager

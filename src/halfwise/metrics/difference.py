@@ -139,14 +139,12 @@ def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 @dataclass
 class Spread:
-    """Moments of the finite elements of one or more arrays, in float64.
+    """Range and energy of the finite elements of one or more arrays, in float64.
 
     Attributes:
         count: Number of finite elements.
         minimum: Smallest finite element; inf if there is none.
         maximum: Largest finite element; -inf if there is none.
-        mean: Their mean; 0 if there is none.
-        scatter: Σ (x - mean)².
         energy: Σ x²; inf if magnitudes exceed about 1e154.
         elements: Number of all elements.
     """
@@ -154,8 +152,6 @@ class Spread:
     count: int = 0
     minimum: float = math.inf
     maximum: float = -math.inf
-    mean: float = 0.0
-    scatter: float = 0.0
     energy: float = 0.0
     elements: int = 0
 
@@ -169,8 +165,6 @@ class Spread:
             self._add_wide(np.ones(values.size) if text else values.astype(np.float64, copy=False))
 
     def _add_wide(self, values: NDArray[np.float64]) -> None:
-        # The pairwise update of Chan, Golub, LeVeque, "Algorithms for Computing the Sample
-        # Variance" (1983): unlike Σx² - (Σx)²/n it keeps digits when the mean dwarfs the deviation.
         with np.errstate(all="ignore"):
             energy = dot(values, values)
             if not math.isfinite(energy):
@@ -178,14 +172,7 @@ class Spread:
                 energy = dot(values, values)
             if not values.size:
                 return
-            mean = float(values.mean())
-            centred = values - mean
-            scatter = dot(centred, centred)
-        count = self.count + values.size
-        step = mean - self.mean
-        self.scatter += scatter + step * step * self.count * values.size / count
-        self.mean += step * values.size / count
-        self.count = count
+        self.count += values.size
         self.energy += energy
         self.minimum = min(self.minimum, float(values.min()))
         self.maximum = max(self.maximum, float(values.max()))
@@ -194,11 +181,6 @@ class Spread:
     def absmax(self) -> float:
         """Largest finite magnitude, 0 if there is none."""
         return max(abs(self.minimum), abs(self.maximum)) if self.count else 0.0
-
-    @property
-    def deviation(self) -> float:
-        """Population standard deviation of the finite elements, 0 if there is none."""
-        return math.sqrt(self.scatter / self.count) if self.count else 0.0
 
 
 class Chunk(NamedTuple):

@@ -214,7 +214,6 @@ class OutputMeasure:
         self._seen = Difference()
         self._each: list[Difference] = []
         self._reference = Spread()
-        self._candidate = Spread()
         self._error_sum = 0.0
         self._errors: list[NDArray[np.float32]] = []
         self._worst: tuple[float, float] = (-1.0, -1.0)
@@ -238,7 +237,6 @@ class OutputMeasure:
             for chunk in chunks(reference, candidate):
                 here.add_chunk(chunk, cosine=True)
                 self._reference.add(chunk.reference)
-                self._candidate.add(chunk.candidate)
                 self._error_sum += float(chunk.error.sum())
                 with np.errstate(over="ignore"):
                     self._errors.append(chunk.error.astype(np.float32))
@@ -246,7 +244,6 @@ class OutputMeasure:
         else:
             here.misshapen, here.max_abs, here.noise = 1, math.inf, math.inf
             self._reference.add(reference)
-            self._candidate.add(np.zeros(0) if candidate is None else candidate)
         self._seen.merge(here)
         self._each.append(here)
         self._ids.append(sample)
@@ -267,7 +264,8 @@ class OutputMeasure:
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
         seen, holds = self._seen, effective(criterion)
-        total = _of(self._total, seen, self._reference.energy)
+        given = self._reference
+        total = _of(self._total, seen, given.energy)
         mean, median = self._averages()
         return OutputError(
             max_abs=seen.max_abs,
@@ -280,8 +278,7 @@ class OutputMeasure:
             rare_agreement=self._rare_agreement(),
             nonfinite=seen.nonfinite,
             misshapen=seen.misshapen,
-            reference=_side(self._reference),
-            candidate=_side(self._candidate),
+            reference=Side(nonfinite=given.elements - given.count, elements=given.elements),
             worst_sample=self._worst_sample,
             passed=full_excess(holds, total, seen) <= 1,
             groups=self._groups(holds),
@@ -345,12 +342,6 @@ def _of(total: OutputTotals, seen: Difference, energy: float) -> OutputTotals:
     """Return the totals of only those samples that the difference covers."""
     common = total.common and total.common._replace(others=seen.rare.reference)
     return replace(total, energy=energy, elements=seen.elements, common=common)
-
-
-def _side(spread: Spread) -> Side:
-    names = ("minimum", "maximum", "mean", "deviation")
-    figures = {n: getattr(spread, n) if spread.count else math.nan for n in names}
-    return Side(**figures, nonfinite=spread.elements - spread.count, elements=spread.elements)
 
 
 class Excess:

@@ -314,7 +314,7 @@ class Observer:
         self._counters = {t: DetailCounter(fmt) for t in dict.fromkeys(self._roots.values())}
         self._details: dict[TensorName, Detail] = {}
         self._inner = InnerNumbers()
-        self._largest_sample = self._done = self._summed = 0
+        self._largest_sample = self._done = 0
         self._chosen: list[int] = []
         self._looked: list[int] = []
         self._is_cut = False
@@ -419,7 +419,6 @@ class Observer:
             if probe:
                 for name, extremum in probe.run(self._samples[index])[1].items():
                     self._inner.add(sums[name], "sum", extremum.absmax, index)
-                self._summed += 1
             self._tick()
 
     def _roundoff(self, chosen: Sequence[int]) -> None:
@@ -482,7 +481,6 @@ class Observer:
             ),
             inner=self._inner.records(self._network),
             samples=self._samples.ids,
-            summed=self._summed,
             constants=adjusted_constants(self._network, self._roles, frozenset(), self._fmt),
         )
 

@@ -1,12 +1,11 @@
-"""The page's plans to choose from: the curve, the classic rule beside it, and rows of a plan."""
+"""The plans and engines that a run tried, for the page's chart."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from halfwise.metrics import AUTO, rises, usual
-from halfwise.page.data import Data, Section, Stored, front_coded
+from halfwise.page.data import Data, Interned, Section, Stored, front_coded
 from halfwise.records import (
     FULL_RUNGS,
     Criterion,
@@ -15,39 +14,26 @@ from halfwise.records import (
     EngineRound,
     EngineRung,
     Engines,
-    Errors,
-    LadderRung,
-    Latency,
-    MetricResult,
     NodeName,
-    Plan,
     Point,
     Run,
     TaskScore,
-    Verdict,
 )
 from halfwise.records.run import places, runs
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.rungs import full_name, move_line, rung_name
 from halfwise.reporting.verdict import allowed, refused
-from halfwise.wording import ratio, size_of
 
 Group = dict[str, Data]
 
 
-class Names:
-    """Names of nodes, each once; plans refer to them by index."""
+Names = Interned[NodeName]
+"""Names of nodes, each once; plans refer to them by index."""
 
-    def __init__(self) -> None:
-        self._places: dict[NodeName, int] = {}
 
-    def runs(self, names: Iterable[NodeName]) -> str:
-        """Return the indices of names in order, as in `Point.kept`; new names come last."""
-        return runs(self._places.setdefault(name, len(self._places)) for name in names)
-
-    def all(self) -> list[str]:
-        """Return the names in order."""
-        return list(self._places)
+def indices(names: Names, nodes: Iterable[NodeName]) -> str:
+    """Return the indices of nodes in order, as in `Point.kept`; new nodes come last."""
+    return runs(map(names.of, nodes))
 
 
 def groups(run: Run, names: Names) -> Iterator[Group]:
@@ -73,7 +59,7 @@ def groups(run: Run, names: Names) -> Iterator[Group]:
         points = list(_engines(engines, run, order))
         if points:
             group = {"name": f"engines{where}", "kind": "engine", "points": points}
-            yield {**group, "nodes": names.runs(order)}
+            yield {**group, "nodes": indices(names, order)}
 
 
 def _curve(
@@ -92,7 +78,7 @@ def _curve(
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
         "left": left,
-        "nodes": names.runs(curve.nodes),
+        "nodes": indices(names, curve.nodes),
         "points": [_known(point) for point in points],
     }
     if (bare := curve.unrepaired) is not None:
@@ -100,7 +86,7 @@ def _curve(
             "name": f"{rung_name(rung)} plans without repairs",
             "kind": "bare",
             "left": left,
-            "nodes": names.runs(bare.nodes),
+            "nodes": indices(names, bare.nodes),
             "points": [
                 _known(_point(bare, place, by_metric=by_metric))
                 for place in range(len(bare.points))
@@ -238,171 +224,16 @@ def _known(found: Group) -> Data:
     }
 
 
-REFERENCE, EMULATED = "reference", "emulated"
-"""Sources of results other than engines and recorded outputs."""
-
-
-@dataclass(frozen=True)
-class Classic:
-    """Results of one precision on the judged samples; None is unknown.
-
-    Attributes:
-        name: Its name.
-        how: Source of the results: emulated, or an engine, with its device if there are several.
-        passed: Whether it passed.
-        kept: Nodes in a wider type than the lowest.
-        errors: The largest errors of any output.
-        metrics: Task metrics by name, in the sign convention of their fields.
-        cost: Predicted cost relative to everything low.
-        latency: Speed of its engine.
-        bytes: Size of its file or engine.
-    """
-
-    name: str
-    how: str
-    passed: bool | None = None
-    kept: int | None = None
-    errors: Errors | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    cost: float | None = None
-    latency: Latency | None = None
-    bytes: int | None = None
-
-
-def classic_rows(run: Run) -> tuple[Classic, ...]:
-    """Return a row for everything that a run judged, most exact first: emulated, then engines."""
-    if run.plan is not None or run.devices:
-        engines = (
-            _engine(row, device.worker.name if len(run.devices) > 1 else "")
-            for device in run.devices
-            for row in device.results
-        )
-        return (*(() if run.plan is None else _emulated(run, run.plan)), *engines)
-    given = run.given_engine
-    if not run.verdict.outputs:
-        return ()
-    found = _judged_classic("candidate", run.verdict, how=run.verdict.runner or run.verdict.level)
-    if given is None:
-        worth = run.worth
-        return (_fp32(run), replace(found, cost=worth.cost)) if worth is not None else (found,)
-    size = given.engine.bytes
-    return (replace(found, name="engine", how=_on(""), latency=given.latency, bytes=size),)
-
-
-def _emulated(run: Run, plan: Plan) -> Iterator[Classic]:
-    rungs = {rung.rung: rung for rung in run.rungs if rung.latency is None}
-    own = "int8" if plan.has_int8 else plan.low
-    yield _fp32(run)
-    if "tf32" in rungs:
-        yield _rung(rungs["tf32"])
-    if run.baseline is not None:
-        plain = _judged_classic(f"all {rung_name(plan.low)}", run.baseline, kept=0)
-        point = _plain(run, plan)
-        cost = None if point is None else point.cost
-        yield replace(plain, metrics=_given(point) | plain.metrics, cost=cost)
-    yield from (_rung(rung) for name, rung in rungs.items() if name not in (*FULL_RUNGS, own))
-    if run.all_int8 is not None:
-        yield _judged_classic("all INT8", run.all_int8, kept=0)
-    verdict = run.verdict if run.engines is None else run.engines.emulated
-    if verdict is None:
-        return
-    place = None if run.curve is None else run.curve.plan
-    point = None if run.curve is None or place is None else run.curve.points[place]
-    found = _judged_classic(f"{rung_name(own)} plan", verdict, kept=len(plan.searched))
-    yield replace(
-        found,
-        metrics=_given(point) | found.metrics,
-        cost=None if run.worth is None else run.worth.cost,
-        bytes=None if run.sizes is None else run.sizes.plan,
-    )
-
-
-def _plain(run: Run, plan: Plan) -> Point | None:
-    """Return the all-low point before repairs; None if no curve has it."""
-    curve = run.curve if not plan.repairs or run.curve is None else run.curve.unrepaired
-    points = () if curve is None or plan.has_int8 else curve.points
-    return next((point for point in points if not point.count), None)
-
-
-def _fp32(run: Run) -> Classic:
-    passed = [rung.passed for rung in run.rungs if rung.rung == "fp32" and rung.by is not None]
-    return Classic(
-        name=rung_name("fp32"),
-        how=REFERENCE,
-        passed=passed[0] if passed else None,
-        errors=Errors(max_abs=0.0, mean_abs=0.0, median_abs=0.0),
-        metrics={} if run.curve is None else values(run.curve.reference),
-        cost=None if run.worth is None else run.worth.fp32,
-        bytes=None if run.sizes is None else run.sizes.fp32,
-    )
-
-
-def _judged_classic(
-    name: str, verdict: Verdict, *, how: str = EMULATED, kept: int | None = None
-) -> Classic:
-    return Classic(
-        name=name,
-        how=how,
-        passed=verdict.within if verdict.judged else None,
-        kept=kept,
-        errors=verdict.errors,
-        metrics=_metric(verdict.metric),
-    )
-
-
-def _rung(rung: LadderRung) -> Classic:
-    full = rung.rung in FULL_RUNGS
-    return Classic(
-        name=rung_name(rung.rung) if full else f"{rung_name(rung.rung)} plan",
-        how=EMULATED,
-        passed=rung.passed,
-        kept=None if full else rung.left_out or rung.kept,
-        errors=rung.errors,
-        metrics=values(rung.scores),
-        cost=rung.cost,
-        bytes=rung.bytes,
-    )
-
-
-def _engine(result: EngineResult, device: str) -> Classic:
-    verdict, file = result.verdict, result.build.engine
-    return Classic(
-        name=full_name(result.rung) if result.rung in FULL_RUNGS else result.name,
-        how=_on(device),
-        passed=None if verdict is None else verdict.passed,
-        kept=result.kept,
-        errors=None if verdict is None else verdict.errors,
-        metrics={} if verdict is None else _metric(verdict.metric),
-        latency=result.latency,
-        bytes=None if file is None else file.bytes,
-    )
-
-
-def _on(device: str) -> str:
-    return f"engine on {device}" if device else "engine"
-
-
-def _given(point: Point | None) -> dict[str, float]:
-    return {} if point is None else values(point.scores)
-
-
-def _metric(result: MetricResult | None) -> dict[str, float]:
-    if result is None:
-        return {}
-    return values(result.parts) or {result.name: usual(result.name, result.candidate)}
-
-
 def curve(stored: Stored) -> Section | None:
-    """Return the section of the plans and of each precision; None if nothing was judged."""
+    """Return the section of plans and engines; None if the run tried none."""
     run, names = stored.run, Names()
-    found, rows = list(groups(run, names)), classic_rows(run)
-    if not found and not rows:
+    found = list(groups(run, names))
+    if all(group["kind"] == "full" for group in found):
         return None
-    compared = any(group["kind"] != "full" for group in found)
     over = (run.curve and run.curve.criterion) or run.criterion
-    plans: Data = {
+    data: Data = {
         "groups": found,
-        "names": front_coded(names.all()),
+        "names": front_coded(names.all),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),
         "loss": None if over.metric is None else _lost(over),
@@ -411,7 +242,7 @@ def curve(stored: Stored) -> Section | None:
     return Section(
         "curve",
         "What precision costs",
-        {"plans": plans if compared else None, "classic": _classic(rows)},
+        data,
         scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
@@ -435,39 +266,3 @@ def _metrics(run: Run) -> Iterator[Data]:
         required[score.metric] = max(score.required, required.get(score.metric, score.required))
     for name, limit in required.items():
         yield {"name": name, "falls": rises(name), "required": usual(name, limit)}
-
-
-_SMALLER = {"mean error": "mean_abs", "median error": "median_abs"}
-_MINOR = ("known from", "kept", "p99 ms", "size", "GPU memory", *_SMALLER)
-"""Columns that are left to wide screens."""
-_TIMES = {"ms": "median_ms", "p99 ms": "p99_ms"}
-
-
-def _classic(rows: Sequence[Classic]) -> Data:
-    """Return the table of the rows, without empty columns."""
-    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    titles = ["model", "known from", "passed", "kept", *metrics, "max error", "cost", *_TIMES]
-    titles += ["size", "GPU memory", *_SMALLER]
-    cells = [[*_cells(row, metrics)] for row in rows]
-    used = [i for i in range(len(titles)) if any(row[i] not in (None, "") for row in cells)]
-    if emulated := {row.how for row in rows} <= {REFERENCE, EMULATED}:
-        used.remove(1)
-    return {
-        "title": f"Each precision, {'emulated, ' * emulated}on the judged samples",
-        "columns": [{"title": titles[i], "minor": titles[i] in _MINOR} for i in used],
-        "rows": [[row[i] for i in used] for row in cells],
-    }
-
-
-def _cells(row: Classic, metrics: Sequence[str]) -> Iterator[Data]:
-    yield row.name
-    yield row.how
-    yield "" if row.passed is None else "yes" if row.passed else "no"
-    yield row.kept
-    yield from (row.metrics.get(name) for name in metrics)
-    yield None if row.errors is None else row.errors.max_abs
-    yield None if row.cost is None else {"text": ratio(row.cost), "value": row.cost}
-    yield from (None if row.latency is None else getattr(row.latency, t) for t in _TIMES.values())
-    yield "" if row.bytes is None else size_of(row.bytes)
-    yield "" if row.latency is None else size_of(row.latency.device_bytes)
-    yield from (None if row.errors is None else getattr(row.errors, e) for e in _SMALLER.values())

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from halfwise.records.judged import Errors, TaskScore
+from halfwise.records.judged import TaskScore
 from halfwise.records.record import Failure, NodeName, Record, TensorName
 
 Typing = Literal["weak", "strong"]
@@ -519,15 +519,12 @@ class LadderRung(Record):
         error: Error on the calibration samples relative to what is allowed; with a metric, 1 plus
             the drop beyond its allowance. None if not measured.
         heldout: The same on held-out samples.
-        errors: Absolute errors on held-out samples, or of its engine; None for FP32 without an
-            engine.
         scores: Task metrics on held-out samples.
         cost: Predicted cost relative to everything low; None if unknown.
         low_share: Share of multiply-accumulates in the rung's type; None if unknown.
         bytes: Size of its file with weights, or of its engine; None if neither was made.
         latency: Speed of its engine; None without one.
         beside: Its time relative to the previous rung, from interleaved runs; None without one.
-        evaluations: Number of plans tried for it.
         by: What FP32 was checked against; None for other rungs, and if it was not judged.
         failures: Why it did not pass; those of the run's verdict if that is about this rung.
         chosen: Whether it is the fastest that passed, by engine times, otherwise by predicted cost.
@@ -540,14 +537,12 @@ class LadderRung(Record):
     candidates: int = 0
     error: float | None = None
     heldout: float | None = None
-    errors: Errors | None = None
     scores: tuple[TaskScore, ...] = ()
     cost: float | None = None
     low_share: float | None = None
     bytes: int | None = None
     latency: Latency | None = None
     beside: TimeRatio | None = None
-    evaluations: int = 0
     by: RightBy | None = None
     failures: tuple[Failure, ...] = ()
     chosen: bool = False

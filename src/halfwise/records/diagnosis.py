@@ -33,8 +33,6 @@ class PairLoss(Record):
         node: Its DequantizeLinear, the first of several.
         readers: Nodes that read it.
         fault: What is wrong with the pair.
-        alone: Error if only this pair quantises, on the worst sample; with a metric, relative to
-            the default tolerance.
         restored: Error if all pairs of the finding but this one are left out: what it costs.
         beyond: Share of values more than half a step beyond the ends of its type; None for weights.
         clipped: Share of its squared error from those values, from a histogram; None for weights.
@@ -52,7 +50,6 @@ class PairLoss(Record):
     node: NodeName
     readers: tuple[NodeName, ...]
     fault: PairFault
-    alone: float
     restored: float
     beyond: float | None = None
     clipped: float | None = None
@@ -70,7 +67,6 @@ class QuantisationLoss(Record):
 
     Attributes:
         pairs: Number of pairs that can be left out; pairs alike on one tensor count once.
-        samples: Number of samples examined, including the worst.
         error: Error of the model as it is; see `PairLoss`.
         without_all: Error with all pairs left out.
         explained: Whether the outputs are acceptable with all pairs left out.
@@ -89,7 +85,6 @@ class QuantisationLoss(Record):
     """
 
     pairs: int
-    samples: int
     error: float
     without_all: float
     explained: bool
@@ -111,7 +106,6 @@ class EngineDiagnosis(Record):
 
     Attributes:
         symptom: How it is wrong.
-        sample: The sample that was examined.
         limit_db: SNR below which a tensor is wrong, unless rounding explains it.
         regions: The nodes of each region that is wrong alone on its true inputs, in graph order.
         snr_db: SNR of the engine of each region alone: 20 log10 of RMS / RMS error, -inf if not
@@ -129,7 +123,6 @@ class EngineDiagnosis(Record):
     """
 
     symptom: SymptomKind
-    sample: str
     limit_db: float
     regions: tuple[tuple[NodeName, ...], ...] = ()
     snr_db: tuple[float, ...] = ()

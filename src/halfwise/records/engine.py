@@ -207,7 +207,6 @@ class RungTried(Record):
         excess: Smallest error relative to what the search allows (1 is the limit); None if none
             ran, and with a metric.
         kept: Number of nodes in FP32 in the plan of that engine.
-        median_ms: Its latency; None likewise.
         band: Errors that low precision explains in it; None if unknown.
     """
 
@@ -219,7 +218,6 @@ class RungTried(Record):
     ran: int
     excess: float | None = None
     kept: int = 0
-    median_ms: float | None = None
     band: Band | None = None
 
 
@@ -237,7 +235,6 @@ class EngineRound(Record):
             without an engine.
         passed: Whether it is within the tolerance.
         median_ms: Its latency, if measured.
-        ignored: Kept nodes that have a lower type according to the inspector.
         band: Errors that low precision explains, predicted before the build; None if unknown.
     """
 
@@ -250,7 +247,6 @@ class EngineRound(Record):
     measured: float | None = None
     passed: bool
     median_ms: float | None = None
-    ignored: tuple[NodeName, ...] = ()
     band: Band | None = None
 
 
@@ -358,9 +354,7 @@ class Inspection(Record):
         worker: Where it was inspected.
         engine: The file.
         tensors: Its inputs and outputs.
-        profiles: Number of optimization profiles.
         layers: Number of layers after fusion.
-        device_bytes: Device memory of an execution context.
         proof: Its precision; None if it could not be inspected.
         latency: Its speed; None likewise.
         notes: What it was inspected on, or why it was not.
@@ -369,9 +363,7 @@ class Inspection(Record):
     worker: WorkerInfo
     engine: EngineFile
     tensors: tuple[EngineTensor, ...]
-    profiles: int
     layers: int
-    device_bytes: int
     proof: PrecisionProof | None
     latency: Latency | None
     notes: tuple[str, ...]

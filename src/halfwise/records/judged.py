@@ -240,8 +240,6 @@ class FrozenSize(Record):
         runs: The length at which the model runs, on the same values repeated or cut. One less and
             one more fail as well.
         nodes: Nodes with a constant equal to this length or a multiple of it, in graph order.
-        shown: Whether the model runs on the samples once `given` replaces `runs` in these
-            constants; tried for batches only.
         failure: ONNX Runtime's message for the samples.
     """
 
@@ -250,7 +248,6 @@ class FrozenSize(Record):
     given: int
     runs: int
     nodes: tuple[NodeName, ...]
-    shown: bool
     failure: str
 
 
@@ -289,17 +286,13 @@ class Criterion(Record):
 
 
 class Side(Record):
-    """Summary of one side of an output, reference or candidate, over its finite elements.
+    """How much of an output's reference is finite.
 
     Attributes:
         nonfinite: Number of elements that are NaN or infinite.
         elements: Number of all elements.
     """
 
-    minimum: float
-    maximum: float
-    mean: float
-    deviation: float
     nonfinite: int = 0
     elements: int = 0
 
@@ -350,7 +343,6 @@ class OutputError(Record):
         nonfinite: Candidate elements that are NaN or inf where the reference differs.
         misshapen: Samples on which the candidate has another shape, or no output.
         reference: Summary of the reference.
-        candidate: Summary of the candidate.
         worst_sample: Identifier of the sample with the largest error.
         passed: Whether this output meets the criterion.
         groups: Slices that `rel_max` holds to scales of their own, axis by axis; empty if all
@@ -368,7 +360,6 @@ class OutputError(Record):
     nonfinite: int
     misshapen: int = 0
     reference: Side
-    candidate: Side
     worst_sample: str
     passed: bool
     groups: tuple[SliceGroup, ...] = ()
@@ -377,14 +368,6 @@ class OutputError(Record):
     def rel_max_needed(self) -> float:
         """The smallest `rel_max` at which this output would pass."""
         return max(self.rel_max, *(g.max_abs / (g.scale * g.room) for g in self.groups), 0.0)
-
-
-class Errors(Record):
-    """Largest `OutputError.max_abs`, `mean_abs` and `median_abs` over all outputs."""
-
-    max_abs: float
-    mean_abs: float
-    median_abs: float
 
 
 class MetricResult(Record):
@@ -571,14 +554,6 @@ class Verdict(Record):
     on_real_data: bool = True
     unjudged: tuple[Unjudged, ...] = ()
     judged: bool = True
-
-    @property
-    def errors(self) -> Errors | None:
-        """The largest errors over all outputs; None without outputs."""
-        found = self.outputs.values()
-        names = Errors.model_fields if found else ()
-        largest = {name: max(getattr(error, name) for error in found) for name in names}
-        return Errors(**largest) if largest else None
 
     @property
     def within(self) -> bool:

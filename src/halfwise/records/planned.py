@@ -12,13 +12,13 @@ from pydantic import Field
 from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
-RepairRule = Literal["scale", "fold", "stable", "one-node", "mask", "phase"]
+RepairRule = Literal["scale", "stable", "one-node", "mask", "phase"]
 """The rules, `fixing.repair.making`.
 
-"scale": store tensors times a power of two; "fold": merge chains of affine operators; "stable":
-norms, softmax, log-sum-exp, softplus and similar in forms that stay in range; "one-node": replace a
-decomposed operator by the one that computes in FP32 inside; "mask": masks that survive the Add
-after them; "phase": precompute constant positions and angles.
+"scale": store tensors times a power of two; "stable": norms, softmax, log-sum-exp, softplus and
+similar in forms that stay in range; "one-node": replace a decomposed operator by the one that
+computes in FP32 inside; "mask": masks that survive the Add after them; "phase": precompute constant
+positions and angles.
 """
 
 
@@ -197,9 +197,8 @@ class KeptNode(Record):
         node: Name of the node.
         op: Operator type.
         precision: Its type instead of the low format or, with "fp16", instead of INT8.
-        reason: One sentence with numbers and the usual repair, which the report makes of `because`.
-            "" until the run is recorded.
-        why: The sentence alone.
+        reason: One sentence with numbers, which the report makes of `because`. "" until the run is
+            recorded.
         kept_by: Who decided it.
         guard: Kind of the guard that names the cause, if any.
         error_without: Error relative to the search tolerance when only this node returns to the low
@@ -214,7 +213,6 @@ class KeptNode(Record):
     op: str
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     reason: str = ""
-    why: str = ""
     kept_by: KeptBy = "search"
     guard: GuardKind | None = None
     error_without: float | None = None
@@ -275,8 +273,7 @@ class Plan(Record):
         left_out: Nodes that could be INT8 but use the low format, as INT8 is not enough.
         ranges: How INT8 ranges were found; None without INT8, and if a file brought them.
         repairs: Repairs of the network with these nodes, in order.
-        notes: Sentences about the plan as a whole; empty until the run is recorded.
-        remarks: The same as facts.
+        remarks: Facts about the plan as a whole.
     """
 
     low: LowFormat
@@ -293,7 +290,6 @@ class Plan(Record):
     left_out: tuple[KeptNode, ...] = ()
     ranges: RangeMethod | None = None
     repairs: tuple[Repair, ...] = ()
-    notes: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
     @property
@@ -322,8 +318,7 @@ class Search(Record):
         filed: Those of them that passed in emulation and failed only as ONNX Runtime runs the file.
         seconds_budget: Time limit of all optional work, in seconds.
         exhausted: Whether the budget ended the search.
-        steps: Steps of the search, one line each.
-        remarks: The same as facts.
+        remarks: Steps of the search.
         cut: Stages that the budget ended or left out.
         budget: Work limit, in inferences over the calibration samples at the start of the run.
         spent: Work done, in the same unit, including work that was not optional.
@@ -343,7 +338,6 @@ class Search(Record):
     filed: tuple[str, ...] = ()
     seconds_budget: float
     exhausted: bool
-    steps: tuple[str, ...]
     cut: tuple[CutStage, ...] = ()
     remarks: tuple[Remark, ...] = ()
     budget: float | None = None
@@ -393,7 +387,6 @@ class Worth(Record):
             is this plan, or if there is none. If this plan costs more than required, only plans
             predicted to cost no more than that count.
         metric: A built-in metric that appears to fit the outputs; None if there is none.
-        over_fp32: Cost relative to everything in FP32: above 1, FP32 is cheaper.
         low: Name of the low format, of a verification.
     """
 
@@ -403,7 +396,6 @@ class Worth(Record):
     measured_fp32: float | None = None
     nearest: NearPlan | None = None
     metric: str | None = None
-    over_fp32: float | None = None
     low: LowFormat | None = None
 
     @property
@@ -483,32 +475,6 @@ class Decided(Record):
     read: float | None = None
 
 
-class Channel(Record):
-    """A channel of a tensor through which most of an error reaches the outputs, as a trial showed.
-
-    Attributes:
-        tensor: The tensor.
-        axis: Its axis of channels, from 0.
-        index: The channel, from 0.
-        size: Number of channels.
-        error: Relative RMS error of the channel, on the sample with the largest error.
-        rest: That of all other channels.
-        left: Error of the outputs with the reference's values in the channel alone, relative to
-            what the search allows: the largest over the samples that `Followed.samples` counts.
-        nodes: Compute nodes that lead to the tensor, in graph order, the one that makes it
-            included.
-    """
-
-    tensor: TensorName
-    axis: int
-    index: int
-    size: int
-    error: float
-    rest: float
-    left: float
-    nodes: tuple[NodeName, ...]
-
-
 class Followed(Record):
     """Where an error comes from that no guard explains, as far as that was found.
 
@@ -524,7 +490,6 @@ class Followed(Record):
         samples: Number of samples behind these largest errors.
         out_of_time: Whether the time budget ended the trials.
         decided: Decisions that cause it; then no origin was sought.
-        channel: Sought if there is no origin: a channel that carries most of the error.
     """
 
     kept: tuple[NodeName, ...]
@@ -535,4 +500,3 @@ class Followed(Record):
     samples: int = 1
     out_of_time: bool = False
     decided: Decided | None = None
-    channel: Channel | None = None

@@ -223,7 +223,6 @@ RemarkKind = Literal[
     "unscaled",
     "unranged",
     "int8-untried",
-    "repair-untried",
     "repair-left",
     "scale-limited",
     "repair-outdone",

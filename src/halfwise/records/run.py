@@ -294,18 +294,6 @@ class Cost(Record):
     peak_rss_bytes: int
 
 
-class Sizes(Record):
-    """Sizes of a run's models including weights, in bytes.
-
-    Attributes:
-        fp32: Size of the user's model.
-        plan: Size of the model with the plan.
-    """
-
-    fp32: int
-    plan: int
-
-
 class Provenance(Record):
     """Everything needed to repeat the run.
 
@@ -384,7 +372,6 @@ class Run(Record):
             None for others.
         curve: Evaluated plans to choose from; None without a search.
         rungs: Result of each type, most exact first; empty if only one was requested.
-        sizes: Sizes of the models; None without a plan.
         compared: What got better or worse since an earlier run; None if none was named.
         next_step: What to do next.
         cost: Time and memory.
@@ -418,7 +405,6 @@ class Run(Record):
     quantisation: QuantisationLoss | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
-    sizes: Sizes | None = None
     compared: Baseline | None = None
     next_step: tuple[Step, ...]
     cost: Cost

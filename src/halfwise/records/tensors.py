@@ -89,30 +89,6 @@ class InnerObservation(Record):
     worst_sample: int
 
 
-class Observations(Record):
-    """Statistics of the FP32 reference on the observed samples.
-
-    Attributes:
-        tensors: One record per float tensor that is computed or a graph input, in graph order.
-        inner: Values inside ops, in graph order.
-        samples: Identifiers of the observed samples; `worst_sample` indexes them.
-        constants: Constants beyond the low format's range, and single values that it rounds to
-            zero, if a node that may be low reads them.
-        summed: Number of samples behind "sum" in `inner`.
-        mended: Guards on the original model that the plan's repairs resolve.
-        before: Their tensors in the original model; everything else here describes the repaired
-            one.
-    """
-
-    tensors: tuple[Observation, ...]
-    inner: tuple[InnerObservation, ...]
-    samples: tuple[str, ...]
-    constants: tuple[AdjustedConstant, ...] = ()
-    summed: int | None = None
-    mended: tuple["Guard", ...] = ()
-    before: tuple[Observation, ...] = ()
-
-
 _OF_A_TENSOR: frozenset[GuardKind] = frozenset(("overflow", "square", "headroom"))
 """Guards on the range of a tensor; all their nodes but the producer read it."""
 
@@ -153,6 +129,28 @@ class Guard(Facts):
         """Return whether it concerns the range of a tensor that `node` reads but does not make."""
         about = self.kind in _OF_A_TENSOR and self.tensor is not None
         return about and node != self.node and node in self.nodes
+
+
+class Observations(Record):
+    """Statistics of the FP32 reference on the observed samples.
+
+    Attributes:
+        tensors: One record per float tensor that is computed or a graph input, in graph order.
+        inner: Values inside ops, in graph order.
+        samples: Identifiers of the observed samples; `worst_sample` indexes them.
+        constants: Constants beyond the low format's range, and single values that it rounds to
+            zero, if a node that may be low reads them.
+        mended: Guards on the original model that the plan's repairs resolve.
+        before: Their tensors in the original model; everything else here describes the repaired
+            one.
+    """
+
+    tensors: tuple[Observation, ...]
+    inner: tuple[InnerObservation, ...]
+    samples: tuple[str, ...]
+    constants: tuple[AdjustedConstant, ...] = ()
+    mended: tuple[Guard, ...] = ()
+    before: tuple[Observation, ...] = ()
 
 
 class Growth(Record):
@@ -414,10 +412,3 @@ class RunEvidence(Record):
         if any(source.own not in (None, *source.frames) for source in self.sources):
             raise ValueError("a source's own call is none of its calls")
         return self
-
-    def source_of(self, node: NodeName) -> Source | None:
-        """Return the source of a node, even one that was replaced; None if unknown."""
-        index = self.replaced.get(node)
-        if index is None and self.graph is not None and node in self.graph.nodes:
-            index = self.graph.sources[self.graph.nodes.index(node)]
-        return None if index is None else self.sources[index]

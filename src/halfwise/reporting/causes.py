@@ -13,6 +13,7 @@ from halfwise.records import (
     GuardKind,
     NodeName,
     Observations,
+    PairFault,
     PairLoss,
     Plan,
     Proof,
@@ -26,10 +27,20 @@ from halfwise.records import (
 )
 from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
-from halfwise.reporting.remarks import in_words, remark
+from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.steps import quantised_note
-from halfwise.wording import capital, count, listed, number, percent, ratio, sentence, shorten, verb
+from halfwise.wording import (
+    capital,
+    count,
+    filled,
+    listed,
+    number,
+    ratio,
+    sentence,
+    shorten,
+    verb,
+)
 
 _PAIRLESS = (
     "Causes cannot be found: no product reads through a Q/DQ pair that could be left out. With "
@@ -59,52 +70,42 @@ def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
     """Return which pairs make the outputs wrong; None if none do, or if unknown."""
     if loss is None or loss.needed == 0:
         return None
-    return Lines("Quantisation", (*summary_lines(loss), *map(cause_line, loss.causes)))
+    return Lines("Quantisation", (quantisation_summary(loss), *map(cause_line, loss.causes)))
 
 
-def summary_lines(loss: QuantisationLoss) -> Iterator[str]:
-    """Yield how many pairs must be left out, if any, and the effect on the outputs."""
-    pairs = count(loss.pairs, "Q/DQ pair")
+_SUMMARIES: Mapping[str, str] = {
+    "foreign": "Even without any of the {pairs:Q/DQ pair} the error is {without_all} times what is "
+    "allowed, {error} times with them: something else is wrong[, or {foreign}: what is stored "
+    "there is not a rounded constant of the original].",
+    "cut": "The error is {error} times what is allowed, and {without_all} times without any of the "
+    "{pairs:Q/DQ pair}. Which are to blame is unknown: the budget of the search was spent.[ Most "
+    f"harm alone is done by {{gravest}}.] {_FURTHER} finds the nodes that cost least.",
+    "some": "Most of the error comes from {causes:d} of {pairs:Q/DQ pair}: without, it is "
+    f"{{without}} times what is allowed, {{error}} times with all. For the rest, {_FURTHER} finds "
+    "the nodes that cost least.",
+    "many": "No small group of the {pairs:Q/DQ pair} is to blame: without the {worst:d} that do "
+    "most harm alone ({gravest}) the error is {without} times what is allowed, {error} times with "
+    f"all. {_FURTHER} finds the nodes that cost least.",
+    "needed": "The outputs pass without {needed:d} of {pairs:Q/DQ pair}: the error is then "
+    "{without} times what is allowed, {error} times with all.",
+}
+"""Templates, see `wording.filled`."""
+
+
+def quantisation_summary(loss: QuantisationLoss) -> str:
+    """Return how many pairs must be left out, if any, and the effect on the outputs."""
+    kind = "needed" if loss.needed is not None else "some" if loss.causes else "many"
+    kind = "foreign" if not loss.explained else "cut" if loss.cut else kind
+    numbers: dict[str, float | None] = {
+        **loss.model_dump(include={"pairs", "error", "without_all", "without", "needed"}),
+        "causes": len(loss.causes),
+        "worst": len(loss.gravest),
+    }
+    facts: dict[str, str | float] = {k: v for k, v in numbers.items() if v is not None}
+    names = {"gravest": loss.gravest, "foreign": loss.foreign}
+    facts |= {name: listed(tensors, 3) for name, tensors in names.items() if tensors}
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
-    if not loss.explained:
-        yield (
-            f"Even without any of the {pairs} the error is {number(loss.without_all)} times what "
-            f"is allowed, {number(loss.error)} times with them: {_else(loss)}.{right}"
-        )
-        return
-    if loss.cut:
-        worst = f" Most harm alone is done by {listed(loss.gravest, 3)}." if loss.gravest else ""
-        without = f"{number(loss.without_all)} times without any of the {pairs}"
-        yield (
-            f"The error is {number(loss.error)} times what is allowed, and {without}. Which are to "
-            "blame is unknown: the budget of the search was spent."
-            f"{worst} {_FURTHER} finds the nodes that cost least.{right}"
-        )
-        return
-    assert loss.without is not None
-    left_out = number(loss.without)
-    if loss.needed is None:
-        if number_of := len(loss.causes):
-            makes, them = verb(number_of, "makes", "make"), verb(number_of, "it", "them")
-            yield (
-                f"{number_of} of {pairs} {makes} most of the error: "
-                f"without {them} it is {left_out} times what is allowed, "
-                f"{number(loss.error)} times with all. For the rest, {_FURTHER} finds the "
-                f"nodes that cost least.{right}"
-            )
-            return
-        worst = f"the {len(loss.gravest)} that do most harm alone ({listed(loss.gravest, 3)})"
-        yield (
-            f"No small group of the {pairs} is to blame: without {worst} the error is "
-            f"{left_out} times what is allowed, {number(loss.error)} times with all. "
-            f"{_FURTHER} finds the nodes that cost least.{right}"
-        )
-        return
-    few = f"{loss.needed} of {pairs}"
-    yield (
-        f"The outputs pass without {few}: the error is then {left_out} times what is allowed, "
-        f"{number(loss.error)} times with all.{right}"
-    )
+    return f"{filled(_SUMMARIES[kind], facts)}{right}"
 
 
 def cause_line(cause: PairLoss) -> str:
@@ -122,27 +123,23 @@ def cause_line(cause: PairLoss) -> str:
     return f"{line}; with {scale}, {number(cause.rescaled)} times."
 
 
+_FAULTS: Mapping[PairFault, str] = {
+    "saturated": "saturated: {beyond:%} of its values are beyond {span}, up to {reach}, which is "
+    "{clipped:%} of its squared error",
+    "outlier": "its range {span} is set by a few outliers, up to {reach}; all others are below "
+    "{usual}",
+    "wide": "its range {span} is too wide: no value is beyond {reach}",
+    "channels": "its channels differ by over 100 times but share one scale",
+    "scale": "its scale is not a positive number",
+    "rounding": "it needs more than {bits:d} bits",
+}
+"""Templates, see `wording.filled`."""
+
+
 def _fault(cause: PairLoss) -> str:
-    span, reach = _span(cause), number(cause.reach)
-    if cause.fault == "saturated":
-        assert cause.beyond is not None
-        assert cause.clipped is not None
-        return (
-            f"saturated: {percent(cause.beyond)} of its values are beyond {span}, up to {reach}, "
-            f"which is {percent(cause.clipped)} of its squared error"
-        )
-    if cause.fault == "outlier":
-        return (
-            f"its range {span} is set by a few outliers, up to {reach}; all others are below "
-            f"{number(cause.usual)}"
-        )
-    if cause.fault == "wide":
-        return f"its range {span} is too wide: no value is beyond {reach}"
-    if cause.fault == "channels":
-        return "its channels differ by over 100 times but share one scale"
-    if cause.fault == "scale":
-        return "its scale is not a positive number"
-    return f"it needs more than {cause.bits} bits"
+    numbers = cause.model_dump(include={"beyond", "clipped", "reach", "usual", "bits"})
+    facts = {name: value for name, value in numbers.items() if value is not None}
+    return filled(_FAULTS[cause.fault], {**facts, "span": _span(cause)})
 
 
 def _span(cause: PairLoss) -> str:
@@ -152,25 +149,12 @@ def _span(cause: PairLoss) -> str:
     return f"{number(low)} … {number(high)}"
 
 
-def _else(loss: QuantisationLoss) -> str:
-    """Return the fault of a model without a pair that is left out in vain."""
-    if not loss.foreign:
-        return "something else is wrong"
-    return (
-        f"something else is wrong, or {listed(loss.foreign, 2)}: what is stored for "
-        f"{verb(len(loss.foreign), 'it', 'them')} is not a rounded constant of the original"
-    )
-
-
 _SHOWN = 3
 """Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
-_ADVICE = 300
-"""Most characters of an advice that are shown."""
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
-    "fold": "folded into one",
     "stable": "written in a form that stays in range",
     "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
@@ -222,16 +206,9 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
         yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
-    advice = list(dict.fromkeys(_brief(repair.advice) for repair in group if repair.advice))
+    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
     if advice:
         yield f"In the training or export code: {_few(advice, ' ')}"
-
-
-def _brief(advice: str) -> str:
-    """Return as much of an advice as fits, cut between two items."""
-    if len(advice) <= _ADVICE:
-        return advice
-    return f"{advice[: advice.rindex(' ', 0, _ADVICE)].rstrip(',.')} … (all of it: run.json)."
 
 
 def _few(texts: Sequence[str], between: str) -> str:
@@ -287,8 +264,7 @@ def _proven(proof: Proof | None) -> str:
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
     """Return remarks on a plan, except undone repairs, which appear with the repairs."""
-    pairs = zip(plan.notes, plan.remarks, strict=True)
-    return tuple(note for note, found in pairs if found.kind not in UNDONE)
+    return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
 
 
 def remade_line(found: Remade) -> str:
@@ -377,22 +353,22 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
 
 
 def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
-    accused = _accused(run)
+    keep = run.plan.keep if run.plan is not None else ()
+    blamed = {(kept.guard, kept.node) for kept in keep}
     found: dict[tuple[State, GuardKind], list[Guard]] = {}
-    kept: Counter[tuple[State, GuardKind]] = Counter()
-    for i, guard in enumerate(run.guards):
+    for guard in run.guards:
         state: State = "cause" if guard.severity >= 1 else "suspected"
-        if i not in accused:
+        if blamed.isdisjoint((guard.kind, node) for node in (guard.node, *guard.nodes)):
             state = "harmless" if run.verdict.passed else "suspected"
-        group = (state, guard.kind)
-        found.setdefault(group, []).append(guard)
-        kept[group] += accused.get(i, 0)
+        found.setdefault((state, guard.kind), []).append(guard)
     for guard in mended:
         found.setdefault(("mended", guard.kind), []).append(guard)
+    because = Counter(kept.guard for kept in keep)
     for (state, kind), guards in found.items():
         title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
-        if because := kept[state, kind]:
-            title += f"; {count(because, 'node')} kept because of that"
+        # Guards are in order of severity, so the first group counts the nodes.
+        if state in ("cause", "suspected") and (kept := because.pop(kind, 0)):
+            title += f"; {count(kept, 'node')} kept because of that"
         yield Causes(title, state, tuple(map(_suspected, guards)))
 
 
@@ -400,26 +376,6 @@ def _suspected(guard: Guard) -> Found:
     names = (guard.node, guard.tensor or "")
     text = sentence(capital(message(guard), names))
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))
-
-
-def _accused(run: Run) -> dict[int, int]:
-    """Return the indices of guards that say why nodes are kept, with how many nodes each keeps.
-
-    A node for which there are several counts at the most severe, so that it counts once.
-    """
-    places: dict[tuple[GuardKind, NodeName], list[int]] = {}
-    for i, guard in enumerate(run.guards):
-        for node in {guard.node, *guard.nodes}:
-            places.setdefault((guard.kind, node), []).append(i)
-    found: dict[int, int] = {}
-    for kept in run.plan.keep if run.plan is not None else ():
-        why = [] if kept.guard is None else list(places.get((kept.guard, kept.node), ()))
-        if kept.because is not None and kept.because.guard is not None:
-            why.insert(0, kept.because.guard)
-        found |= {i: found.get(i, 0) for i in why}
-        if why:
-            found[max(why, key=lambda i: run.guards[i].severity)] += 1
-    return found
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
@@ -434,7 +390,7 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
-        found = (Found(kept.node, sentence(kept.why or kept.reason)) for kept in bare)
+        found = (Found(kept.node, sentence(kept.reason)) for kept in bare)
         yield Causes(title, "unexplained", tuple(found))
 
 

@@ -152,9 +152,7 @@ def diagnosed_screen(run: Run) -> Report:
     whole = diagnosed(run)
     failed = _first_failed(run)
     if failed is None:
-        ladder, rest = _ladder(run), whole.parts[1:]
-        answers = tuple(row[:3] for row in ladder.rows)
-        return replace(whole, parts=(Table(ladder.title, ladder.columns[:3], answers), *rest))
+        return replace(whole, parts=(_ladder(run).only(range(3)), *whole.parts[1:]))
     where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
     lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors[:_FIRST]]
@@ -285,7 +283,7 @@ def decided_advice(
 
 def _decisions(found: Decided, criterion: Criterion) -> str:
     allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
-    return flipped(found, allowed=allowed)
+    return flipped(found, allowed)
 
 
 def _feeding(found: Decided) -> tuple[NodeName, ...]:

@@ -257,10 +257,7 @@ def made(engines: Engines) -> Iterator[str]:
     yield sentence(f"Built on {worker.name}: {', '.join(facts)}.")
     file = engines.delivered
     if file is None:
-        last = engines.results[-1].verdict if engines.results else None
-        # In a record without rungs, the engine to deliver comes last.
-        old = last is not None and last.passed and not engines.rungs
-        told = "the verdict says why" if engines.rung is not None or old else "none passed"
+        told = "the verdict says why" if engines.rung is not None else "none passed"
         yield f"No engine is delivered: {told}."
     else:
         where = "" if file.side == "here" else " on the worker's side"
@@ -388,13 +385,8 @@ def _remarks(engines: Engines) -> Iterator[str]:
         shown = timed[-1] if own is None or own.latency is None else own
         latency = shown.latency
         assert latency is not None
-        yield timing_line(latency)
-        yield (
-            f"With transfers, {shown.name} takes {number(latency.transfer_median_ms)} ms (99th "
-            f"percentile {number(latency.transfer_p99_ms)} ms); without them, it makes "
-            f"{number(latency.per_second)} runs per second. "
-            f"It uses {size_of(latency.device_bytes)} of GPU memory."
-        )
+        first, second = speed_lines(latency)
+        yield from (f"{shown.name}: {first}", second)
     for result in engines.results:
         if result.failure:
             yield f"{result.name} has no result: {result.failure.rstrip('.')}."
@@ -409,11 +401,15 @@ def _remarks(engines: Engines) -> Iterator[str]:
     )
 
 
-def timing_line(latency: Latency) -> str:
-    """Return what the times measure, as a sentence."""
+def speed_lines(latency: Latency) -> tuple[str, str]:
+    """Return an engine's speed, and what the times measure."""
     return (
+        f"{number(latency.median_ms)} ms, 99th percentile {number(latency.p99_ms)} ms; with "
+        f"transfers {number(latency.transfer_median_ms)} ms (99th percentile "
+        f"{number(latency.transfer_p99_ms)} ms); {number(latency.per_second)} runs per second; "
+        f"{size_of(latency.device_bytes)} of GPU memory.",
         f"Times are for one run on the GPU at {sizes(latency.shapes)}, without transfers: median "
-        f"and 99th percentile of {count(latency.iterations, 'run')}."
+        f"and 99th percentile of {count(latency.iterations, 'run')}.",
     )
 
 
@@ -441,42 +437,59 @@ def _precision(results: Sequence[EngineResult]) -> Table | None:
 def _table(results: Sequence[EngineResult]) -> Table | None:
     if not results:
         return None
+    outputs = max((len(r.verdict.outputs) for r in results if r.verdict is not None), default=0)
+    over = f" (errors: the largest of {outputs} outputs)" if outputs > 1 else ""
+    rows = [(shorten(r.name, 24), passed_word(r.verdict), r) for r in results]
+    return result_table(f"Errors and speed of the engines{over}", "engine", rows)
+
+
+def passed_word(verdict: Verdict | None) -> str:
+    """Return whether an engine passed, for a cell."""
+    return "no result" if verdict is None else "yes" if verdict.passed else "no"
+
+
+def result_table(
+    title: str, what: str, rows: Sequence[tuple[str, str, EngineResult | None]]
+) -> Table:
+    """Return errors and speed of engines.
+
+    Args:
+        title: The title.
+        what: What a row stands for.
+        rows: A name, whether it passed, and the engine, if there is one.
+    """
+    results = [result for _, _, result in rows if result is not None]
     plain = next((r for r in results if r.name in _LOW and r.latency is not None), None)
     base = plain.latency.median_ms if plain is not None and plain.latency is not None else 0.0
     name = plain.name if plain is not None else ""
     metrics = (heading_of(r.verdict.metric) for r in results if r.verdict and r.verdict.metric)
-    metric = next(metrics, "")
-    figures = ("max error", "mean", "median", metric, "ms", "p99 ms", f"ms ÷ {name}", "MiB")
+    figures = ("max error", "mean", "median", next(metrics, ""), "ms", "p99 ms", f"ms ÷ {name}")
     minor = ("mean", "median", "p99 ms", "MiB")
     columns = (
-        Column("engine"),
+        Column(what),
         Column("passed"),
-        *(Column(figure, "right", minor=figure in minor) for figure in figures),
+        *(Column(figure, "right", minor=figure in minor) for figure in (*figures, "MiB")),
     )
-    rows = tuple(_row(result, base) for result in results)
-    outputs = max((len(r.verdict.outputs) for r in results if r.verdict is not None), default=0)
-    over = f" (errors: the largest of {outputs} outputs)" if outputs > 1 else ""
-    return Table(f"Errors and speed of the engines{over}", columns, rows).without_empty_columns()
+    empty = ("",) * (len(figures) + 1)
+    cells = (
+        (name, passed, *(empty if result is None else _cells(result, base)))
+        for name, passed, result in rows
+    )
+    return Table(title, columns, tuple(cells)).without_empty_columns()
 
 
-def _row(result: EngineResult, base: float) -> tuple[str, ...]:
+def _cells(result: EngineResult, base: float) -> tuple[str, ...]:
     verdict, latency, file = result.verdict, result.latency, result.build.engine
-    errors, metric, passed = ("", "", ""), "", "no result"
+    errors: tuple[str, ...] = ("", "", "")
+    metric, times = "", ("", "", "")
     if verdict is not None:
-        passed = "yes" if verdict.passed else "no"
-        errors = (
-            number(largest(verdict, "max_abs")),
-            number(largest(verdict, "mean_abs")),
-            number(largest(verdict, "median_abs")),
-        )
-        score = verdict.metric
-        metric = "" if score is None else "; ".join(values_of(score))
-    times = ("", "", "")
+        measures = ("max_abs", "mean_abs", "median_abs")
+        errors = tuple(number(largest(verdict, measure)) for measure in measures)
+        metric = "" if verdict.metric is None else "; ".join(values_of(verdict.metric))
     if latency is not None:
         ratio = fixed(latency.median_ms / base, 2) if base else ""
         times = (number(latency.median_ms), number(latency.p99_ms), ratio)
-    size = "" if file is None else mebibytes(file.bytes)
-    return (shorten(result.name, 24), passed, *errors, metric, *times, size)
+    return (*errors, metric, *times, "" if file is None else mebibytes(file.bytes))
 
 
 def largest(verdict: Verdict, measure: str) -> float:

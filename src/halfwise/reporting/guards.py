@@ -6,7 +6,6 @@ from typing import Literal
 
 from halfwise.records import (
     Because,
-    Channel,
     Decided,
     Followed,
     Guard,
@@ -16,33 +15,19 @@ from halfwise.records import (
     NodeName,
     Origin,
 )
-from halfwise.wording import capital, filled, listed, number, percent, shorten, verb
+from halfwise.wording import capital, filled, listed, number, shorten, verb
 
 _FLIPPED = (
-    "{lead}{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
+    "{nodes} {decides} {elements:d} of {of:d} values differently on {samples:sample}"
     "[, reading floats that are off by {read:%}]; with the reference's decisions instead, the "
     "error falls from {error} × to {left} × {allowed}"
 )
-_CARRIED = (
-    "channel {index:d} of {size:d} (axis {axis:d}) of {tensor} carries most of the error"
-    "[: it is off by {error:%}, the other channels by {rest:%}]; with FP32's values there alone, "
-    "the error falls from {whole} × to {left} × {allowed}"
-)
 
 
-def flipped(
-    found: Decided, node: NodeName | None = None, allowed: str = "what the search allows"
-) -> str:
-    """Return what decisions do to the error, as a clause.
-
-    Args:
-        found: The decisions.
-        node: A node that leads to them; None for the decisions themselves.
-        allowed: What errors are multiples of.
-    """
+def flipped(found: Decided, allowed: str) -> str:
+    """Return what decisions do to the error, a multiple of what is `allowed`, as a clause."""
     names = [flip.node for flip in found.flips]
     facts: dict[str, str | float] = {
-        "lead": "" if node is None or node in names else "this node leads to decisions: ",
         "nodes": listed(names),
         "decides": verb(len(names), "decides", "decide"),
         "elements": sum(flip.elements for flip in found.flips),
@@ -56,28 +41,6 @@ def flipped(
     if found.read and isfinite(found.read):
         facts["read"] = found.read
     return filled(_FLIPPED, facts)
-
-
-def carried(found: Channel, error: float, allowed: str) -> str:
-    """Return what the error of a channel does, as a clause.
-
-    Args:
-        found: The channel.
-        error: Error of the outputs with the candidate's own values there.
-        allowed: What errors are multiples of.
-    """
-    facts: dict[str, str | float] = {
-        "index": found.index,
-        "size": found.size,
-        "axis": found.axis,
-        "tensor": shorten(found.tensor),
-        "error": found.error if isfinite(found.error) else "",
-        "rest": found.rest if isfinite(found.rest) else "",
-        "whole": error,
-        "left": found.left,
-        "allowed": allowed,
-    }
-    return filled(_CARRIED, {name: fact for name, fact in facts.items() if fact != ""})
 
 
 def followed_over(metric: str | None) -> str:
@@ -95,15 +58,14 @@ _SEEN_INSIDE: frozenset[GuardKind] = frozenset(("infinite", "decision"))
 _BODIES = ("If", "Loop", "Scan", "SequenceMap")
 Reason = (
     GuardKind
-    | Literal["rule", "model", "engine", "flip", "origin", "channel"]
+    | Literal["rule", "model", "engine", "flip", "origin"]
     | Literal["accumulated error", "effect", "spare", "unknown"]
 )
 """Why a node is kept: a kind of guard, or who decided it, as in `KeptBy`.
 
 Without a guard, of the error that guards and rules leave: "flip": decisions that it leads to cause
 most of it (`Decided`); "origin": FP32 at this node and others
-next to it removes most of it (`Origin`); "channel": it leads to a channel that carries most of it
-(`Channel`);
+next to it removes most of it (`Origin`);
 "accumulated error": it grows with depth; "effect": lowering the node had an effect, and nothing
 shows why. "spare": less would cost more. "unknown": it was not lowered.
 """
@@ -133,10 +95,26 @@ _BY_OTHERS: Mapping[KeptBy, str] = {
     "model": "Kept by the model itself: its file has this node in FP32 among lower ones.",
     "engine": "The engine needs it or is faster with it, although the emulation does not need it.",
 }
-_FOLLOWED: Mapping[Reason, str] = {
+_UNGUARDED: Mapping[Reason, str] = {
+    "flip": "Leads to decisions that change, of {decision}",
+    "origin": "Most of the error that no guard explains {verb} at {origin}",
     "accumulated error": "Accumulated error: what no guard explains grows with depth",
     "spare": "Not needed: a plan that lowers it passes too, but costs more because of conversions",
+    "effect": "Cause unknown: no single number stands out here",
 }
+"""Templates, see `followed_names`."""
+
+
+def followed_names(followed: Followed | None) -> dict[str, str]:
+    """Return the names in templates on where an error comes from that no guard explains."""
+    names: dict[str, str] = {}
+    if followed is not None and followed.decided is not None:
+        names["decision"] = listed([flip.node for flip in followed.decided.flips])
+    if followed is not None and followed.origin is not None:
+        names["origin"] = shorten(followed.origin.node)
+        names["verb"] = appears(followed.origin)
+    return names
+
 
 _BEYOND = (
     "{value}, beyond {low}'s {limit:6}[ (sample {sample})]"
@@ -246,13 +224,11 @@ def reason_of(kept: KeptNode, followed: Followed | None) -> Reason:
 
 
 def _reason_of_error(node: NodeName, followed: Followed) -> Reason:
-    decided, origin, channel = followed.decided, followed.origin, followed.channel
+    decided, origin = followed.decided, followed.origin
     if decided is not None and node in decided.nodes:
         return "flip"
     if origin is not None and node in origin.kept:
         return "origin"
-    if channel is not None and node in channel.nodes:
-        return "channel"
     return "accumulated error" if followed.accumulates else "effect"
 
 
@@ -273,25 +249,19 @@ def explained(
         followed: Where the error comes from that no guard explains; None if not followed.
     """
 
-    def told(kept: KeptNode) -> KeptNode:
+    def with_reason(kept: KeptNode) -> KeptNode:
         if (facts := kept.because) is None:
             return kept
         guard = None if facts.guard is None else guards[facts.guard]
         effect = _effect(kept, facts, headroom, metric)
-        why = _why(kept, facts, guard, effect, followed, metric)
-        fix = f" Usual fix: {guard.fix}" if guard is not None and guard.fix else ""
-        return kept.model_copy(update={"why": why, "reason": f"{why}{fix}"})
+        reason = _reason(kept, facts, guard, effect, followed)
+        return kept.model_copy(update={"reason": reason})
 
-    return tuple(map(told, keep))
+    return tuple(map(with_reason, keep))
 
 
-def _why(
-    kept: KeptNode,
-    facts: Because,
-    guard: Guard | None,
-    effect: str,
-    followed: Followed | None,
-    metric: str | None,
+def _reason(
+    kept: KeptNode, facts: Because, guard: Guard | None, effect: str, followed: Followed | None
 ) -> str:
     if kept.kept_by == "rule":
         return f"Kept by the rule {facts.rule}."
@@ -303,7 +273,8 @@ def _why(
         else ""
     )
     if guard is None and (effect or kept.spare):
-        return f"{_followed(kept, followed, inside, metric)}{inside}{effect}."
+        origin = _UNGUARDED[reason_of(kept, followed)].format(**followed_names(followed))
+        return f"{origin}{inside}{effect}."
     if guard is None:
         if facts.opposed is None:
             return "Not lowered before the search ended; nothing is known of it."
@@ -314,28 +285,6 @@ def _why(
         doubt = "suspected, not tried alone: "
     names = () if doubt else (guard.node, *guard.nodes, guard.tensor or guard.node)
     return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', names)}{inside}{effect}."
-
-
-def _followed(kept: KeptNode, followed: Followed | None, inside: str, metric: str | None) -> str:
-    """Return where the error comes from that no guard explains, as the beginning of a sentence."""
-    reason = reason_of(kept, followed)
-    if reason in _FOLLOWED:
-        return _FOLLOWED[reason]
-    if reason == "flip" and followed is not None and followed.decided is not None:
-        names = [flip.node for flip in followed.decided.flips]
-        told = flipped(followed.decided, kept.node, followed_over(metric))
-        return capital(told, names)
-    if reason == "channel" and followed is not None and (channel := followed.channel) is not None:
-        return f"It leads to one channel: {carried(channel, followed.error, followed_over(metric))}"
-    if reason != "origin" or followed is None or (origin := followed.origin) is None:
-        return f"Cause unknown: no single number stands out {'around it' if inside else 'here'}"
-    here = kept.node == origin.node
-    where = "here" if here else f"at {origin.node}, which needs this node in FP32 too"
-    told = f"Most of the error that no guard explains {appears(origin)} {where}"
-    if origin.read is None or origin.made is None:
-        return told
-    read, made = percent(origin.read), percent(origin.made)
-    return f"{told}: what it reads is off by {read}, its result by {made}"
 
 
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:

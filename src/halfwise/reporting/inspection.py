@@ -10,13 +10,12 @@ from halfwise.records import (
     GivenEngine,
     InnerObservation,
     Inspection,
-    Latency,
     LogFinding,
     Observation,
     Observations,
     WorkerInfo,
 )
-from halfwise.reporting.engines import inspected, proof_parts, shape_line, timing_line
+from halfwise.reporting.engines import inspected, proof_parts, shape_line, speed_lines
 from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
 from halfwise.wording import (
     clean,
@@ -65,7 +64,7 @@ def looked_into(found: Inspection) -> Report:
     about = f"{_file(found.engine)}, {_where(found.worker)}"
     head = (
         _tensors(found.tensors),
-        lines_of("Speed", _speed(found.latency)),
+        lines_of("Speed", () if found.latency is None else speed_lines(found.latency)),
         lines_of("About this inspection", (*found.notes, *_override(found.worker))),
     )
     shown = present(*head)
@@ -88,7 +87,7 @@ def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
             (f"{_file(given.engine)}, {_where(given.worker)}.", *_override(given.worker)),
         ),
         lines_of("Shapes of the profiles", map(shape_line, shapes)),
-        lines_of("Speed", _speed(given.latency)),
+        lines_of("Speed", speed_lines(given.latency)),
         *(() if given.proof is None else proof_parts(given.proof)),
     )
     return present(*parts)
@@ -128,17 +127,6 @@ def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
         [dimensions(getattr(one, at)) for one in limits] for at in ("min", "opt", "max")
     )
     return "; ".join(low), "; ".join(opt), "; ".join(high)
-
-
-def _speed(latency: Latency | None) -> Iterator[str]:
-    if latency is None:
-        return
-    yield (
-        f"{number(latency.median_ms)} ms, 99th percentile {number(latency.p99_ms)} ms; with "
-        f"transfers {number(latency.transfer_median_ms)} ms; {number(latency.per_second)} runs per "
-        f"second; {size_of(latency.device_bytes)} of GPU memory."
-    )
-    yield timing_line(latency)
 
 
 def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:

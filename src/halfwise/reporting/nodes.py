@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from halfwise.metrics import rises, usual
 from halfwise.records import (
     EngineLayer,
     Followed,
@@ -19,7 +18,6 @@ from halfwise.records import (
     PrecisionProof,
     Repair,
     Run,
-    Verdict,
 )
 from halfwise.reporting.causes import DONE, faults
 from halfwise.reporting.engines import WORDS
@@ -27,15 +25,15 @@ from halfwise.reporting.guards import (
     CAUSES,
     Reason,
     appears,
-    carried,
     flipped,
+    followed_names,
     followed_over,
     reason_of,
 )
 from halfwise.reporting.parts import Lines
-from halfwise.reporting.remarks import in_words
-from halfwise.reporting.verdict import non_finite, sums_wide, wrong_parts
-from halfwise.wording import count, everything_low, listed, number, ratio, sentence, shorten, verb
+from halfwise.reporting.remarks import in_words, stated
+from halfwise.reporting.verdict import non_finite, sums_wide
+from halfwise.wording import count, everything_low, listed, number, ratio, sentence, shorten
 
 _UNGUARDED: Mapping[Reason, str] = {
     "rule": "rules of the user",
@@ -43,7 +41,6 @@ _UNGUARDED: Mapping[Reason, str] = {
     "engine": "what the engine needs or is faster with",
     "flip": "decisions that change, of {decision}",
     "origin": "error that {verb} at {origin}",
-    "channel": "error that channel {index} of {tensor} carries",
     "accumulated error": "accumulated error",
     "spare": "conversions, which would cost more than lowering saves",
     "effect": "unknown, effect measured",
@@ -53,6 +50,8 @@ _UNKNOWN = ("effect", "unknown")
 _LAST = ("spare", *_UNKNOWN)
 
 _ASKED = ("margin", "headroom")
+_MOST_WRONG = 3
+"""Most reasons why everything low fails that are shown."""
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -67,8 +66,10 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     title, causes = f"With {_lowest(run.plan)}", tuple(_causes(run, brief=brief))
     beside = () if brief else tuple(non_finite(run.baseline))
     fixes = () if brief else tuple(_usual_fixes(run))
-    if wrong := tuple(_wrong(run.baseline)):
-        return Lines(title, (*wrong, *beside, *causes, *fixes))
+    if not run.baseline.within:
+        wrong = stated(run.baseline.failures)
+        more = [f"And {len(wrong) - _MOST_WRONG} more."] * (len(wrong) > _MOST_WRONG)
+        return Lines(title, (*wrong[:_MOST_WRONG], *more, *beside, *causes, *fixes))
     guards = {kept.guard for kept in run.plan.keep}
     found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
@@ -114,35 +115,6 @@ def _lowest(plan: Plan) -> str:
     return f"{told}{others}" if plan.unsupported else told
 
 
-def _wrong(verdict: Verdict) -> Iterator[str]:
-    broken = [name for name, error in verdict.outputs.items() if error.nonfinite]
-    if broken:
-        yield _some(broken, verdict, ("has", "have"), "NaN or infinite values")
-    if verdict.metric is not None and verdict.metric.parts:
-        yield from wrong_parts(verdict.metric)
-    elif verdict.metric is not None and not verdict.metric.passed:
-        name, score = verdict.metric.name, verdict.metric
-        before, after = usual(name, score.reference), usual(name, score.candidate)
-        changes = "rises" if rises(name) else "falls"
-        yield f"{sentence(name)} {changes} from {number(before, 6)} to {number(after, 6)}."
-    if verdict.failed_runs:
-        nodes = sorted({run.node for run in verdict.failed_runs if run.node})
-        where = f", at {listed(nodes)}" if nodes else ""
-        failed = len(verdict.failed_runs)
-        yield f"It cannot run on {failed} of {count(len(verdict.samples), 'sample')}{where}."
-        return
-    wrong = [n for n, e in verdict.outputs.items() if not e.passed and not e.nonfinite]
-    if wrong and verdict.metric is None:
-        yield _some(wrong, verdict, ("is", "are"), "out of tolerance")
-
-
-def _some(names: Sequence[str], verdict: Verdict, verbs: tuple[str, str], what: str) -> str:
-    if len(verdict.outputs) == 1:
-        return f"Output {shorten(names[0])} {verbs[0]} {what}."
-    some = f"{len(names)} of {len(verdict.outputs)} outputs {verb(len(names), *verbs)}"
-    return f"{some} {what}: {listed(names)}."
-
-
 def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     """Yield a line per reason for kept nodes, causes first, then those of most nodes.
 
@@ -150,16 +122,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     """
     assert run.plan is not None
     certain = {g.kind for g in run.guards if g.severity >= 1}
-    start = run.followed.origin if run.followed is not None else None
-    decided = run.followed.decided if run.followed is not None else None
-    channel = run.followed.channel if run.followed is not None else None
-    names = {
-        "origin": "" if start is None else shorten(start.node),
-        "verb": "" if start is None else appears(start),
-        "decision": listed([flip.node for flip in decided.flips]) if decided else "",
-        "index": "" if channel is None else str(channel.index),
-        "tensor": "" if channel is None else shorten(channel.tensor),
-    }
+    names = followed_names(run.followed)
     steps = () if run.search is None else run.search.remarks
     chosen = any(step.kind == "chosen" for step in steps)
     kinds: dict[Reason, Counter[str]] = {}
@@ -231,7 +194,7 @@ def followed_lines(run: Run) -> Iterator[str]:
 
 def _origin(found: Followed, run: Run) -> str:
     if found.decided is not None:
-        return flipped(found.decided, allowed=followed_over(run.criterion.metric))
+        return flipped(found.decided, followed_over(run.criterion.metric))
     if (origin := found.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""
@@ -240,8 +203,6 @@ def _origin(found: Followed, run: Run) -> str:
             f"most of it {appears(origin)} at {shorten(origin.node)}, since FP32 there{beside} "
             f"leaves {ratio(origin.error)}{most}"
         )
-    if found.channel is not None:
-        return carried(found.channel, found.error, followed_over(run.criterion.metric))
     if found.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)

@@ -3,7 +3,7 @@
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -99,7 +99,14 @@ class Table:
 
     def without_empty_columns(self) -> "Table":
         """Return this table without columns that are empty in every row."""
-        used = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
+        return self.only([i for i in range(len(self.columns)) if any(row[i] for row in self.rows)])
+
+    def without_minor_columns(self) -> "Table":
+        """Return this table without minor columns."""
+        return self.only([i for i, column in enumerate(self.columns) if not column.minor])
+
+    def only(self, used: Sequence[int]) -> "Table":
+        """Return this table with some of its columns."""
 
         def of(row: tuple[T, ...]) -> tuple[T, ...]:
             return tuple(row[i] for i in used)

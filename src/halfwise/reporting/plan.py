@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isfinite
 from typing import cast
 
-from halfwise.metrics import rises, usual
+from halfwise.metrics import usual
 from halfwise.records import (
     FULL_RUNGS,
     AdjustedConstant,
@@ -26,9 +26,9 @@ from halfwise.records import (
 from halfwise.records.run import places
 from halfwise.reporting.guards import CAUSES, guard_sentence
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
-from halfwise.reporting.remarks import reasons, spent, unfinished
+from halfwise.reporting.remarks import reasons, unfinished
 from halfwise.reporting.rungs import rung_name
-from halfwise.reporting.verdict import against, allowed, beyond_seen, offered, rests_on, weakest
+from halfwise.reporting.verdict import against, allowed, beyond_seen, rests_on, weakest
 from halfwise.wording import count, listed, number, ratio, sentence, shorten, verb
 
 INSIDE: Mapping[GuardKind | None, str] = {
@@ -39,7 +39,7 @@ INSIDE: Mapping[GuardKind | None, str] = {
 
 
 def kept_table(run: Run) -> Table | None:
-    """Return a row for all kept nodes of one reason, or for similar ones if there are many.
+    """Return a row for kept nodes of one operator and kind of reason.
 
     Nodes about which nothing is known share a row.
     """
@@ -50,12 +50,10 @@ def kept_table(run: Run) -> Table | None:
     unknown = len(keep) - len(known)
     if unknown == 1:
         known, unknown = list(keep), 0
-    grouped = len(known) > MOST_ROWS
     groups: dict[object, list[KeptNode]] = {}
     for kept in known:
-        key = _likeness(kept) if grouped else _same(kept, run.guards)
-        groups.setdefault(key, []).append(kept)
-    shown = sorted(groups.values(), key=lambda group: grouped and group[0].guard is None)
+        groups.setdefault(_likeness(kept), []).append(kept)
+    shown = sorted(groups.values(), key=lambda group: group[0].guard is None)
     rows = [_kept_row(group, run) for group in shown]
     if unknown:
         which = f"{unknown} {'more ' if known else ''}nodes"
@@ -88,29 +86,18 @@ def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
     return kept.precision, kept.op, kept.guard, kept.reason if general else None
 
 
-def _same(kept: KeptNode, guards: Sequence[Guard]) -> tuple[object, ...]:
-    """Return the key by which nodes share a sentence."""
-    measured = kept.error_without is not None
-    if kept.guard is None and kept.kept_by == "search" and measured:
-        return kept.precision, kept.op, measured
-    return kept.precision, _message(kept, guards), measured
-
-
 def _message(kept: KeptNode, guards: Sequence[Guard]) -> str:
     found = _guard_of([kept], guards)
     return kept.reason if found is None else found.message
 
 
 def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
-    ops: dict[str, list[str]] = {}
-    for kept in group:
-        ops.setdefault(kept.op, []).append(kept.node)
     excesses = [kept.error_without for kept in group if kept.error_without is not None]
     why = _why(group, run.guards)
     same = len({_message(kept, run.guards) for kept in group}) == 1
     why = why if same else f"For example: {why}"
     kind = "" if group[0].precision == "fp32" else f", in {group[0].precision.upper()}"
-    nodes = "; ".join(_of_op(op, names) for op, names in ops.items()) + kind
+    nodes = _of_op(group[0].op, [kept.node for kept in group]) + kind
     without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
     return nodes, why, without
 
@@ -157,23 +144,16 @@ def _without(excesses: Sequence[float], criterion: Criterion) -> str:
 def _constant_line(constant: AdjustedConstant, low: str) -> str:
     name, largest = shorten(constant.name), max(-constant.minimum, constant.maximum)
     if largest < 1:
-        return (
-            f"Constant {name} ({number(largest)}) is stored as {low}'s smallest number, since it "
-            "would become zero."
-        )
-    return (
-        f"Constant {name} ({number(constant.minimum)} to {number(constant.maximum)}) is clipped to "
-        f"the {low} range ({count(constant.elements, 'element')})."
-    )
+        how = f"is stored as {low}'s smallest number, since it would become zero"
+        return f"Constant {name} ({number(largest)}) {how}."
+    span = f"{number(constant.minimum)} to {number(constant.maximum)}"
+    elements = count(constant.elements, "element")
+    return f"Constant {name} ({span}) is clipped to the {low} range ({elements})."
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield what is FP32, which constants change, and what rules and schemas demand."""
-    low = plan.low.upper()
-    moved = len(plan.data_movement)
-    beside = " with them" if plan.keep else ""
-    carry = f"that only {verb(moved, 'moves data is', 'move data are')} in FP32{beside}"
-    carried = f"; {count(moved, 'node')} {carry}" if moved else ""
+    low, moved = plan.low.upper(), len(plan.data_movement)
     of_all = count(plan.candidates, "compute node")
     kept = f"{len(plan.keep)} of {of_all} in {_types(plan.keep)}"
     kept += f", the rest in {low}" * (len(plan.keep) < plan.candidates)
@@ -184,64 +164,48 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if not plan.candidates:
         kept = f"No compute node may be {low}"
     repaired = f"; {count(len(plan.repairs), 'repair')}" if plan.repairs else ""
+    what = verb(moved, "only moves data is", "only move data are")
+    carried = f"; {count(moved, 'node')} that {what} in FP32" if moved else ""
     yield f"{kept}{repaired}; {count(plan.casts, 'Cast')}{carried}."
     if plan.in_bodies:
         inner = f"{count(plan.in_bodies, 'node')} in bodies {verb(plan.in_bodies, 'is', 'are')}"
         yield f"{inner} not counted: a body follows its node."
-    for constant in plan.constants[:4]:
-        yield _constant_line(constant, low)
+    yield from (_constant_line(constant, low) for constant in plan.constants[:4])
     if len(plan.constants) > 4:
         yield f"{len(plan.constants) - 4} more constants are fitted to the {low} range."
-    rules: dict[str, list[NodeName]] = {}
+    special: dict[str, list[NodeName]] = {}
     for name, rule in plan.lowered.items():
-        rules.setdefault(rule, []).append(name)
-    for rule, lowered in rules.items():
-        yield sentence(
-            f"The rule {rule} puts {count(len(lowered), 'node')} in {low}: {listed(lowered)}."
-        )
-    reasons: dict[tuple[str, str], list[NodeName]] = {}
+        special.setdefault(f"The rule {rule} puts in {low}", []).append(name)
     for node in plan.unsupported:
-        reasons.setdefault((node.op, node.reason), []).append(node.node)
-    for (op, reason), nodes in reasons.items():
-        yield sentence(f"Always FP32, {len(nodes)} × {op}: {reason} ({listed(nodes, 2)}).")
+        special.setdefault(f"Always FP32, {node.op}: {node.reason}", []).append(node.node)
+    for what, nodes in special.items():
+        yield sentence(f"{what}: {count(len(nodes), 'node')} ({listed(nodes)}).")
 
 
 def minimality(run: Run, plan: Plan) -> str:
     """Return a sentence on whether fewer FP32 nodes were shown to fail."""
+    search, engines = run.search, run.engines
     if not plan.keep:
-        shown = run.verdict.passed and not (run.engines is not None and run.engines.full)
+        shown = run.verdict.passed and not (engines is not None and engines.full)
         one = any(repair.rule == "one-node" for repair in plan.repairs)
         inside = "; nodes that were fused compute in FP32 inside" if one else ""
         return f"No node {'needs' if shown else 'is kept in'} FP32{inside}."
-    ruled = [kept for kept in plan.keep if kept.kept_by == "rule"]
-    own = plan.own
-    who = " or ".join(
-        name for name, some in (("rules keep", ruled), ("the model itself keeps", own)) if some
+    if not plan.minimal:
+        if search is not None and "interrupt" in search.ended_by:
+            return unfinished(search)
+        if engines is not None and engines.keep:
+            return "Not shown to be minimal in the engine: all builds (--budget builds) were used."
+        return unfinished(search)
+    fixed = sum(kept.kept_by in ("rule", "model") for kept in plan.keep)
+    if fixed == len(plan.keep):
+        return "Minimal: only nodes that rules or the model itself keep are in FP32."
+    others = ", apart from those that rules or the model itself keep," if fixed else ""
+    predicted = engines.needed_as_predicted if engines is not None else ()
+    unbuilt = f"; for {count(len(predicted), 'node')} this is predicted, not built"
+    return (
+        f"Minimal: on the calibration samples no kept node{others} can be lowered alone"
+        f"{unbuilt * bool(predicted)}."
     )
-    if plan.minimal and len(ruled) + len(own) == len(plan.keep):
-        return f"Minimal: on the calibration samples only the nodes that {who} need FP32."
-    if plan.minimal:
-        others = f", apart from those that {who}," if who else ""
-        return (
-            f"Minimal: on the calibration samples no kept node{others} can be lowered alone"
-            f"{_as_predicted(run)}."
-        )
-    return _not_minimal(run)
-
-
-def _as_predicted(run: Run) -> str:
-    nodes = run.engines.needed_as_predicted if run.engines is not None else ()
-    return f"; for {count(len(nodes), 'node')} this is predicted, not built" if nodes else ""
-
-
-def _not_minimal(run: Run) -> str:
-    search = run.search
-    if search is not None and "interrupt" in search.ended_by:
-        return f"Not shown to be minimal: {spent(search)}."
-    if run.engines is not None and run.engines.keep:
-        return "Not shown to be minimal in the engine: all builds (--budget builds) were used."
-    why = f": {search.steps[-1]}" if search is not None and search.steps else ""
-    return unfinished(search) or sentence(f"Not shown to be minimal{why}.")
 
 
 def left_out_table(run: Run) -> Table | None:
@@ -250,10 +214,13 @@ def left_out_table(run: Run) -> Table | None:
         return None
     plan, groups = run.plan, dict[tuple[str, str], list[KeptNode]]()
     for kept in left_out:
-        grouped = kept.why if len(left_out) <= MOST_ROWS else ""
+        grouped = kept.reason if len(left_out) <= MOST_ROWS else ""
         groups.setdefault((kept.op, grouped), []).append(kept)
     rows = [
-        (f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}", some[0].why)
+        (
+            f"{len(some)} × {shorten(op, 20)}: {listed([k.node for k in some], 3, 40)}",
+            some[0].reason,
+        )
         for (op, _), some in groups.items()
     ]
     of_all = count(len(plan.int8) + len(left_out), "quantisable node")
@@ -295,7 +262,7 @@ def int8_lines(run: Run) -> Iterator[str]:
             f"cost less{', apart from sums whose convolution is left out' if sums else ''}."
         )
     elif plan.left_out:
-        yield unfinished(run.search) or "Not shown to be minimal."
+        yield unfinished(run.search)
 
 
 _SKETCHED = "; plans without repairs were tried, not searched for"
@@ -468,27 +435,6 @@ def _value(score: TaskScore) -> str:
     return f"{number(usual(score.metric, score.value), 4)}{'' if score.passed else ' ✗'}"
 
 
-def offer(run: Run) -> str:
-    """Return what the recommended plan offers over the run's, as a sentence; "" if nothing."""
-    curve, judged = run.curve, run.verdict
-    point = None if curve is None else offered(curve, judged, run.criterion, run.devices)
-    if curve is None or point is None:
-        return ""
-    emulated = ", as emulated" if judged.level == "engine" else ""
-    plan = None if curve.plan is None else curve.points[curve.plan]
-    where = (
-        f"{_scored(point)} on {_heldout(run)}{emulated}.{_doubt(point)}{_off(curve, point, run)}"
-    )
-    if point is plan:
-        return f"Judged by its task, this plan is good enough: {where}"
-    beside = "" if plan is None else f" (this one: {plan.count}{_at(plan)})"
-    cheaper = "a cheaper" if plan is None or point.price < plan.price else "another"
-    return (
-        f"Judged by its task, {cheaper} plan is good enough: {point.count} of "
-        f"{count(len(curve.nodes), 'node')} {_kept(curve)}{_at(point)}{beside}, {where}"
-    )
-
-
 def overflowing(run: Run) -> str:
     """Return a sentence if the plan of a passed run fails within the headroom; else "".
 
@@ -507,19 +453,6 @@ def overflowing(run: Run) -> str:
     )
 
 
-def _doubt(point: Point) -> str:
-    weak = weakest(point.scores) is not None
-    return " This is little evidence: judge it on more inputs." if weak else ""
-
-
-def _off(curve: Curve, point: Point, run: Run) -> str:
-    """Return how far an engine of the plan is off, as a sentence; "" if none is known to be."""
-    shown = against(curve, point, run.devices)
-    if shown is None or shown.excess is None:
-        return ""
-    return f" Its engine has {number(shown.excess)} times what is allowed (build {shown.build})."
-
-
 def chosen_line(
     curve: Curve, point: Point, criterion: Criterion, measured: int = 0, left: int = 0
 ) -> str:
@@ -532,9 +465,10 @@ def chosen_line(
         measured: Number of plans measured for the choice.
         left: Number of plans that may be better but were not measured.
     """
-    cost = "" if point.cost is None else f"{_at(point)} the cost of everything low"
+    cost = "" if point.cost is None else f" at {ratio(point.cost)} the cost of everything low"
+    left_out = "left out of INT8" if curve.rung == "int8" else "kept"
     nodes = count(len(curve.nodes), "compute node")
-    told = f"chosen: {_counted(point)} of {nodes} {_kept(curve)}{cost}"
+    told = f"chosen: {_counted(point)} of {nodes} {left_out}{cost}"
     if measured:
         told += f", after measuring {count(measured, 'plan')}"
     if left:
@@ -542,25 +476,3 @@ def chosen_line(
     if curve.unrepaired is not None:
         told += "; plans without repairs cannot be chosen: `halfwise fix --no-repair` finds them"
     return f"{told}; judged by: {allowed(criterion)}"
-
-
-def _kept(curve: Curve) -> str:
-    return "left out of INT8" if curve.rung == "int8" else "kept"
-
-
-def _at(point: Point) -> str:
-    return "" if point.cost is None else f" at {ratio(point.cost)}"
-
-
-def _scored(point: Point) -> str:
-    return ", ".join(
-        f"{score.metric}{f' of {listed(score.outputs, 2)}' * (len(point.scores) > 1)} "
-        f"{number(usual(score.metric, score.value), 4)} ({_required(score)})"
-        for score in point.scores
-    )
-
-
-def _required(score: TaskScore) -> str:
-    limit = number(usual(score.metric, score.required), 4)
-    most = f"at {'most' if rises(score.metric) else 'least'} {limit}"
-    return "; ".join(filter(None, (most, rests_on(score))))

@@ -26,7 +26,6 @@ _WORDS: Mapping[FailureKind, str] = {
     "[node {node} fails|it fails] ({why})",
     "batch": "it cannot be run: {why}",
     "non-finite": "output {output} [has {elements:non-finite value} that the reference lacks"
-    "|is finite in {finite:element} where the reference is not"
     "|has {unlike:element} where it or the reference is not finite, and they differ]",
     "shape": "output {output} differs in shape from the reference on {elements:d} of {size:sample}",
     "agreement": "output {output} is out of tolerance: {agreement:4} of its elements agree"
@@ -183,8 +182,6 @@ REMARKS: Mapping[RemarkKind, str] = {
     "it reads is constant or not finite, so it has no range: {tensors}.",
     "start-int8": "The starting plan leaves {elements:node} out of INT8, and {ends}.",
     "int8-untried": "INT8 was not tried: {why}",
-    "repair-untried": "{elements:d} of {size:repair} were not tested one by one: the plan passes "
-    "with all of them, and may pass with fewer.",
     "start": "[{found:d} of {size:d} compute nodes are in {path}|warning: the plan comes from the "
     "run of {date}, of another file, which has {shared} in common with this one|the plan comes "
     "from the run of {date}][; the starting plan keeps {kept:d} nodes and {ends}]"
@@ -235,16 +232,15 @@ def remark(found: Remark) -> str:
 
 
 def unfinished(search: Search | None) -> str:
-    """Return a sentence on what ended a search before its plan was minimal; "" if unknown."""
-    if search is None:
-        return "Not shown to be minimal."
-    if search.exhausted:
-        return f"Not shown to be minimal: {spent(search)}."
-    # The last one is of the delivered plan.
-    for step in reversed(search.remarks):
-        if step.kind in EARLY:
-            return f"Not shown to be minimal: {remark(step)}."
-    return ""
+    """Return a sentence on what ended a search before its plan was minimal, as far as known."""
+    why = ""
+    if search is not None and (search.exhausted or "interrupt" in search.ended_by):
+        why = f": {spent(search)}"
+    elif search is not None and search.remarks:
+        early = [step for step in search.remarks if step.kind in EARLY]
+        # The last one is of the delivered plan.
+        why = f": {remark((early or search.remarks)[-1])}"
+    return sentence(f"Not shown to be minimal{why}.")
 
 
 def note(found: Remark) -> str:
@@ -269,10 +265,7 @@ def explain_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[
         left_out: The excluded nodes.
         metric: Name of the task metric, if one decides.
     """
-    return tuple(
-        k.model_copy(update=dict.fromkeys(("why", "reason"), _why_left_out(k, metric)))
-        for k in left_out
-    )
+    return tuple(k.model_copy(update={"reason": _why_left_out(k, metric)}) for k in left_out)
 
 
 def _why_left_out(kept: KeptNode, metric: str | None) -> str:
@@ -291,15 +284,10 @@ def _why_left_out(kept: KeptNode, metric: str | None) -> str:
 
 def in_words(run: Run) -> Run:
     """Return the record of a run with its facts put into sentences."""
-    guards, plan = worded(run.guards), run.plan
+    guards, plan, metric = worded(run.guards), run.plan, run.criterion.metric
     if plan is not None:
-        keep = explained(plan.keep, guards, run.headroom, run.criterion.metric, run.followed)
-        notes = tuple(map(note, plan.remarks))
-        left_out = explain_left_out(plan.left_out, run.criterion.metric)
-        plan = plan.model_copy(update={"keep": keep, "left_out": left_out, "notes": notes})
-    search = run.search
-    if search is not None:
-        steps = tuple(map(remark, search.remarks))
-        search = search.model_copy(update={"steps": steps})
-    told = {"without_int8": explain_left_out(run.without_int8, run.criterion.metric)}
-    return run.model_copy(update=told | {"guards": guards, "plan": plan, "search": search})
+        keep = explained(plan.keep, guards, run.headroom, metric, run.followed)
+        left_out = explain_left_out(plan.left_out, metric)
+        plan = plan.model_copy(update={"keep": keep, "left_out": left_out})
+    without = explain_left_out(run.without_int8, metric)
+    return run.model_copy(update={"without_int8": without, "guards": guards, "plan": plan})

@@ -1,6 +1,7 @@
 """The rungs of a run: their names, times and errors, and the ladder."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from halfwise.metrics import usual
@@ -365,7 +366,8 @@ def ladder_table(run: Run) -> Table | None:
     names = _metrics(run)
     figures = ("kept", "not INT8", "error / allowed", "held out", *names, "share", "cost")
     figures += ("ms", "÷ above", "size", "memory")
-    minor = ("kept", "not INT8", "held out", "share", "size", "memory")
+    minor = {"kept", "not INT8", "held out", "share", "÷ above", "size", "memory"}
+    minor |= set() if run.criterion.metric else set(names)
     right = (Column(figure, "right", minor=figure in minor) for figure in figures)
     columns = (Column("rung"), *right, Column(""))
     rows = tuple(_row(rung, names, run) for rung in run.rungs)
@@ -375,23 +377,8 @@ def ladder_table(run: Run) -> Table | None:
 
 def brief_ladder(run: Run) -> Table | None:
     """Return the decisive figures of each rung: error or scores, cost or time, and its result."""
-    if not run.rungs:
-        return None
-    names = _metrics(run) if run.criterion.metric else []
-    rows = tuple(
-        (
-            rung_name(rung.rung),
-            _error(rung, run),
-            *(_score(rung.scores, name) for name in names),
-            "" if rung.cost is None else ratio(rung.cost),
-            "" if rung.latency is None else number(rung.latency.median_ms),
-            _end(rung, run),
-        )
-        for rung in run.rungs
-    )
-    figures = (Column(figure, "right") for figure in ("error / allowed", *names, "cost", "ms"))
-    columns = (Column("rung"), *figures, Column(""))
-    return Table("The ladder", columns, rows).without_empty_columns()
+    table = ladder_table(run)
+    return None if table is None else replace(table.without_minor_columns(), note="")
 
 
 def _row(rung: LadderRung, names: list[str], run: Run) -> tuple[str, ...]:
@@ -475,16 +462,8 @@ def _measured(run: Run) -> Iterator[str]:
     if fp32.passed is False:
         yield "Nothing lower was tried: what is wrong in FP32 is wrong in every type."
         return
-    for rung in run.rungs:
-        if rung.passed and rung.by is None and (rung.error or 0.0) > 1:
-            yield (
-                f"{rung_name(rung.rung)} passes on held-out samples, which decide; on those of the "
-                f"search its error is {number(rung.error or 0.0)} times what is allowed."
-            )
     yield from _speed(run)
     quantised = quantised_note(run)
-    if quantised is not None and len(run.rungs) > 1 and run.rungs[1].rung != "tf32":
-        yield "TF32 has no row: every product is quantised."
     chosen = run.curve is not None and run.curve.beside is not None
     asked = run.provenance.options.get("to") == "int8" and not chosen
     if asked and run.rungs[-1].rung != "int8":

@@ -10,7 +10,6 @@ from halfwise.records import (
     CutStage,
     FrozenSize,
     MadeUp,
-    NearPlan,
     Note,
     NoteKind,
     Run,
@@ -18,7 +17,7 @@ from halfwise.records import (
     StepKind,
     Worth,
 )
-from halfwise.reporting.remarks import MORE, lacking, spent
+from halfwise.reporting.remarks import MORE, spent
 from halfwise.reporting.verdict import counted
 from halfwise.wording import (
     capital,
@@ -301,8 +300,6 @@ def frozen_cause(found: FrozenSize) -> str:
         return f"{text}; no constant is known to hold this size. {found.failure}"
     hold = verb(len(found.nodes), "holds", "hold")
     held = f"{listed(found.nodes)} {hold} the exported size in a constant"
-    if found.shown:
-        return f"{text}: {held}; with {found.given} instead, the model runs."
     return f"{text}: {held}, judging by the file. {found.failure}"
 
 
@@ -354,7 +351,7 @@ def cut_lines(run: Run) -> tuple[str, ...]:
 
 
 def nothing_gained(run: Run) -> str:
-    """Return the end of the title of a run that gains too little, and what would; else nothing."""
+    """Return the end of the title of a run that gains too little; else nothing."""
     worth, required = run.worth, run.verdict.required_worth
     low = "the low format" if run.plan is None else run.plan.low.upper()
     if required is not None:
@@ -363,41 +360,13 @@ def nothing_gained(run: Run) -> str:
         return ""
     is_predicted = worth.measured is None
     costs = "is predicted to cost" if is_predicted else "takes"
-    told = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
-    if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, which the next line covers
-        told = f", but it {costs} {ratio(worth.times_fp32)} FP32"
-        if run.engines is None and (offer := _offer(run)):  # one advice
-            return f"{told}{offer}"
-        ended = run.search is not None and run.search.exhausted
-        more = f", or {MORE[lacking(run.search)]}" if run.search and ended else ""
-        return f"{told}: use the FP32 model{more}{_instead(worth, run)}"
+    if worth.is_dearer and worth.ratio != 1:  # 1 is everything low, which the last lines cover
+        return f", but it {costs} {ratio(worth.times_fp32)} FP32"
+    gain = f", but it gains {'little' if worth.saved >= 1e-4 else 'nothing'}: "
     if worth.fp32_ratio <= 1:
-        return f"{told}FP32 {costs} {ratio(worth.fp32_ratio)} everything in {low}"
+        return f"{gain}FP32 {costs} {ratio(worth.fp32_ratio)} everything in {low}"
     saves = "is predicted to save" if is_predicted else "saves"
-    told += f"it {saves} {percent(worth.saved)} of what everything in {low} would"
-    return f"{told}{_instead(worth, run)}"
-
-
-def _instead(worth: Worth, run: Run) -> str:
-    """Return what would gain more, as the rest of a sentence: the offered plan, if there is one."""
-    if offer := _offer(run):
-        return offer
-    told = ""
-    if (found := worth.nearest) is not None:
-        told += f"; the nearest plan that gains {_nearest(found)}"
-    if worth.metric is not None:
-        told += f"; to judge the task instead, use --metric {worth.metric}"
-    return told
-
-
-def _offer(run: Run) -> str:
-    """Return that a plan is offered, as the rest of a sentence; empty if none is."""
-    point = None if run.curve is None else run.curve.offered(passed=run.verdict.passed)
-    if point is None:
-        return ""
-    metrics = tuple(dict.fromkeys(score.metric for score in point.scores))
-    kept = count(point.count, "node")
-    return f"; a plan with {kept} in FP32 keeps {listed(metrics, 2)} (see Next)"
+    return f"{gain}it {saves} {percent(worth.saved)} of what everything in {low} would"
 
 
 def _cost(worth: Worth | None, required: float, low: str) -> str:
@@ -406,22 +375,6 @@ def _cost(worth: Worth | None, required: float, low: str) -> str:
     does = "is predicted to cost" if worth.measured is None else "takes"
     told = f"it {does} {ratio(worth.ratio)} everything in {low}"
     return f"{told}, and at most {ratio(required)} is required"
-
-
-def _nearest(found: NearPlan) -> str:
-    if found.passes:
-        kept, cost = count(found.kept, "node"), ratio(found.cost)
-        return f"keeps {kept}, costs {cost} everything low, and passes"
-    return near(found.kept, found.cost, found.error)
-
-
-def near(kept: int, cost: float, error: float) -> str:
-    """Return how many nodes a plan keeps, its cost and its error, as the rest of a sentence."""
-    margin = ", which --require margin=1 accepts" if error <= 1 else ""
-    return (
-        f"keeps {count(kept, 'node')}, costs "
-        f"{ratio(cost)} everything low, and has {ratio(error)} the error allowed{margin}"
-    )
 
 
 UNCERTAIN = "INT8 took 1.3 to 2.3 × its predicted cost on the one GPU measured"
@@ -503,14 +456,6 @@ def _spared(step: Step) -> str:
     return f"{count(int(facts['kept']), 'node')} {kept}{cost}"
 
 
-def _near(step: Step) -> str:
-    facts = step.numbers
-    return (
-        f"Among the plans tried that are predicted to cost at most {ratio(facts['required'])}, the "
-        f"nearest {near(int(facts['kept']), facts['cost'], facts['error'])}."
-    )
-
-
 def _untested(step: Step) -> str:
     options = " ".join(f"--keep {shlex.quote(name)}" for name in step.items)
     whose = verb(len(step.items), "the node whose body", "the nodes whose bodies")
@@ -543,7 +488,10 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "export": "To build it without halfwise (python, cpp and json are other forms)",
     "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
-    "near-plan": _near,
+    "near-plan": "[Of the plans that are predicted to cost at most {required} ×"
+    "|Of the plans that gain more], the nearest keeps {kept:node}, costs {cost} × everything low, "
+    "and [passes{passes}|has {error} × the error allowed, which --require margin=1 accepts{margin}"
+    "|has {error} × the error allowed].",
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
     "use-metric": "To judge the task instead, use --metric {metric}.",

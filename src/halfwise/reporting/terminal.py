@@ -3,7 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from math import isinf
 from textwrap import fill
@@ -174,28 +174,27 @@ class TerminalWatcher:
         self._console = terminal(sys.stderr)
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._narrow = self._console.width < NARROW
-        wide = () if self._narrow else (TextColumn("{task.fields[told].steps}", markup=False),)
+        wide = () if self._narrow else (TextColumn("{task.fields[stage].steps}", markup=False),)
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.fields[told].label}", markup=False),
+            TextColumn("{task.fields[stage].label}", markup=False),
             _Bar(8 if self._narrow else 16),
             *wide,
-            TextColumn("{task.fields[told].time}", markup=False),
+            TextColumn("{task.fields[stage].time}", markup=False),
             console=self._console,
             transient=True,
             disable=not self._draws,
         )
-        self._paces: dict[tuple[str, str], float] = {}
-        self._told = self._begun(name)
-        self._task = self._progress.add_task("", told=self._told)
+        self._current = self._begun(name)
+        self._task = self._progress.add_task("", stage=self._current)
         self._last_line = self._clock()
 
     def _clock(self) -> float:
         return self._progress.get_time()
 
-    def _begun(self, name: str, total: int | None = None) -> "_Told":
+    def _begun(self, name: str, total: int | None = None) -> "_Stage":
         now = self._clock()
-        return _Told(name, now, now, now, self._narrow, self._clock, self._paces, total)
+        return _Stage(name, now, now, self._narrow, self._clock, total)
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -208,24 +207,22 @@ class TerminalWatcher:
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin stage `name` with `total` steps, None if unknown."""
-        before, self._told = self._told, self._begun(clean(name), total)
-        if not before.shown:
-            self._told.silent = before.silent
-        self._progress.update(self._task, told=self._told)
+        self._current = self._begun(clean(name), total)
+        self._progress.update(self._task, stage=self._current)
         if not self._draws:
-            self._console.print(Text(self._told.name))
+            self._console.print(Text(self._current.name))
             self._last_line = self._clock()
 
     def step(
         self, done: int, total: int | None = None, of: str = "", *, most: bool = False
     ) -> None:
         """Report progress within the stage; a stage with several counts reports each separately."""
-        self._told.step(done, total, of, most=most)
+        self._current.step(done, total, of, most=most)
         self._say_seldom()
 
     def left(self, seconds: float) -> None:
         """Report the longest time that the stage may still take; what steps tell comes first."""
-        self._told.bounded(seconds)
+        self._current.bounded(seconds)
         self._say_seldom()
 
     def expect(self, seconds: float, of: str) -> None:
@@ -233,7 +230,7 @@ class TerminalWatcher:
 
         Until then, steps are not shown: they may be of less. Only a guess gives way to them.
         """
-        self._told.expect(seconds, of)
+        self._current.expect(seconds, of)
 
     def note(self, line: str) -> None:
         """Print a note."""
@@ -243,70 +240,59 @@ class TerminalWatcher:
         """Print a line about the stage where there is no bar, if the last one is a minute old."""
         if not self._draws and self._clock() - self._last_line >= SELDOM:
             self._last_line = self._clock()
-            told = (self._told.steps, f"after {_clock(self._told.took)}", self._told.left)
-            line = f"{self._told.label.strip()}: {', '.join(filter(None, told))}"
+            stage = self._current
+            facts = (stage.steps, f"after {_clock(stage.took)}", stage.left)
+            line = f"{stage.label.strip()}: {', '.join(filter(None, facts))}"
             self._console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
 
 
 @dataclass
-class _Told:
+class _Stage:
     """What is known of the current stage; the time left counts down as it is read.
 
     Attributes:
         name: The stage.
         begun: Value of the clock at its begin.
-        silent: Value of the clock since which no time left has been shown.
         unknown: Value of the clock when something was last heard of it.
         narrow: Whether to use as few columns as possible.
         clock: Seconds.
-        paces: Seconds of a step of each part of a stage, when it was last counted.
         total: Its steps, if they are all of one kind.
         of: The part that is counted; "" for all of it.
         done: Steps of that part, or None if there are none.
         count: Value of the clock and of `done` when that part was first reported.
         until: Value of the clock at which that part ends; None if unknown.
-        sure: Whether that follows from at least `SHORT` seconds of steps.
         most: Whether it may end earlier.
         part: The part that is expected to take some time; "" for a guess at all of it.
         span: Values of the clock between which it takes place; None if nothing is expected.
         bound: Value of the clock at which a budget ends the stage; None if none is known.
-        shown: Whether a time left has been drawn.
     """
 
     name: str
     begun: float
-    silent: float
     unknown: float
     narrow: bool
     clock: Callable[[], float]
-    paces: dict[tuple[str, str], float] = field(default_factory=dict)
     total: int | None = None
     of: str = ""
     done: int | None = None
     count: tuple[float, int] = (0.0, 0)
     until: float | None = None
-    sure: bool = False
     most: bool = False
     part: str = ""
     span: tuple[float, float] | None = None
     bound: float | None = None
-    shown: bool = False
 
     def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
-        now, known, key = self.clock(), total or self.total, (self.name, of)
-        self.unknown = now
+        now, known = self.clock(), total or self.total
         if self.done is None or of != self.of or done < self.done:
             self.count = now, done
-        self.of, self.done, self.total, self.until, self.most = of, done, known, None, most
+        self.unknown, self.of, self.done, self.total, self.most = now, of, done, known, most
+        self.until = None
         since, first = self.count
-        pace = (now - since) / (done - first) if done > first else 0.0
-        if pace and now - since >= SHORT:
-            self.paces[key] = pace
-        self.sure = key in self.paces
         if known and done >= known:
             self.of, self.done = "", None
-        elif known and (pace or self.sure):
-            self.until = now + self.paces.get(key, pace) * (known - done)
+        elif known and done > first:
+            self.until = now + (now - since) / (done - first) * (known - done)
 
     def expect(self, seconds: float, of: str) -> None:
         now = self.clock()
@@ -328,7 +314,7 @@ class _Told:
     @property
     def _counted(self) -> float | None:
         """`until`, once steps have taken so long that it is more than a guess."""
-        return self.until if self.sure or self.clock() - self.count[0] >= BRIEF else None
+        return self.until if self.clock() - self.count[0] >= BRIEF else None
 
     @property
     def label(self) -> str:
@@ -364,14 +350,14 @@ class _Told:
     def left(self) -> str:
         """The time left, "" in the first `SHORT` seconds without one."""
         now = self.clock()
-        if now - self.silent < SHORT:
+        if now - self.begun < SHORT:
             return ""
-        told = (
+        ends = (
             (self.span[1] if self.span and self.is_expected else None, "about"),
             (self._counted, "at most" if self.most else "about"),
             (self.bound, "at most"),
         )
-        for end, how in told:
+        for end, how in ends:
             left = 0 if end is None else round(end - now)
             if left >= 1:
                 return f"{how} {_clock(left)} left"
@@ -381,7 +367,6 @@ class _Told:
     def time(self) -> str:
         """What is drawn: the time so far, and the time left."""
         took, left = _clock(self.took), self.left
-        self.shown |= left != ""
         return left or took if self.narrow else f"{took} {left}"
 
 
@@ -397,6 +382,6 @@ class _Bar(ProgressColumn):
         super().__init__()
 
     def render(self, task: Task) -> RenderableType:
-        share = task.fields["told"].share
+        share = task.fields["stage"].share
         # As wide as the bar: else what follows would jump.
         return " " * self._width if share is None else ProgressBar(1.0, share, self._width)

@@ -58,19 +58,6 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
         yield f"{_of(parts[0])}: {told}; {limit}."
 
 
-def wrong_parts(result: MetricResult) -> Iterator[str]:
-    """Yield a sentence for each part of a metric that fails."""
-    for part in result.parts:
-        if not part.value >= part.required:
-            limit = _required(part.metric, part.required)
-            least = (
-                f"at most {limit} is allowed"
-                if rises(part.metric)
-                else f"at least {limit} is required"
-            )
-            yield f"{_of(part)} is {_value(part)}; {least}."
-
-
 def metrics_of(result: MetricResult) -> str:
     """Return a result's metrics: `top1 and the largest error of other outputs`, or `top1`."""
     names = {REL_MAX: "the largest error of other outputs"}
@@ -123,14 +110,6 @@ def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
     """Return the score that rests on least, if that is fewer than `FEW`; else None."""
     few = [score for score in scores if score.evidence is not None and score.evidence < FEW]
     return min(few, key=lambda score: score.evidence or 0, default=None)
-
-
-def below_one(score: MetricResult) -> str:
-    """Return a clause if one more wrong row or token would be too many; else ""."""
-    if not score.evidence or score.unit not in ("rows", "tokens"):
-        return ""
-    step, one = 1 / score.evidence, score.unit.removesuffix("s")
-    return "" if score.allowed_drop >= step else f", less than one {one} ({number(step)})"
 
 
 def _of(part: TaskScore, *, start: bool = True) -> str:

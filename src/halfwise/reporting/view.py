@@ -7,7 +7,6 @@ from halfwise.records import (
     Baseline,
     Change,
     EngineResult,
-    EngineRung,
     Engines,
     FigureKind,
     MetricResult,
@@ -24,7 +23,7 @@ from halfwise.reporting.causes import (
     repair_lines,
 )
 from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
-from halfwise.reporting.engines import engine_parts, largest, made
+from halfwise.reporting.engines import engine_parts, made, passed_word, result_table
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.nodes import followed_lines, low_name, mended, trouble
 from halfwise.reporting.parts import (
@@ -44,7 +43,6 @@ from halfwise.reporting.plan import (
     left_out_table,
     minimality,
     nothing_in_int8,
-    offer,
     overflowing,
     part_table,
     plan_lines,
@@ -59,7 +57,6 @@ from halfwise.reporting.rungs import (
     ladder_table,
     rung_caution,
     rung_line,
-    rung_name,
 )
 from halfwise.reporting.steps import (
     cost_line,
@@ -71,11 +68,9 @@ from halfwise.reporting.steps import (
 )
 from halfwise.reporting.verdict import (
     allowed,
-    below_one,
     bound_part,
     doubt,
     file_lines,
-    heading_of,
     inside,
     part_lines,
     rests_on,
@@ -83,7 +78,6 @@ from halfwise.reporting.verdict import (
     size_lines,
     sums_wide,
     thresholds,
-    values_of,
 )
 from halfwise.wording import (
     clean,
@@ -213,7 +207,7 @@ def report(run: Run) -> Report:
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
-        caution=" ".join(filter(None, (caution(run), offer(run)))),
+        caution=caution(run),
     )
 
 
@@ -344,7 +338,6 @@ def metric_lines(run: Run) -> Lines | None:
     figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
     figures += filter(None, [rests_on(result)])
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
-    drop += below_one(result)
     own = result.labelled is False and name in BUILT_IN
     against = " against the FP32 outputs, since there are no labels" if own else ""
     return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
@@ -407,42 +400,15 @@ def _lines(engines: Engines) -> Iterator[str]:
 
 
 def _table(devices: Sequence[Engines]) -> Table:
-    rows = [_row(engines) for engines in devices]
-    metrics = (r.verdict.metric for e in devices for r in e.results if r.verdict is not None)
-    metric = next((heading_of(found) for found in metrics if found is not None), "")
-    figures = ("max error", metric, "ms", "FP32 nodes")
-    columns = (
-        Column("device"),
-        Column("passed"),
-        Column("rung"),
-        *(Column(figure, "right") for figure in figures),
-        Column("engine"),
-    )
-    title = "One plan on each device, on held-out samples"
-    return Table(title, columns, tuple(rows)).without_empty_columns()
-
-
-def _row(engines: Engines) -> tuple[str, ...]:
-    name = shorten(engines.worker.name, 20)
-    if engines.lost:
-        return (name, "lost", *[""] * 6)
-    row = shown_row(engines)
-    verdict = engines.verdict
-    passed = "no result" if verdict is None else "yes" if verdict.passed else "no"
-    if row is None or row.verdict is None:
-        return (name, passed, *[""] * 6)
-    metric = "" if row.verdict.metric is None else "; ".join(values_of(row.verdict.metric))
-    rung: EngineRung | None = row.rung
-    return (
-        name,
-        passed,
-        "" if rung is None else rung_name(rung),
-        number(largest(row.verdict, "max_abs")),
-        metric,
-        "" if row.latency is None else number(row.latency.median_ms),
-        str(row.kept),
-        "" if engines.delivered is None else shorten(engines.delivered.path),
-    )
+    rows = [
+        (
+            shorten(engines.worker.name, 20),
+            "lost" if engines.lost else passed_word(engines.verdict),
+            None if engines.lost else shown_row(engines),
+        )
+        for engines in devices
+    ]
+    return result_table("One plan on each device, on held-out samples", "device", rows)
 
 
 def shown_row(engines: Engines) -> EngineResult | None:

@@ -337,10 +337,10 @@ adds 3 dB per doubling of its length. FP32 engines of one model differ by less t
 def same_outputs(result: Verdict, full: Verdict) -> bool:
     """Return whether an engine's outputs match those of an FP32 or TF32 engine in every measure.
 
-    All errors and the outputs' means and deviations must agree to the last digit, and some
-    error must be above 0: outputs that round alike (classes, masks) prove nothing. An engine with
-    FP16 on the way does not pass. One that TensorRT built in FP32 although FP16 was allowed
-    often does: three of six mixed engines of a vision transformer (8.6.0, H200).
+    All errors must agree to the last digit, and some error must be above 0: outputs that round
+    alike (classes, masks) prove nothing. An engine with FP16 on the way does not pass. One that
+    TensorRT built in FP32 although FP16 was allowed often does: three of six mixed engines of a
+    vision transformer (8.6.0, H200).
     """
     told = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
     return told and result.samples == full.samples and result.outputs == full.outputs

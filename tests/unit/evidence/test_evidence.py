@@ -29,11 +29,9 @@ def test_what_the_mixed_model_has_no_longer_keeps_its_source() -> None:
     assert found.graph is not None
     assert found.graph.nodes == ("abs", "new")
     assert found.graph.added == (1,)
-    source = found.source_of(NodeName("neg"))
-    assert source is not None
-    assert source.own is not None
-    assert found.frames[source.own].line == 2
-    assert found.source_of(NodeName("other")) is None
+    own = found.sources[found.replaced[NodeName("neg")]].own
+    assert own is not None
+    assert found.frames[own].line == 2
     assert RunEvidence.model_validate_json(found.model_dump_json()) == found
 
 

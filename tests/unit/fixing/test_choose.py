@@ -90,7 +90,7 @@ def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
     looser = max(p.error for p in again.curve.points if not p.is_bound) * 1e-5
     assert kept(chosen(tmp_path / "chosen", rel_max=1.01 * looser)) == 0
     assert kept(chosen(tmp_path / "chosen", rel_max=0.5 * looser)) > 0
-    assert "chosen (choose --kept 1)" in again.search.steps[0]
+    assert again.search.remarks[0].names == {"rule": "choose --kept 1"}
 
 
 def test_an_error_that_is_asked_for_decides(made):

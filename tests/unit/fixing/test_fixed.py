@@ -48,7 +48,7 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     assert (keep[name].guard, keep[name].unknown) == (None, False)
     assert all(k.guard and not k.spare for k in keep.values() if k.node != name)
     assert reason_of(keep[name], None) == "spare"
-    told = explained((keep[name],), fixed.guards, 2.0, None)[0].why
+    told = explained((keep[name],), fixed.guards, 2.0, None)[0].reason
     assert told.startswith("Not needed: a plan that lowers it passes too, but costs more")
 
 
@@ -78,9 +78,6 @@ def test_errors_scores_and_costs_are_those_of_each_type(fixed):
     assert tf32["error"] > 1
     assert tf32["heldout"] > 1
     assert tf32["failures"]
-    assert tf32["errors"]["max_abs"] > tf32["errors"]["mean_abs"] > 0
-    assert low["errors"] == fixed.verdict.errors.model_dump()
-    assert fp32["errors"] is None
     assert tf32["cost"] == model.cost(frozenset(planner.roles), tf32=True) / planner.prices.least
     assert (low["rung"], low["kept"], low["passed"]) == ("fp16", len(kept), fixed.verdict.passed)
     assert low["cost"] == planner.price(kept)
@@ -153,6 +150,5 @@ def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):
     assert low["beside"]["high"] == pytest.approx(0.5)
     assert low["bytes"] == 10 * 2**20
     own = rows[-1]
-    assert low["errors"] == own.verdict.errors.model_dump()
     # Excesses are over what the search may use.
     assert low["error"] == own.excess * fixed.planner.trials.factor

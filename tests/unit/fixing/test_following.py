@@ -25,7 +25,6 @@ from halfwise.judging.deciding import MOST
 from halfwise.records import Followed, Growth, NodeName
 from tests import models
 from tests.control import BOOL, MATRIX, graph
-from tests.models.depth import one_channel
 from tests.unit.casing import Prepared, names, prepare
 from tests.unit.fixing.running import Clock, found
 from tests.unit.graph.sketch import Sketch, f32
@@ -40,23 +39,6 @@ def test_the_error_is_followed_where_guards_do_not_explain():
     assert fixed.followed is not None
     assert fixed.followed.kept == ()
     assert fixed.followed.accumulates
-
-
-def test_a_channel_that_carries_the_error_is_named():
-    fixed = found(one_channel())
-    assert fixed.followed is not None
-    channel = fixed.followed.channel
-    assert channel is not None
-    assert (channel.tensor, channel.axis, channel.index) == ("mix_out", 2, 5)
-    assert channel.left <= 0.5 * fixed.followed.error
-    assert channel.error > 5 * channel.rest
-    assert channel.nodes == (*(f"rotate_{i}" for i in range(8)), "mix")
-
-
-def test_no_channel_is_named_where_all_are_off_alike():
-    followed = found(models.deep(), rel_max=5e-4).followed
-    assert followed is not None
-    assert followed.channel is None
 
 
 def test_without_time_the_error_is_not_followed(monkeypatch):

@@ -31,7 +31,6 @@ from halfwise.fixing.outcome import (
 )
 from halfwise.fixing.plan.found import Types
 from halfwise.fixing.planner import Planner
-from halfwise.fixing.rewrite import written_bytes
 from halfwise.graph import weights
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes
@@ -97,14 +96,12 @@ def test_a_fix_on_record(fixed, tmp_path):
     assert (run.kind, run.schema_version) == ("fix", SCHEMA_VERSION)
     assert run.plan is not None
     assert [k.because for k in run.plan.keep] == [k.because for k in found.plan.keep]
-    assert all(k.reason and k.why for k in run.plan.keep)
+    assert all(k.reason for k in run.plan.keep)
     assert run.verdict.outputs == found.verdict.outputs
     assert run.verdict.hints[-1] == "a hint"
     assert run.cost.seconds == 12.5
     assert run.cost.evaluations == found.evaluations
     assert set(run.cost.stage_seconds) >= {"reference", "observe", "search", "judge"}
-    assert run.sizes is not None
-    assert 0 < run.sizes.plan != run.sizes.fp32 == written_bytes(case.network.model)
 
 
 def test_the_next_step_is_a_command_for_tensorrt(fixed, tmp_path):
@@ -321,7 +318,7 @@ def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(worth_fix
     worth = worth_of(worth_fixed.planner, everything)
     assert worth is not None
     assert worth.cost == pytest.approx(worth.fp32)
-    assert worth.over_fp32 == pytest.approx(1)
+    assert worth.times_fp32 == pytest.approx(1)
     if worth.fp32 > 1:
         assert not worth.gains
         assert worth.nearest is not None

@@ -118,7 +118,6 @@ def test_looks_add_up_to_a_single_one(few_sums):
     first = observer.records()
     assert {o.detail.samples for o in first.tensors if o.detail is not None} == {3}
     assert all(o.detail is not None for o in first.tensors)
-    assert first.summed == 0
     observer.look(8)
     whole, outputs = observe_network(
         net, samples_of(xs), FP16, roles=roles_of(net), detail_samples=8
@@ -126,7 +125,6 @@ def test_looks_add_up_to_a_single_one(few_sums):
     assert [o["y"].tobytes() for o in observer.outputs] == [o["y"].tobytes() for o in outputs]
     found = observer.records()
     assert found.tensors == whole.tensors
-    assert found.summed == (4 if few_sums else 8)
     others = [[i for i in seen.inner if i.kind != "sum"] for seen in (found, whole)]
     assert others[0] == others[1]
     assert few_sums or found == whole

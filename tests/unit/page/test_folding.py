@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.page.graph import MOST_INSIDE, Folding, Structure, fold
+from halfwise.page.graph import MOST_INSIDE, Folding, fold, passing
 from halfwise.records import Graph
 from tests.unit.page.graphs import Line, block, sketched, stacked
 
@@ -49,53 +49,20 @@ def test_no_node_is_lost_and_none_is_twice(graph) -> None:
     counts = inside(folding)
     assert all(counts[i] > 0 for i in range(len(folding.boxes)))
     assert max(counts.values()) <= MOST_INSIDE
-    for i, box in enumerate(folding.boxes):
-        assert box.times >= 1
-        assert box.label
-        if 1 < box.times <= MOST_INSIDE:
-            assert counts[i] == box.times
+    assert all(box.label for box in folding.boxes)
 
 
-@pytest.mark.parametrize("prefix", ["blocks.{}/", "model/layer/{}/mlp/", "n{}_"])
-def test_blocks_that_repeat_are_one_box_with_scopes_and_without(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["blocks.{}/", "model/layer/{}/mlp/"])
+def test_scopes_are_boxes(prefix: str) -> None:
     lines, weights = stacked([prefix.format(i) for i in range(6)])
     folding = fold(sketched(lines, constants=weights))
-    (rows,) = [i for i, box in enumerate(folding.boxes) if box.times > 1]
-    assert folding.boxes[rows].times == 6
-    copies = [i for i, box in enumerate(folding.boxes) if box.parent == rows]
-    assert [folding.places.count(i) for i in copies] == [4] * 6
+    blocks = [i for i, box in enumerate(folding.boxes) if folding.places.count(i) == 4]
+    assert len(blocks) == 6
 
 
-def test_a_block_of_another_structure_stands_between() -> None:
-    lines, weights = stacked([f"blocks.{i}/" for i in range(7)], odd=3)
-    folding = fold(sketched(lines, constants=weights))
-    rows = {box.label: box.times for box in folding.boxes if box.times > 1}
-    assert rows == {"blocks.{0–2}": 3, "blocks.{4–6}": 3}
-    assert "blocks.3" in [box.label for box in folding.boxes if box.parent == -1]
-
-
-@pytest.mark.parametrize("change", ["shape", "wiring"])
-def test_the_same_operators_are_not_enough(change: str) -> None:
-    lines, weights = stacked([f"n{i}_" for i in range(4)])
-    if change == "shape":
-        weights["n1_w1"] = "8×64"
-        weights["n2_w1"] = "8×128"
-    else:
-        lines = [(n, op, ["stem", *r[1:]] if n in ("n1_up", "n3_up") else r) for n, op, r in lines]
-    folding = fold(sketched(lines, constants=weights))
-    assert [box.times for box in folding.boxes if box.times > 1] == []
-
-
-def test_casts_that_halfwise_adds_do_not_keep_blocks_apart() -> None:
-    lines, weights = stacked([f"n{i}_" for i in range(4)])
-    at = [name for name, _, _ in lines].index("n2_act")
-    lines[at] = ("n2_act", "Relu", ["cast"])
-    lines.insert(at, ("cast", "Cast", ["n2_up"]))
-    assert 4 not in [box.times for box in fold(sketched(lines, constants=weights)).boxes]
-    folding = fold(sketched(lines, constants=weights, added=[at]))
-    (row,) = [i for i, box in enumerate(folding.boxes) if box.times == 4]
-    holds = folding.boxes[folding.places[at]]
-    assert holds.parent == row
+def test_passing_tensors_are_counted() -> None:
+    lines = [("a", "Relu", ["x"]), ("b", "Relu", ["a"]), ("c", "Add", ["a", "b"])]
+    assert passing(sketched([*lines, ("d", "Relu", ["c"])]))[:4] == [0, 1, 2, 1]
 
 
 def test_what_is_flat_is_cut_where_few_tensors_pass() -> None:
@@ -107,11 +74,11 @@ def test_what_is_flat_is_cut_where_few_tensors_pass() -> None:
         lines.append((f"n{i}", f"Op{i}", reads))
         before = lines[-1][0]
     graph = sketched(lines)
-    folding, passing = fold(graph), Structure(graph).passing
+    folding, counts = fold(graph), passing(graph)
     assert max(inside(folding).values()) <= MOST_INSIDE
     firsts = {place: i for i, place in reversed(list(enumerate(folding.places)))}
-    assert max(passing) == 2
-    assert all(passing[first] <= 1 for first in firsts.values())
+    assert max(counts) == 2
+    assert all(counts[first] <= 1 for first in firsts.values())
 
 
 def test_a_body_is_with_the_node_that_has_it() -> None:

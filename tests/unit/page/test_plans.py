@@ -15,9 +15,9 @@ from tests.unit.reporting.engine_runs import failed as failed_build
 from tests.unit.reporting.runs import run, verdict
 
 
-def of(found: Run) -> tuple[list[Any], list[str]]:
+def of(found: Run) -> tuple[list[Any], list[NodeName]]:
     names = Names()
-    return list(groups(found, names)), names.all()
+    return list(groups(found, names)), names.all
 
 
 def test_plans_are_points_with_their_nodes() -> None:

@@ -31,7 +31,7 @@ from halfwise.records import (
 HELDOUT = tuple(f"heldout.npz[{i}]" for i in range(64))
 CALIBRATION = tuple(f"inputs.npz[{i}]" for i in range(48))
 NORMS = [f"/blocks.{i}/norm{k}" for i in range(6) for k in (1, 2)] + ["/norm"]
-SIDE = Side(minimum=-4.0, maximum=4.8, mean=0.1, deviation=1.7)
+SIDE = Side()
 FIX = "Export with opset 17 or later so that LayerNormalization is one node."
 
 
@@ -47,7 +47,6 @@ def output_error(**changed: Any) -> OutputError:
         "agreement": None,
         "nonfinite": 0,
         "reference": SIDE,
-        "candidate": SIDE,
         "worst_sample": HELDOUT[3],
         "passed": True,
     }
@@ -132,7 +131,6 @@ def search(**changed: Any) -> Search:
         "joined": (),
         "seconds_budget": 300.0,
         "exhausted": False,
-        "steps": ("passes with the nodes certain to lose precision in FP32, 52 nodes in all",),
     }
     return Search(**values | changed)
 

@@ -42,7 +42,7 @@ def fixed(guards, keep):
 
 def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_numbers() -> None:
     guards = [guard("a", 3.0), guard("b", 0.5), guard("c", 9.0)]
-    keep = [kept("a", "overflow"), kept("b", "overflow"), kept("d", why="Unknown why.")]
+    keep = [kept("a", "overflow"), kept("b", "overflow"), kept("d", reason="Unknown why.")]
     keep += [kept("e", by="rule"), kept("f", unknown=True)]
     found = causes(fixed(guards, keep), None)
     assert [(g.state, [one.node for one in g.found]) for g in found] == [
@@ -51,7 +51,7 @@ def test_a_suspicion_is_a_cause_where_a_node_is_kept_for_it_and_certain_by_its_n
         ("unexplained", ["d"]),
         ("harmless", ["c"]),
     ]
-    assert found[0].title == ("Values beyond the range, at 1 node; 1 node kept because of that")
+    assert found[0].title == ("Values beyond the range, at 1 node; 2 nodes kept because of that")
     assert (found[0].found[0].text, found[0].found[0].fix) == ("It overflows", "Scale it.")
 
 

@@ -1,7 +1,8 @@
 from math import inf
 
-from halfwise.records import Criterion, LadderRung, Row, TaskScore, Worth
-from halfwise.reporting.plan import chosen_line, curve_table, offer, overflowing, part_table
+from halfwise.records import Criterion, LadderRung, Row
+from halfwise.reporting.plan import chosen_line, curve_table, overflowing, part_table
+from halfwise.reporting.verdict import offered
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import guard, run, verdict
@@ -91,52 +92,13 @@ def test_without_scores_there_is_no_table():
     assert curve_table(run(curve=curve(point("", 1.0, 0.5)))) is None
 
 
-def test_what_the_recommended_plan_offers_is_told_before_all_else():
-    shown = report(run(curve=MADE, verdict=verdict(passed=False)))
-    assert shown.caution == (
-        "Judged by its task, a cheaper plan is good enough: 1 of 3 nodes kept at 1.2 × (this one: "
-        "2 at 2 ×), top1 0.995 (at least 0.99) on 64 held-out samples."
-    )
-    assert [part.title for part in shown.parts if part.title.startswith("Plans to choose from")]
-
-
-def test_a_plan_that_fails_by_its_error_alone_will_do_by_its_task():
-    failed = run(curve=MADE.model_copy(update={"plan": 1}), verdict=verdict(passed=False))
-    assert offer(failed).startswith("Judged by its task, this plan is good enough: top1 0.995")
-    assert offer(run(curve=MADE.model_copy(update={"plan": 1}))) == ""
-    assert offer(run()) == ""
-
-
-def test_where_the_plan_failed_another_may_cost_more():
-    low = MADE.model_copy(update={"plan": 0})
-    told = offer(run(curve=low, verdict=verdict(passed=False)))
-    assert told.startswith("Judged by its task, another plan is good enough: 1 of 3 nodes kept")
-
-
-def test_errors_are_told_as_their_field_writes_them():
-    flow = TaskScore(metric="epe", outputs=("y",), value=-0.02, required=-0.1, passed=True)
-    made = curve(point("", 1.0, 2.0, scores=(flow,)), PLAN, plan=1, recommended=0)
-    assert "epe 0.02 (at most 0.1)" in offer(run(curve=made))
-
-
-def test_each_score_of_several_outputs_says_which():
-    scores = tuple(OWN[0].model_copy(update={"outputs": (name,)}) for name in "yz")
-    made = curve(point("", 1.0, 2.0, scores=scores), PLAN, plan=1, recommended=0)
-    assert "×), top1 of y 1 (at least 0.99), top1 of z 1 (at" in offer(run(curve=made))
-
-
 def test_nothing_is_offered_where_the_plan_failed_by_its_task_or_on_noise():
     itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
     task = Criterion(metric="top1", metric_drop=0.01)
-    assert offer(run(curve=itself, verdict=failed)) != ""
+    assert offered(itself, failed, Criterion()) == ONE
     noise = failed.model_copy(update={"on_real_data": False})
     for judged, criterion in ((failed, task), (noise, Criterion())):
-        assert offer(run(curve=itself, verdict=judged, criterion=criterion)) == ""
-
-
-def test_beside_an_engine_the_offer_is_emulated():
-    judged = verdict(level="engine")
-    assert offer(run(curve=MADE, verdict=judged)).endswith("on held-out samples, as emulated.")
+        assert offered(itself, judged, criterion) is None
 
 
 def test_what_errors_are_over_is_told_where_something_else_decides():
@@ -171,25 +133,9 @@ def test_what_parts_of_the_plan_buy_is_told_as_far_as_it_was_measured():
     assert part_table(run()) is None
 
 
-def test_no_metric_is_proposed_where_the_plan_that_it_leads_to_is():
-    worth = Worth(cost=2.0, fp32=2.05, metric="top1")
-    assert "--metric top1" in report(run(worth=worth)).title
-    shown = report(run(worth=worth, curve=MADE))
-    assert "--metric top1" not in shown.title
-    assert "Judged by its task, a cheaper plan is good enough" in shown.caution
-
-
 def test_what_a_score_rests_on_is_told():
-    three, many = (
-        score(passed=True, value=1.0).model_copy(update={"evidence": n, "unit": "boxes"})
-        for n in (1, 400)
-    )
+    three = score(passed=True, value=1.0).model_copy(update={"evidence": 1, "unit": "boxes"})
     few = curve(point("", 1.0, 2.0, scores=(three,)), PLAN, plan=1, recommended=0)
-    told = offer(run(curve=few))
-    assert "top1 1 (at least 0.99; on 1 box) on" in told
-    assert told.endswith("This is little evidence: judge it on more inputs.")
-    more = curve(point("", 1.0, 2.0, scores=(many,)), PLAN, plan=1, recommended=0)
-    assert "little evidence" not in offer(run(curve=more))
     table = curve_table(run(curve=few.model_copy(update={"reference": (three,)})))
     assert table is not None
     assert "top1 on 1 box" in [column.title for column in table.columns]

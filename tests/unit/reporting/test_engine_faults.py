@@ -9,7 +9,7 @@ PAIR = (NodeName("a"), NodeName("b"))
 
 
 def diagnosis(**changed):
-    told = {"symptom": "outputs", "sample": "s", "limit_db": 60.0, **changed}
+    told = {"symptom": "outputs", "limit_db": 60.0, **changed}
     if told.get("regions"):
         told.setdefault("snr_db", (12.0,))
     return EngineDiagnosis(**told)

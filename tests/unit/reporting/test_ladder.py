@@ -98,15 +98,3 @@ def test_a_file_that_is_quantised_already_says_so():
         "INT8 was not tried: the file is quantised already: of 3 products, 3 read data and weights "
         "through Q/DQ." in lines
     )
-    assert "TF32 has no row" in lines
-
-
-def test_a_rung_that_passes_held_out_samples_alone_says_what_it_is_judged_on():
-    rungs = [LadderRung(rung="tf32", passed=True, error=e) for e in (1.05, 0.9)]
-    told = ladder_lines(
-        climbed(LadderRung(rung="fp32", passed=True, error=3.0, by="labels"), *rungs)
-    )
-    assert told is not None
-    (line,) = (line for line in told.lines if "passes on held-out samples" in line)
-    assert line.startswith("TF32 ")
-    assert line.endswith("its error is 1.05 times what is allowed.")

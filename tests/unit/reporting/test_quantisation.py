@@ -8,7 +8,6 @@ CAUSE = PairLoss(
     node=NodeName("dq"),
     readers=(NodeName("conv"),),
     fault="saturated",
-    alone=9.0,
     restored=16.75,
     beyond=0.352,
     clipped=0.999,
@@ -19,7 +18,7 @@ CAUSE = PairLoss(
     rescaled=0.461,
 )
 LOSS = QuantisationLoss(
-    pairs=8, samples=5, error=16.75, without_all=0.0, explained=True, needed=1, without=0.439,
+    pairs=8, error=16.75, without_all=0.0, explained=True, needed=1, without=0.439,
     causes=(CAUSE,),
 )  # fmt: skip
 

@@ -27,9 +27,8 @@ def test_a_failure_of_something_else_says_of_what() -> None:
     assert told(nested[0]) == (
         "at min shapes: in batches of 4, output y has 1 non-finite value that the reference lacks"
     )
-    sides = [wrong.model_copy(update={"numbers": {side: 2}}) for side in ("finite", "unlike")]
-    assert told(sides[0]) == "output y is finite in 2 elements where the reference is not"
-    assert told(sides[1]).startswith("output y has 2 elements where it or the reference is not")
+    unlike = wrong.model_copy(update={"numbers": {"unlike": 2}})
+    assert told(unlike).startswith("output y has 2 elements where it or the reference is not")
     (seen,) = under("seen", "", [wrong])
     assert told(seen).startswith("on samples that the search used, output y has 1 ")
 

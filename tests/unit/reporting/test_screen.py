@@ -124,7 +124,7 @@ def test_commands_are_whole_or_left_out():
 def test_it_is_one_screen_of_80_columns_whatever_names_there_are(capsys, monkeypatch, evil):
     keep = tuple(kept(f"{evil}{i}", op=evil, guard=g) for i, g in enumerate(("square", "eps")))
     made = run(
-        plan=plan(keep, notes=(evil,)),
+        plan=plan(keep),
         guards=(guard(evil, message=evil, fix=evil),),
         baseline=baseline(outputs={evil: BROKEN, "b": BROKEN}),
         verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,) * 5),

@@ -11,7 +11,6 @@ from halfwise.reporting.verdict import (
     part_lines,
     rests_on,
     values_of,
-    wrong_parts,
 )
 
 MASK = Recognised(
@@ -42,12 +41,6 @@ def test_each_part_has_a_line_with_every_model() -> None:
     ]
 
 
-def test_what_fails_is_told_with_its_limit() -> None:
-    assert list(wrong_parts(result(0.5, 0.003))) == [
-        "mask-iou of m is 0.5; at least 0.99 is required.",
-    ]
-
-
 def test_what_is_allowed_names_each_output() -> None:
     told = allowed_together(Criterion(metric="auto", recognised=(MASK, FLOW)))
     assert told == ("mask-iou of m ≥ 0.99, epe of a, b ≤ 0.1, default tolerance for other outputs")
@@ -70,14 +63,6 @@ def test_several_metrics_are_told_by_their_parts_and_never_as_one_number() -> No
     alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
     assert (figures(alone), metrics_of(alone)) == ("epe 0.2", "epe")
     assert (heading_of(alone), list(values_of(alone))) == ("epe", ["0.2"])
-
-
-def test_an_error_is_told_with_the_most_that_is_allowed() -> None:
-    given = result(1, 0.2)
-    wrong = given.parts[1].model_copy(update={"passed": False})
-    assert list(wrong_parts(given.model_copy(update={"parts": (wrong,)}))) == [
-        "Largest error of h is 0.2; at most 0.01 is allowed.",
-    ]
 
 
 def test_a_line_tells_what_its_value_rests_on() -> None:

@@ -37,7 +37,7 @@ def printed(capsys):
 
 def evil_run():
     return run(
-        plan=plan((kept(EVIL, op=EVIL, reason=EVIL), kept("x" * 9000)), notes=(EVIL,)),
+        plan=plan((kept(EVIL, op=EVIL, reason=EVIL), kept("x" * 9000))),
         guards=(guard(EVIL, message=EVIL, fix=EVIL),),
         verdict=verdict(passed=False, outputs={EVIL: output_error()}, reasons=(EVIL,)),
         baseline=baseline(outputs={EVIL: BROKEN}),

@@ -7,13 +7,10 @@ from halfwise.reporting import nodes
 from halfwise.reporting.parts import Lines
 from halfwise.reporting.view import report
 from tests.unit.reporting.runs import (
-    BROKEN,
     FIX,
     HELDOUT,
-    baseline,
     guard,
     kept,
-    output_error,
     plan,
     run,
     search,
@@ -114,14 +111,6 @@ def test_infinities_inside_are_told_beside_outputs_that_pass():
     assert first == "The outputs are within tolerance, but values inside become infinite."
 
 
-def test_outputs_with_nan_are_told_apart_from_those_out_of_tolerance():
-    outputs = {"a": output_error(nonfinite=3, passed=False), "b": BROKEN, "c": output_error()}
-    assert trouble(run(baseline=baseline(outputs=outputs))).lines[:2] == (
-        "1 of 3 outputs has NaN or infinite values: a.",
-        "1 of 3 outputs is out of tolerance: b.",
-    )
-
-
 def test_what_was_low_is_told_as_it_was():
     clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
     island = kept("/i", guard=None, error_without=None, kept_by="model")
@@ -145,18 +134,6 @@ def test_a_brief_one_has_causes_alone():
         "Output logits is out of tolerance.",
         "Causes",
     ]
-
-
-CHANNEL = {
-    "tensor": "/t",
-    "axis": 2,
-    "index": 5,
-    "size": 16,
-    "error": 0.4,
-    "rest": 0.001,
-    "left": 0.3,
-    "nodes": ("/a", "/t"),
-}
 
 
 def followed(**changed) -> str:
@@ -217,15 +194,6 @@ def test_with_a_metric_decisions_are_told_with_the_default_tolerance():
     assert "what the search allows" not in line
 
 
-def test_a_channel_that_carries_the_error_is_told_with_its_share():
-    assert followed(channel=CHANNEL).endswith(
-        "channel 5 of 16 (axis 2) of /t carries most of the error: it is off by 40 %, the other "
-        "channels by 0.1 %; with FP32's values there alone, the error falls from 10.5 × to 0.3 × "
-        "what the search allows."
-    )
-    assert "carries most of the error; with" in followed(channel={**CHANNEL, "error": inf})
-
-
 def test_an_unknown_origin_says_what_was_tried():
     assert followed().endswith(
         "unknown; of 2 nodes tried in FP32, each with its neighbours, none "
@@ -252,16 +220,6 @@ def test_an_unknown_origin_says_what_was_tried():
             {"error_without": 1.5},
             {"decided": DECIDED},
             "decisions that change, of /b",
-        ),
-        (
-            {"error_without": 1.5},
-            {"channel": CHANNEL, "accumulates": True},
-            "error that channel 5 of /t carries",
-        ),
-        (
-            {"error_without": 1.5},
-            {"channel": {**CHANNEL, "nodes": ("/b",)}, "accumulates": True},
-            "accumulated error",
         ),
         (
             {"error_without": 1.5},
@@ -295,8 +253,6 @@ def test_an_unknown_origin_says_what_was_tried():
         "origin",
         "enlarged",
         "flip",
-        "channel",
-        "beside the channel",
         "accumulated error",
         "effect",
         "infinite",

@@ -1,11 +1,6 @@
-from typing import get_args
-
 import pytest
 
 from halfwise.records import (
-    AdjustedConstant,
-    Criterion,
-    GuardKind,
     IntermediateNonfinite,
     MetricResult,
     NodeName,
@@ -13,12 +8,10 @@ from halfwise.records import (
     Remark,
     TensorName,
     Unjudged,
-    Unsupported,
     Worth,
     said,
 )
 from halfwise.reporting.engines import engine_parts
-from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.view import device_parts, report, screen
 from tests.unit.reporting.engine_runs import engines, result
@@ -123,25 +116,6 @@ def test_the_word_proven_is_never_used():
     assert "proven" not in text(report(run())).lower()
 
 
-def test_what_was_judged():
-    assert report(run()).about == "examples/digits/model.onnx · allowed: rel max ≤ 0.01"
-    made = run(criterion=Criterion(max_abs=0.5, snr_db=40), io="fp16", accumulate="fp16")
-    assert "max abs ≤ 0.5, SNR dB ≥ 40 · inputs and outputs in FP16" in report(made).about
-    assert "accumulate in FP16" in report(made).about
-    by_metric = run(criterion=Criterion(metric="top1", metric_drop=0.01))
-    assert report(by_metric).about.endswith("top1 may fall by 0.01")
-    by_default = by_metric.criterion.model_copy(update={"drop_source": "MLPerf"})
-    assert report(run(criterion=by_default)).about.endswith(
-        "top1 may fall by 0.01 by default (MLPerf)"
-    )
-
-
-def test_one_node_that_moves_data():
-    made = run(plan=plan((kept("/a"),), data_movement=(NodeName("/t"),)))
-    lines = part(report(made), "In figures").lines
-    assert lines[0].endswith("; 1 node that only moves data is in FP32 with them.")
-
-
 def test_sums_in_fp32_are_explained():
     passed = verdict(sums="fp32")
     made = run(plan=plan((), casts=0), baseline=verdict(), verdict=passed)
@@ -198,75 +172,6 @@ def test_many_outputs_are_counted_failing_ones_first():
     assert table.shown[-1][0] == "and 18 more"
 
 
-def test_a_metric_is_shown_before_and_after():
-    made = run(
-        baseline=baseline(metric=metric(0.125, passed=False)),
-        verdict=verdict(metric=metric(0.98, passed=True)),
-    )
-    shown = report(made)
-    assert part(shown, "Task metric").lines == (
-        "top1: 0.984 in FP32, 0.125 all FP16, 0.98 mixed; a drop of 0.01 is allowed.",
-    )
-    bare = verdict(metric=metric(0.98, passed=True).model_copy(update={"labelled": False}))
-    (line,) = part(report(made.model_copy(update={"verdict": bare})), "Task metric").lines
-    assert line.startswith(
-        "top1 against the FP32 outputs, since there are no labels: 0.984 in FP32"
-    )
-    assert part(shown, "With ").lines[0] == "top1 falls from 0.984 to 0.125."
-    alone = verification(verdict=verdict(metric=metric(0.98, passed=True)))
-    assert "0.98 candidate" in part(report(alone), "Task metric").lines[0]
-    counted = metric(0.98, passed=True).model_copy(update={"evidence": 1, "unit": "rows"})
-    (line,) = part(report(verification(verdict=verdict(metric=counted))), "Task metric").lines
-    assert line.endswith(
-        "0.98 candidate, on 1 row; a drop of 0.01 is allowed, less than one row (1)."
-    )
-    many = counted.model_copy(update={"evidence": 100})
-    (line,) = part(report(verification(verdict=verdict(metric=many))), "Task metric").lines
-    assert line.endswith("on 100 rows; a drop of 0.01 is allowed.")
-
-
-def test_figures():
-    lines = part(report(run()), "In figures").lines
-    assert lines == (
-        "52 of 258 compute nodes in FP32, the rest in FP16; 28 Casts.",
-        "Minimal: on the calibration samples no kept node can be lowered alone.",
-        "66 evaluations in 16.1 s (search 8.0, observe 3.6); peak memory 247 MiB.",
-    )
-
-
-@pytest.mark.parametrize(
-    ("ruled", "free", "line"),
-    [
-        (
-            1,
-            1,
-            "Minimal: on the calibration samples no kept node, apart from those that rules keep,",
-        ),
-        (2, 0, "Minimal: on the calibration samples only the nodes that rules keep need FP32."),
-    ],
-)
-def test_a_plan_is_minimal_besides_what_rules_keep(ruled, free, line):
-    keep = [kept(f"/r{i}", guard=None, error_without=None, kept_by="rule") for i in range(ruled)]
-    keep += [kept(f"/f{i}") for i in range(free)]
-    assert part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1].startswith(line)
-
-
-@pytest.mark.parametrize(
-    ("others", "line"),
-    [
-        ((), "only the nodes that the model itself keeps need FP32."),
-        (("rule",), "only the nodes that rules keep or the model itself keeps need FP32."),
-        (("search",), "no kept node, apart from those that the model itself keeps,"),
-    ],
-)
-def test_a_plan_is_minimal_besides_what_the_model_keeps(others, line):
-    keep = [
-        kept(f"/n{i}", guard=None, error_without=None, kept_by=by)
-        for i, by in enumerate(("model", *others))
-    ]
-    assert line in part(report(run(plan=plan(tuple(keep)))), "In figures").lines[1]
-
-
 def test_a_minimal_plan_tells_what_is_predicted_only():
     of_engines = engines(needed_as_predicted=(NodeName("/a"),))
     lines = part(report(run(plan=plan((kept("/a"),)), engines=of_engines)), "In figures").lines
@@ -308,38 +213,6 @@ def test_a_command_is_told_whole():
     command = f"trtexec --onnx={'/folder' * 30}/model.onnx"
     shown = report(run(next_step=said(f"{command}\x1b")))
     assert part(shown, "Next").lines == (f"{command}�",)
-
-
-def test_a_constant_that_would_become_zero_is_told():
-    eps = AdjustedConstant(
-        name=TensorName("eps"), minimum=1e-12, maximum=1e-12, elements=1, consumers=()
-    )
-    lines = part(report(run(plan=plan((), constants=(eps,)))), "In figures").lines
-    told = "Constant eps (1e−12) is stored as FP16's smallest number, since it would become zero."
-    assert told in lines
-
-
-def test_figures_of_everything_else_in_a_plan():
-    constant = AdjustedConstant(
-        name=TensorName("mask"), minimum=-3.4e38, maximum=0, elements=64, consumers=()
-    )
-    clip = tuple(
-        Unsupported(node=NodeName(f"/nms{i}"), op="NonMaxSuppression", reason="takes FP32 only")
-        for i in range(3)
-    )
-    made = run(
-        plan=plan(
-            (kept("/a"),),
-            data_movement=(NodeName("/t"), NodeName("/r")),
-            constants=(constant,) * 6,
-            unsupported=clip,
-        )
-    )
-    lines = part(report(made), "In figures").lines
-    assert lines[0].endswith("28 Casts; 2 nodes that only move data are in FP32 with them.")
-    assert lines[1] == ("Constant mask (−3.4e38 to 0) is clipped to the FP16 range (64 elements).")
-    assert "2 more constants are fitted to the FP16 range." in lines
-    assert "Always FP32, 3 × NonMaxSuppression: takes FP32 only (/nms{0–2})." in lines
 
 
 @pytest.mark.parametrize(
@@ -400,14 +273,10 @@ def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     ]
 
 
-def test_every_kind_of_guard_has_words():
-    assert set(CAUSES) == set(get_args(GuardKind))
-
-
 def test_whatever_names_are_the_report_is_clean_and_short():
     evil = "[red]\x1b[2J\n" + "x" * 9000
     made = run(
-        plan=plan((kept(evil, op=evil, reason=evil),), notes=(evil,)),
+        plan=plan((kept(evil, op=evil, reason=evil),)),
         guards=(guard(evil, message=evil, fix=evil),),
         verdict=verdict(passed=False, outputs={evil: output_error()}, reasons=(evil,)),
         baseline=baseline(outputs={evil: BROKEN}),
@@ -484,15 +353,7 @@ def test_a_row_for_each_device():
     delivered = row.build.engine.model_copy(update={"path": "model.orin.engine"})
     orin = on("orin", results=(row,), delivered=delivered)
     found = cells([orin, on("a100", lost="No answer.", results=())])
-    assert found[0] | {"max error": ""} == {
-        "device": "orin",
-        "passed": "yes",
-        "rung": "FP16",
-        "max error": "",
-        "ms": "2.5",
-        "FP32 nodes": "3",
-        "engine": "model.orin.engine",
-    }
+    assert (found[0]["device"], found[0]["passed"], found[0]["ms"]) == ("orin", "yes", "2.5")
     assert (found[1]["device"], found[1]["passed"]) == ("a100", "lost")
 
 

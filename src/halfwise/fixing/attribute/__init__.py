@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.fixing.attribute.evidence import Band, Evidence, graded, rescaling
+from halfwise.fixing.attribute.evidence import Band, Evidence, graded
 from halfwise.fixing.attribute.ranges import (
     cancellation_guards,
     constant_guards,
@@ -86,30 +86,6 @@ def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
     return tuple(sorted(guards, key=lambda g: (-g.severity, evidence.order[g.node])))
 
 
-def attribute_inside(
-    network: Network,
-    roles: Roles,
-    observations: Observations,
-    fmt: Format,
-    inside: Mapping[TensorName, "Infinity"],
-    guards: Collection[Guard],
-    held: Collection[NodeName],
-) -> tuple[Guard, ...]:
-    """Return what must be FP32 so that nothing is infinite inside; see `infinite_guards`.
-
-    Args:
-        network: The FP32 model.
-        roles: Roles of its nodes for `fmt`.
-        observations: Observations of its tensors.
-        fmt: The low format.
-        inside: Harmful infinities in a mixed model, by tensor of the network.
-        guards: Guards.
-        held: Nodes already FP32 for such a reason.
-    """
-    evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
-    return tuple(infinite_guards(evidence, inside, guards, held))
-
-
 def _is_mask(guard: Guard, masks: list[Guard]) -> bool:
     """Return whether a mask explains this guard: its constant, or what it is added to."""
     return any(guard.tensor == m.tensor or guard.node in m.nodes for m in masks)
@@ -130,8 +106,11 @@ class Infinity:
     samples: tuple[int, ...]
 
 
-def infinite_guards(
-    evidence: Evidence,
+def attribute_inside(
+    network: Network,
+    roles: Roles,
+    observations: Observations,
+    fmt: Format,
     inside: Mapping[TensorName, Infinity],
     guards: Collection[Guard],
     held: Collection[NodeName],
@@ -146,12 +125,16 @@ def infinite_guards(
     none, the producer and what computes its operands; and finally everything before it.
 
     Args:
-        evidence: The network and observations of its tensors.
-        inside: Harmful infinities, by tensor of the network.
+        network: The FP32 model.
+        roles: Roles of its nodes for `fmt`.
+        observations: Observations of its tensors.
+        fmt: The low format.
+        inside: Harmful infinities in a mixed model, by tensor of the network.
         guards: Guards.
         held: Nodes already FP32 for such a reason.
     """
-    threshold = evidence.fmt.overflow_threshold
+    evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
+    threshold = fmt.overflow_threshold
     beyond = {t for t in inside if evidence.absmax(evidence.values.get(t)) >= threshold}
     if beyond:
         for tensor in inside:
@@ -191,7 +174,7 @@ def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[
             "elements": infinity.elements,
             **reader,
         },
-        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
+        fix=evidence.norm_fix(node),
         nodes=[*producers(value, evidence.roles), *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
     )

@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.blocks import BLOCK
 from halfwise.fixing.attribute.evidence import (
+    FOLDING,
     SIGNIFICANT,
     Band,
     Evidence,
-    folding,
     graded,
-    rescaling,
-    subtracting,
-    weight_scaling,
 )
 from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.dataflow import (
@@ -146,7 +143,7 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
             node,
             node.outputs[0],
             facts=facts,
-            fix=evidence.norm_fix(node, subtracting(node)),
+            fix=evidence.norm_fix(node),
             nodes=[node, *_origins(evidence, node)],
             severity=_SEVERITY_OF_ZEROS if zeros else graded(Band.INEXACT, error / SIGNIFICANT),
         )
@@ -334,7 +331,7 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
             "share": (seen.detail.overflow or None) if seen.detail else None,
             "samples": evidence.fewer(seen.detail) if seen.detail else None,
         },
-        fix=evidence.norm_fix(node, rescaling(evidence, value, up=False)),
+        fix=evidence.norm_fix(node),
         nodes=[node, *readers],
         severity=graded(Band.OVERFLOW, seen.absmax / limit)
         if overflows
@@ -424,7 +421,7 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
             "limit": evidence.fmt.max,
             "value": largest,
         },
-        fix=folding(nodes[0]) if variance else weight_scaling(nodes, value),
+        fix=FOLDING if variance else "",
         nodes=nodes,
         severity=graded(Band.OVERFLOW, largest / evidence.fmt.max),
     )
@@ -459,7 +456,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         nodes[0],
         value,
         facts={"share": share, "limit": fmt.smallest_normal, "zeroed": zeroed / nonzero},
-        fix=weight_scaling(nodes, value),
+        fix="",
         nodes=nodes,
         severity=graded(Band.INEXACT, fmt.smallest_normal / largest),
     )
@@ -481,7 +478,7 @@ def _variance(evidence: Evidence, node: ir.Node) -> list[Guard]:
         node,
         value,
         facts={"elements": int((lost > SIGNIFICANT).sum()), "share": float(lost.max())},
-        fix=folding(node),
+        fix=FOLDING,
         nodes=[node],
         severity=graded(Band.INEXACT, float(lost.max()) / SIGNIFICANT),
     )

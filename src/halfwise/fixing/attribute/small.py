@@ -11,8 +11,6 @@ from halfwise.fixing.attribute.evidence import (
     Band,
     Evidence,
     graded,
-    rescaling,
-    scaled_operand,
 )
 from halfwise.graph.dataflow import (
     constant_behind,
@@ -422,7 +420,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
             "samples": evidence.fewer(seen.detail),
             "becomes": "zero" if lost == 1.0 else "subnormal",
         },
-        fix=evidence.norm_fix(node, scaled_operand(node)),
+        fix=evidence.norm_fix(node, _SCALED.get(node.op_type, "")),
         nodes=[node, *after, *_small_source(evidence, value), *_small_dividend(evidence, node)],
         severity=_severity(evidence, lost, [node, *after]),
     )
@@ -451,7 +449,7 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
             "becomes": "zero" if seen.absmax <= fmt.flush_threshold else "subnormal",
             "limit": fmt.smallest_normal,
         },
-        fix=evidence.norm_fix(node, rescaling(evidence, value, up=True)),
+        fix=evidence.norm_fix(node),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
         severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
         if lost
@@ -459,6 +457,13 @@ def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
     )
 
 
+_SCALED = {
+    "Div": "Scale the divisor up by a power of two, and the result by the same factor.",
+    "Log": "Scale what it reads up by a power of two s, and subtract log s from the result.",
+    "Reciprocal": "Scale what it reads up by a power of two, and the result by the same factor.",
+    "Sqrt": "Scale what it reads up by a power of four, and the result down by that power's root.",
+}
+"""How to scale a small operand and correct the result."""
 _LOST_DIGIT = 10.0
 """A sum cancels if its results lost a decimal digit relative to its terms."""
 

@@ -467,7 +467,6 @@ def rounds(search: EngineSearch, planner: Planner) -> tuple[EngineRound, ...]:
             measured=c.excess,
             passed=c.passed,
             median_ms=None if c.latency is None else c.latency.median_ms,
-            ignored=c.ignored,
             band=c.band,
         )
         for c in sorted((c for g in groups for c in g), key=lambda c: c.build.number)
@@ -529,9 +528,6 @@ def _rung(
     ran = [c for c in builds if c.excess is not None]
     nearest = min(ran, key=lambda c: c.excess or 0.0, default=None)
     shown = delivered.candidate if delivered is not None and delivered.rung == rung else nearest
-    # The table's time, if it has one: measured for longer, or in rounds.
-    rows = [o.row.latency for o in offers if o.candidate == shown]
-    timed = next((t for t in rows if t is not None), None if shown is None else shown.latency)
     return RungTried(
         rung=rung,
         end=_end(offers, plans, delivered),
@@ -542,7 +538,6 @@ def _rung(
         excess=None if shown is None else shown.excess,
         kept=0 if shown is None else len(shown.keep),
         band=None if shown is None else shown.band,
-        median_ms=None if timed is None else timed.median_ms,
     )
 
 

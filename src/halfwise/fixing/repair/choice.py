@@ -13,7 +13,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
-from halfwise.fixing.repair.rule import Rule, own_names, own_nodes
+from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.scoring import HeldOut, pass_on
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import float_io
@@ -153,15 +153,11 @@ class _Choosing:
             settings.headroom,
             settings.accumulate,
             planner.evidence.guards,
-            own_names(self._original.case.network),
         )
         formula = {"identity": rule.identity.formula}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
-        own, untold = own_nodes(self._original.case.network, planner.case.network), {"advice": ""}
-        proposed = [r if own.issuperset(r.nodes) else r.model_copy(update=untold) for r in proposed]
-        new = [r for r in proposed if r not in self._tried]
-        return [r for r in new if not self._removes_named(rule, r)]
+        return [r for r in proposed if r not in self._tried]
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make the worthwhile repairs; return whether there are any."""
@@ -196,26 +192,24 @@ class _Choosing:
     def _made_already(self, some: Sequence[Repair]) -> tuple[Repair, ...]:
         return (*self.planner.case.repairs, *some)
 
-    def _removes_named(self, rule: Rule, repair: Repair) -> bool:
-        """Return whether a repair removes or replaces a node that a user's rule names."""
-        forced, network = self.planner.forced, self.planner.case.network
+    def _keeps_named(self, tried: Planner) -> bool:
+        """Return whether each node that a user's rule names is there still, with its operator."""
+        forced = self.planner.forced
         named = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
-        ops = {node_name(n): n.op_type for n in network.nodes() if node_name(n) in named}
-        if ops.keys().isdisjoint(repair.nodes):
-            return False
-        model = network.copy()
-        try:
-            rule.apply(model, repair)
-        except CaseError:
-            return False  # trying it raises the error
-        left = {n.name: n.op_type for n in model.graph}
-        return any(left.get(name) != op for name, op in ops.items())
+        before, after = (
+            {node_name(n): n.op_type for n in planner.case.network.nodes()}
+            for planner in (self.planner, tried)
+        )
+        return all(after.get(name) == before[name] for name in named)
 
     def _against(self, tried: Planner, some: Sequence[Repair]) -> Remark | None:
         """Return the objection to the last repairs of `tried`, checking the cheapest first.
 
         If there is none, its records have their numbers.
         """
+        if not self._keeps_named(tried):
+            why = "a rule names a node that it removes or replaces"
+            return Remark(kind="repair-unmade", names={"why": why})
         effect = self._effect(tried)
         if not effect.helps:
             errors = {"before": effect.before, "after": effect.after}

@@ -11,8 +11,9 @@ Minimization", doi 10.1007/s00041-008-9045-x).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -221,7 +222,6 @@ def _lines(
 
 Vector = NDArray[np.float64]
 Places = Mapping[TensorName, frozenset[TensorName]]
-_Problem = Callable[[], tuple[Vector | None, bool]]
 
 _LARGEST_FACTOR = 14
 """Exponent of a Mul: 2^±14 and everything between are normal in FP16."""
@@ -328,7 +328,7 @@ class _Search:
         """Find places for Muls, then remove those worth less than they cost."""
         weights = np.full(len(self.program.sizes), MUL)
         for _ in range(_ROUNDS):
-            values = self._solved(self.program.weighed(weights))
+            values = self._solved(self.program.weighed(weights), self.program.rows)
             if values is None:
                 return
             places = self.program.multiplied(values)
@@ -344,18 +344,18 @@ class _Search:
         if places in self.tried:
             return False
         self.tried.append(places)
-        values = self._solved(self.program.placed(places))
+        values = self._solved(np.array(self.program.costs), self.program.placed(places))
         if values is None or self.program.cost(values) >= self.lowest - _LEAST:
             return False
         self.lowest, self.worth = self.program.cost(values), self.program.worth(values)
         self.best = self.program.exponents(values)
         return True
 
-    def _solved(self, problem: "_Problem") -> Vector | None:
+    def _solved(self, costs: Vector, rows: "_Rows") -> Vector | None:
         values, whole = None, False
         if self.allowance.covers(self.size):
             self.allowance.left -= self.size
-            values, whole = problem()
+            values, whole = self.program.solved(costs, rows)
         self.complete &= whole
         return values
 
@@ -389,9 +389,6 @@ class _Rows:
     ends: list[int] = field(default_factory=lambda: [0])
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
-
-    def copy(self) -> "_Rows":
-        return _Rows(*(list(getattr(self, f.name)) for f in fields(self)))
 
     def add(self, terms: Mapping[int, float], lower: float, upper: float = np.inf) -> None:
         self.columns += terms
@@ -431,15 +428,15 @@ class _Program:
             if name not in found.edges or name not in self.same:
                 self._lose(column, losses.get(name, NOTHING))
 
-    def weighed(self, weights: Vector) -> "_Problem":
-        """Return the program in which one octave of a Mul costs `weights`."""
+    def weighed(self, weights: Vector) -> Vector:
+        """Return the costs of variables if one octave of a Mul costs `weights`."""
         costs = np.array(self.costs)
         costs[list(self.sizes.values())] += weights
-        return self._problem(costs, self.rows)
+        return costs
 
-    def placed(self, places: Places) -> "_Problem":
-        """Return the program with Muls behind the tensors `places`, for these edges of each."""
-        rows = self.rows.copy()
+    def placed(self, places: Places) -> "_Rows":
+        """Return the rows with Muls behind the tensors `places`, for these edges of each."""
+        rows = deepcopy(self.rows)
         for tensor in self.sizes:
             first = None
             for name in self.edges[tensor]:
@@ -449,9 +446,10 @@ class _Program:
                 if tied is not None:
                     terms = ((name, 1.0), (tied, -1.0))
                     rows.add({self.of[n]: c for n, c in terms if n in self.of}, 0, 0)
-        return self._problem(np.array(self.costs), rows)
+        return rows
 
-    def _problem(self, costs: Vector, rows: "_Rows") -> "_Problem":
+    def solved(self, costs: Vector, rows: "_Rows") -> tuple[Vector | None, bool]:
+        """Return the variables of least cost, None if there are none; and whether no limit hit."""
         # Imported here: loading takes most of a second, and most runs scale nothing.
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
         from scipy.sparse import csr_array  # noqa: PLC0415
@@ -461,14 +459,11 @@ class _Program:
         bounds = Bounds(np.array(self.lower), np.array(self.upper))
         limits = LinearConstraint(matrix, np.array(rows.lower), np.array(rows.upper))
 
-        def solved() -> tuple[Vector | None, bool]:
-            options = {"node_limit": _NODES, "mip_rel_gap": _GAP}
-            found = milp(
-                costs, integrality=self.whole, bounds=bounds, constraints=limits, options=options
-            )
-            return None if found.x is None else np.asarray(found.x), found.status != _LIMITED
-
-        return solved
+        options = {"node_limit": _NODES, "mip_rel_gap": _GAP}
+        found = milp(
+            costs, integrality=self.whole, bounds=bounds, constraints=limits, options=options
+        )
+        return None if found.x is None else np.asarray(found.x), found.status != _LIMITED
 
     def factors(self, values: Vector) -> Vector:
         """Return the largest factor behind each tensor, in octaves."""
@@ -476,12 +471,15 @@ class _Program:
 
     def cost(self, values: Vector) -> float:
         """Return the cost of a solution, counting every Mul as one."""
-        return float(np.array(self.costs) @ values) + MUL * len(self.multiplied(values))
+        return self._cost(np.array(self.costs), values)
 
     def worth(self, values: Vector) -> float:
         """Return the same without the size of exponents."""
         costs = np.array(self.costs)
         costs[costs == _OCTAVE] = 0
+        return self._cost(costs, values)
+
+    def _cost(self, costs: Vector, values: Vector) -> float:
         return float(costs @ values) + MUL * len(self.multiplied(values))
 
     def multiplied(self, values: Vector) -> dict[TensorName, frozenset[TensorName]]:

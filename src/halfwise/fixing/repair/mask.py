@@ -53,6 +53,10 @@ _LARGER = 100.0
 _ALL = 2.0**40
 """Scores up to here are swallowed: larger than any, so that it depends on no data. FP32's lowest
 number does, −1e12 does not."""
+_ADVICE = (
+    "Replace the mask by its distance from the value of each row that masks least, within "
+    f"±{MASK_BOUND:.0f}; where that value swallows the scores, set them to 0."
+)
 _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
 
@@ -106,7 +110,7 @@ class Mask:
                 nodes=names,
                 numbers={"slot": one.slot, "axis": one.axis, "swallows": float(one.swallows)},
                 guards=tuple(g for name in names for g in guards[name]),
-                advice=_advice(one),
+                advice=_ADVICE,
             )
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
@@ -132,16 +136,6 @@ class Mask:
                 zero = w.constant("zero", np.asarray(0, np.float32))
                 node.replace_input_with(1 - slot, w.op("Where", lost, zero, scores))
                 model.graph.insert_before(node, w.made)
-
-
-def _advice(one: _Masked) -> str:
-    subtracted = one.node.op_type == "Sub"
-    pick, bound = ("amin", "max=") if subtracted else ("amax", "min=-")
-    lines = [f"top = mask.{pick}({one.axis}, keepdim=True)"]
-    lines.append(f"mask = (mask - top).clamp({bound}{MASK_BOUND:.0f})")
-    if one.swallows:
-        lines.append(f"scores = torch.where(top.abs() > {MASK_BOUND:.0f}, 0, scores)")
-    return "; ".join(lines)
 
 
 def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:

@@ -94,8 +94,7 @@ def needed_repairs(
     despite repairs, or if none with repairs passes. Costs are those of the report; plans that cost
     as much as FP32 gain nothing, and rank by number of nodes alone. Otherwise, before samples have
     joined, all repairs are undone together, then those of each rule, then each alone if a rule has
-    few. A repair that the plan needs on its own records the error of everything low without it. A
-    remark lists those not tried alone.
+    few.
 
     Args:
         original: For the network without repairs; gets the samples that joined since.
@@ -105,7 +104,6 @@ def needed_repairs(
     """
     if (without := _outdone(original, planner, found, watcher)) is not None:
         return without
-    some = planner.case.repairs
     if len(planner.trials.samples) > len(planner.case.calibration):
         return Choice(planner, ()), found.kept
     undoing = _Undoing(original, planner, found.kept, watcher)
@@ -113,11 +111,8 @@ def needed_repairs(
     if undoing.undone and (rest := undoing.planner.case.repairs):
         answering = tuple(_answering(rest, undoing.undone))
         undoing.planner.case = replace(undoing.planner.case, repairs=answering)
-    left = sum(repair not in undoing.tried for repair in some)
-    if left:
-        numbers = {"elements": left, "size": len(some)}
-        undoing.remarks.append(Remark(kind="repair-untried", numbers=numbers))
-    return Choice(undoing.planner, tuple(undoing.remarks)), undoing.kept
+    spare = (Remark(kind="repair-spare", names=named(repair)) for repair in undoing.undone)
+    return Choice(undoing.planner, tuple(spare)), undoing.kept
 
 
 def _outdone(
@@ -228,9 +223,7 @@ class _Undoing:
         self, original: Planner, planner: Planner, kept: Assignment, watcher: Watcher
     ) -> None:
         self.planner = planner
-        self.tried: list[Repair] = []
         self.undone: list[Repair] = []
-        self.remarks: list[Remark] = []
         self.kept = kept
         self._original, self._watcher = original, watcher
 
@@ -238,38 +231,32 @@ class _Undoing:
         """Undo the repairs that are not needed."""
         every = self.planner.case.repairs
         groups = [
-            [r for r in every if r.rule == rule] for rule in dict.fromkeys(r.rule for r in every)
+            tuple(r for r in every if r.rule == rule)
+            for rule in dict.fromkeys(r.rule for r in every)
         ]
-        if self._undone(every):
-            return
-        for group in groups if len(groups) > 1 else []:
-            self._undone(group)
-        for repair in (r for group in groups if len(group) <= FEW for r in group):
-            if repair not in self.tried:
-                self._undone([repair])
+        alone = [(repair,) for group in groups if len(group) <= FEW for repair in group]
+        tried: list[tuple[Repair, ...]] = []
+        for some in (every, *groups, *alone):
+            if some not in tried and not any(repair in self.undone for repair in some):
+                tried.append(some)
+                self._undone(some)
 
-    def _undone(self, some: Sequence[Repair]) -> bool:
-        """Undo some repairs together; return whether they are unneeded."""
+    def _undone(self, some: Sequence[Repair]) -> None:
+        """Undo some repairs together if they are unneeded."""
         rest = [repair for repair in self.planner.case.repairs if repair not in some]
         self.planner.budget.check()
         try:
-            without = self._without(rest, some)
+            without = self._without(rest)
         except (CaseError, RunFailed):
             without = None  # one of them builds on an undone repair, or the model cannot run
         if without is not None and self._does(without):
             self.planner.trials.runner.release()
             self.planner = without
             self.undone += some
-            self.tried += some
-            self.remarks += [Remark(kind="repair-spare", names=named(r)) for r in some]
-            return True
-        self.tried += some if len(some) == 1 else ()
-        if without is not None:
-            self._weigh(some, without.trials.exact(without.ruled))
+        elif without is not None:
             without.trials.runner.release()
-        return False
 
-    def _without(self, rest: Sequence[Repair], some: Sequence[Repair]) -> Planner | None:
+    def _without(self, rest: Sequence[Repair]) -> Planner | None:
         """Return a planner with only the others; None if the plan fails with them.
 
         Its mixed model tells that sooner than an emulation in which nodes can be switched.
@@ -278,9 +265,7 @@ class _Undoing:
             return self._original
         without = planned_with(self._original, rest, self._watcher)
         kept = self._kept_of(without)
-        error = self._error(without, kept)
-        if error > 1:
-            self._weigh(some, error if kept == without.ruled else None)
+        if self._error(without, kept) > 1:
             return None
         begin_beside(without, self._original)
         return without
@@ -323,12 +308,3 @@ class _Undoing:
             return False
         self.kept = kept
         return True
-
-    def _weigh(self, some: Sequence[Repair], error: float | None) -> None:
-        """Record the error of everything low without a repair that is needed, if it is known."""
-        if len(some) > 1 or error is None:
-            return
-        case = self.planner.case
-        weighed = some[0].model_copy(update={"before": error})
-        made = tuple(weighed if r == some[0] else r for r in case.repairs)
-        self.planner.case = replace(case, repairs=made)

@@ -7,7 +7,9 @@ shows which model is right: on the worst sample of each kind, and on a usual one
 group.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, prod
@@ -273,19 +275,6 @@ def allowed(proof: Proof) -> float:
     return max(LIMIT, proof.original or 0.0)
 
 
-def worst(proofs: Sequence[Proof]) -> Proof:
-    """Return, of at least one proof, the one with the largest error relative to what is accepted.
-
-    It counts broken and mended elements over all, and is equal if all are.
-    """
-    every = {
-        "equal": all(proof.equal for proof in proofs),
-        "broken": sum(proof.broken for proof in proofs),
-        "mended": sum(proof.mended for proof in proofs),
-    }
-    return max(proofs, key=_excess).model_copy(update=every)
-
-
 def _excess(proof: Proof) -> float:
     return proof.repaired / allowed(proof)
 
@@ -305,6 +294,10 @@ def prove(
 ) -> Proof:
     """Return the distance of a repaired network from the function, see `Prover`."""
     return Prover(original, calibration, heldout, runtime=runtime).prove(repaired)
+
+
+_Errors = dict[str, float]
+"""Error of each output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,8 +327,17 @@ class _Case:
         return np.isfinite(array)
 
 
-_Errors = dict[str, float]
-"""Error of each output."""
+@dataclass(frozen=True)
+class _Off:
+    """A sample on which both models differ: the repaired model's outputs, and by how much."""
+
+    case: _Case
+    found: Outputs
+    errors: _Errors
+
+    @property
+    def largest(self) -> float:
+        return max(self.errors.values())
 
 
 @dataclass
@@ -360,7 +362,7 @@ class Prover:
     infinite: frozenset[str] = field(default=frozenset(), kw_only=True)
     runtime: Runtime = field(default=CPU, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
-    _truths: dict[int, Outputs | None] = field(default_factory=dict, init=False)
+    _truths: dict[_Case, Outputs | None] = field(default_factory=dict, init=False)
 
     def prove(self, repaired: Network) -> Proof:
         """Return how far `repaired` and the original are from the function.
@@ -374,26 +376,29 @@ class Prover:
             CaseError: ONNX Runtime cannot run the repaired network.
         """
         whole = self._proof(repaired)
-        part = self._changed_part(repaired) if is_same(whole) else None
-        return whole if part is None else _both(whole, part)
-
-    def _changed_part(self, repaired: Network) -> Proof | None:
         few = _spread(self.calibration, FEWEST)
-        found = changed_part(self.original, repaired, few, runtime=self.runtime)
-        if found is None:
-            return None
-        before, after, samples = found
+        parts = changed_part(self.original, repaired, few, runtime=self.runtime)
+        if parts is None or not is_same(whole):
+            return whole
+        before, after, samples = parts
         none, budget = samples.select(()), self.budget
         prover = Prover(before, samples, none, runtime=self.runtime, budget=budget)
-        return prover._proof(after)
+        part = prover._proof(after)
+        widened = whole.samples["widened"] + part.samples["widened"]
+        both = {
+            "samples": {**whole.samples, "widened": widened},
+            "equal": whole.equal and part.equal,
+            "broken": part.broken,
+            "mended": 0,
+        }
+        return max((whole, part), key=_excess).model_copy(update=both)
 
     def _proof(self, repaired: Network) -> Proof:
         session = Session(repaired.model, runtime=self.runtime)
-        equal, broken, other = True, 0, 0
-        off: list[tuple[_Case, Outputs, _Errors]] = []
-        counts: dict[str, int] = {}
+        counts = Counter({"widened": 0})
+        equal, broken, other, off = True, 0, 0, list[_Off]()
         for case in self._cases:
-            counts[case.group] = counts.get(case.group, 0) + 1
+            counts[case.group] += 1
             self.budget.spend("proof")
             try:
                 found: Outputs = session.run(case.sample)
@@ -405,61 +410,54 @@ class Prover:
                 other += sum(mended(a, found[n]) for n, a in case.outputs.items())
             differences = self._differences(case, case.outputs, found)
             if any(differences.values()):
-                off.append((case, found, differences))
-        nothing = Proof(samples=counts, original=None, repaired=0.0, equal=equal)
-        told = [nothing.model_copy(update={"broken": broken, "mended": other})]
-        for original, error in self._errors(off):
-            update = {"original": original, "repaired": error}
-            told.append(told[0].model_copy(update=update))
-        return max(told, key=_excess)
+                off.append(_Off(case, found, differences))
+        proof = Proof(
+            samples=counts, original=None, repaired=0.0, equal=equal, broken=broken, mended=other
+        )
+        errors = ({"original": o, "repaired": e} for o, e in self._errors(off))
+        return max((proof, *(proof.model_copy(update=each) for each in errors)), key=_excess)
 
-    def _errors(
-        self, off: Sequence[tuple[_Case, Outputs, _Errors]]
-    ) -> Iterator[tuple[float | None, float]]:
+    def _errors(self, off: Sequence[_Off]) -> Iterator[tuple[float | None, float]]:
         """Yield the original's error, if FP64 is needed and known, and the repaired model's."""
-        largest = max((max(errors.values(), default=0.0) for *_, errors in off), default=0.0)
-        before = self._usual(off) if largest > LIMIT else None
-        beyond: dict[str, dict[_Case, tuple[float, Outputs]]] = {}
-        for case, found, differences in off:
-            for name, difference in differences.items():
-                own = None if before is None else before[name]
-                excess = difference / max(LIMIT, own or 0.0)
-                if own is None or excess <= 1:
-                    yield own, difference
-                elif excess > beyond.setdefault(case.kind, {}).get(case, (0.0,))[0]:
-                    beyond[case.kind][case] = excess, found
-        for some in sorted(beyond.values(), key=lambda some: -max(e for e, _ in some.values())):
-            ranked = sorted(some, key=lambda case: -some[case][0])
+        usual = self._usual(off) if any(one.largest > LIMIT for one in off) else None
+        beyond: dict[str, list[tuple[float, _Off]]] = {}
+        for one in off:
+            before: Mapping[str, float] = {} if usual is None else usual
+            excess = max(e / max(LIMIT, before.get(n, 0.0)) for n, e in one.errors.items())
+            if usual is None or excess <= 1:
+                yield from ((before.get(n), e) for n, e in one.errors.items())
+            else:
+                beyond.setdefault(one.case.kind, []).append((excess, one))
+        for some in beyond.values():
+            ranked = [one for _, one in sorted(some, key=lambda item: -item[0])]
             # Of given samples also a usual one: on the worst one FP32 may have few digits.
-            usual = 0 if ranked[0].group == "widened" else len(ranked) // 2
-            for case in dict.fromkeys((ranked[0], ranked[usual])):
-                yield from self._against_fp64(case, some[case][1])
+            usual_one = 0 if ranked[0].case.group == "widened" else len(ranked) // 2
+            for place in {0, usual_one}:
+                yield from self._against_fp64(ranked[place])
 
-    def _against_fp64(self, case: _Case, found: Outputs) -> Iterator[tuple[float | None, float]]:
+    def _against_fp64(self, one: _Off) -> Iterator[tuple[float | None, float]]:
         """Yield errors against FP64 on one sample, against FP32 if FP64 is unknown."""
-        truth = self._truth(case)
+        case, truth = one.case, self._truth(one.case)
         if truth is None:
-            yield from ((None, e) for e in self._differences(case, case.outputs, found).values())
+            yield from ((None, e) for e in one.errors.values())
             return
         before = self._differences(case, truth, case.outputs)
-        for name, error in self._differences(case, truth, found).items():
+        for name, error in self._differences(case, truth, one.found).items():
             # A widened sample on which FP32 has no digits shows nothing.
             if case.group != "widened" or before[name] <= TRUSTED:
                 yield before[name], error
 
     def _truth(self, case: _Case) -> Outputs | None:
         """Return the function's value on a sample, computed once; None if unknown."""
-        place = self._cases.index(case)
         needed = (len(self._truths) + 1) * self._elements + weight_bytes(self.original.model) // 4
-        if place not in self._truths and needed <= DOUBLE_ELEMENTS:
+        if case not in self._truths and needed <= DOUBLE_ELEMENTS:
             self.budget.spend("double")
-            try:
-                self._truths[place] = self._double.run(case.sample)
-            except RunFailed:
-                self._truths[place] = None
-        return self._truths.get(place)
+            self._truths[case] = None
+            with suppress(RunFailed):
+                self._truths[case] = self._double.run(case.sample)
+        return self._truths.get(case)
 
-    def _usual(self, off: Sequence[tuple[_Case, Outputs, _Errors]]) -> _Errors | None:
+    def _usual(self, off: Sequence[_Off]) -> _Errors | None:
         """Return the original's usual errors, which the repaired model may have too.
 
         For each output it is the median over three given samples: where the models differ most,
@@ -468,19 +466,20 @@ class Prover:
         reference. If the repaired model agrees with FP64, it is the original that has no digits
         left.
         """
-        results = {case: found for case, found, _ in off}
-        sizes = {case: max(errors.values()) for case, _, errors in off}
-        given = sorted(self._of_user, key=lambda case: sizes.get(case, 0.0))
-        before, after = list[_Errors](), list[float]()
-        for case in dict.fromkeys((given[(len(given) - 1) // 2], given[-1], given[0])):
-            if (truth := self._truth(case)) is not None:
-                before.append(self._differences(case, truth, case.outputs))
-                found = results.get(case, case.outputs)
-                after.append(max(self._differences(case, truth, found).values()))
+        by_case = {one.case: one for one in off}
+        found = {case: one.found for case, one in by_case.items()}
+        given = sorted(self._of_user, key=lambda c: by_case[c].largest if c in by_case else 0.0)
+        few = {
+            case: self._truth(case) for case in (given[(len(given) - 1) // 2], given[-1], given[0])
+        }
+        truths = [(case, truth) for case, truth in few.items() if truth is not None]
+        before = [self._differences(case, truth, case.outputs) for case, truth in truths]
         errors = {n: median_low(one[n] for one in before) for one in before[:1] for n in one}
-        if not before or max(errors.values()) <= TRUSTED:
+        if not errors or max(errors.values()) <= TRUSTED:
             return errors or None
-        return dict.fromkeys(errors, 0.0) if median_low(after) <= LIMIT else None
+        after = (self._differences(c, truth, found.get(c, c.outputs)) for c, truth in truths)
+        agrees = median_low(max(one.values()) for one in after) <= LIMIT
+        return dict.fromkeys(errors, 0.0) if agrees else None
 
     @cached_property
     def _double(self) -> DoubleSession:
@@ -535,13 +534,6 @@ class Prover:
             for name, array in case.outputs.items():
                 sizes[name] = max(sizes.get(name, 0.0), size_of(array))
         return sizes
-
-
-def _both(whole: Proof, part: Proof) -> Proof:
-    """Return the worse of two proofs, with the findings of both and the samples of the first."""
-    widened = whole.samples.get("widened", 0) + part.samples.get("widened", 0)
-    update = {"samples": {**whole.samples, "widened": widened}, "mended": whole.mended}
-    return worst((whole, part)).model_copy(update=update)
 
 
 def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:

@@ -20,7 +20,7 @@ from halfwise.fixing.repair.exponents import (
     losses,
     solve,
 )
-from halfwise.fixing.repair.rule import Identity, place, scaling_advice
+from halfwise.fixing.repair.rule import Identity, place
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
@@ -266,5 +266,4 @@ def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Gu
         nodes=tuple(n for n in evidence.nodes if n in changed),
         exponents=part.told,
         guards=tuple(dict.fromkeys(map(place, answered))),
-        advice=scaling_advice(found, part.told, evidence.given),
     )

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, exp, inf, isclose, log, prod
+from math import ceil, exp, log
 
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.errors import CaseError
 from halfwise.fixing.attribute import guards_of
-from halfwise.fixing.attribute.evidence import Evidence, subtracting
-from halfwise.fixing.repair.rule import Identity, answered
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rule import Identity, answered, misfit
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.intake import drop_unused_constants
@@ -25,7 +24,7 @@ from halfwise.graph.model import (
     opset_of,
 )
 from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, put_in_place, replace_all
-from halfwise.graph.reading import Rewritable, axes_of, read_functions, scalar, split_constant
+from halfwise.graph.reading import Rewritable, axes_of, read_functions, scalar
 from halfwise.records import Repair, RepairRule
 
 _HIGHEST = FIRST_OPSET["LayerNormalization"]
@@ -84,11 +83,7 @@ class OneNode:
         patterns = _found(Part.of(model, repair.nodes))
         found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
         if found is None or found.replacement is None:
-            raise CaseError(
-                f"The nodes that end at {repair.nodes[-1]} cannot become one node: this is "
-                "another model.",
-                "Use the model that the repair was proposed for.",
-            )
+            raise misfit(repair)
         replace_all(model, [found.replacement])
 
 
@@ -102,8 +97,6 @@ def _found(network: Network) -> list[Candidate]:
 _FARTHEST = 15360.0
 """Upper bound of what is subtracted, so that it is finite even if the largest value is not. With
 four times the input it still fits FP16."""
-_FP32 = 2.0**-23
-"""Relative error allowed for a number in FP32, and for its inverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +123,6 @@ class Stable:
     - 1 / (1 + exp(-x)), exp(x) / (exp(x) + 1), log(1 + exp(x)), tanh and Mish as quotients, in any
       spelling → Sigmoid, Softplus and Tanh, whose exponentials are inside.
     - mean(x²) - mean(x)² → mean((x - mean(x))²).
-    - Σ x / n → mean(x), n the number of terms.
     - c · exp(x) → (c · eˢ) · exp(x - s), s a whole number, `shift` in `Repair.numbers`.
 
     Limits: each has to be written exactly so, without data movement in between. L2 norms and
@@ -142,7 +134,7 @@ class Stable:
     name: RepairRule = "stable"
     identity = Identity(
         formula="log Σ exp(x) = m + log Σ exp(x - m); mean(x²) - mean(x)² = mean((x - mean(x))²); "
-        "Σ x / n = mean(x); c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh "
+        "c·exp(x) = (c·eˢ)·exp(x - s); quotients of exp(x) as Sigmoid, Tanh "
         "and Softplus of x",
         holds="all finite x, and infinite ones in sums of exponentials. In FP32 the new forms are "
         "finite for more x than the old ones",
@@ -176,11 +168,7 @@ class Stable:
             if tuple(n.name for n in form.nodes) == repair.nodes:
                 break
         else:
-            raise CaseError(
-                f"The nodes before {repair.nodes[-1]} have no known equivalent form: this is "
-                "another model.",
-                "Use the model that the repair was proposed for.",
-            )
+            raise misfit(repair)
         last = form.nodes[-1]
         writer = Writer(model, node_name(last), Names(graphs_of(model)))
         result = form.write(writer, repair.numbers.get("shift", 0.0))
@@ -190,7 +178,7 @@ class Stable:
 
 def _forms(network: Network) -> Iterator[Form]:
     order = {node: place for place, node in enumerate(network.nodes())}
-    readers = (_log_sum, _mean, _variance, _exponential)
+    readers = (_log_sum, _variance, _exponential)
     forms = [_function(function) for function in read_functions(network)]
     forms += [form for node in order for read in readers if (form := read(node)) is not None]
     for form in forms:
@@ -239,33 +227,6 @@ def _keeps(node: ir.Node) -> bool:
     return bool(node.attributes.get_int("keepdims", 1))
 
 
-def _mean(quotient: ir.Node) -> Form | None:
-    """Match Σ x / n, also as Σ x · (1/n), n the number of terms."""
-    found = split_constant(quotient.outputs[0], "Div", "Mul")
-    total = None if found is None else _maker(found[0].value, "ReduceSum")
-    if total is None or found is None or _maker(quotient.outputs[0], "Div", "Mul") is None:
-        return None
-    x, axes, number = total.inputs[0], axes_of(total), found[1]
-    if x is None or x.shape is None or not axes or quotient.inputs[0] is not total.outputs[0]:
-        return None
-    if not _keeps_shape(quotient.inputs[1], total.outputs[0]):
-        return None
-    sizes = [x.shape[axis] for axis in axes]
-    count = prod(size for size in sizes if isinstance(size, int))
-    divisor = number if quotient.op_type == "Div" else 1 / (number or inf)
-    if not all(isinstance(size, int) for size in sizes) or not isclose(
-        divisor, count, rel_tol=_FP32
-    ):
-        return None
-
-    def write(w: Writer, _: float) -> ir.Value:
-        return w.reduced("ReduceMean", x, *axes, keep=_keeps(total))
-
-    return Form(
-        (total, quotient), write, "Take the mean, not the sum divided by the number of terms."
-    )
-
-
 def _variance(difference: ir.Node) -> Form | None:
     """Match mean(x²) - mean(x)²."""
     if not is_standard(difference, "Sub"):
@@ -288,7 +249,8 @@ def _variance(difference: ir.Node) -> Form | None:
         return w.like(reduced, w.op("Mul", centred, centred))
 
     nodes = (squares, of_squares, mean, product, difference)
-    return Form(nodes, write, subtracting(difference))
+    advice = "Subtract the mean first, where the values are exact, and square afterwards."
+    return Form(nodes, write, advice)
 
 
 def _squared(value: ir.Value | None) -> ir.Node | None:

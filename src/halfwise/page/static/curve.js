@@ -1,6 +1,6 @@
 "use strict";
 
-// The cost and results of every plan: an interactive chart, a table of all plans, the classic rows.
+// The cost and results of every plan: an interactive chart, and a table of all.
 
 const { make, section, number, table, scatter, glyph, link, columns } = halfwise;
 const MOST_NAMES = 400;
@@ -15,14 +15,8 @@ const LOOKS = {
   engine: [{ shape: "bar", colour: 1 }, { shape: "post", colour: 5 }, { shape: "hexagon", colour: 4 }],
 };
 
-section("curve", (root, { plans, classic }) => {
-  if (plans !== null) {
-    drawPlans(root, { ...plans, names: columns.names(plans.names) });
-  }
-  if (classic.rows.length) {
-    root.append(make("h3", {}, classic.title));
-    table(root, { ...classic, name: "Each precision" });
-  }
+section("curve", (root, plans) => {
+  drawPlans(root, { ...plans, names: columns.names(plans.names) });
 });
 
 function drawPlans(root, plans) {
@@ -30,6 +24,7 @@ function drawPlans(root, plans) {
   const points = groups.flatMap((group) => group.points);
   const axes = { x: horizontal(plans).filter(known), y: vertical(plans).filter(known) };
   if (!axes.x.length || !axes.y.length) {
+    all(root, groups, plans, null);
     return;
   }
   const state = { x: axes.x[0], y: axes.y[0], hidden: new Set() };
@@ -246,7 +241,8 @@ function all(root, groups, plans, show) {
   const bound = ({ error, bound: least }) => (least && error !== undefined
     ? { text: `≥ ${number(lost(error, loss))}`, value: lost(error, loss) } : lost(error, loss));
   const rows = points.map((point) => [
-    { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
+    show === null ? heading(point)
+      : { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), lost(point.heldout, loss),
     ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
     point.fails ? "no" : "yes", marked(point, plans).join(", "),

@@ -3,7 +3,7 @@
 // What is known of the node or box that is selected, beside the drawing.
 
 const { make, link, number, place } = halfwise;
-const { boxLabel, engineWord, measures, tally, tensorWords, time } = halfwise.graph;
+const { engineWord, measures, tally, tensorWords, time } = halfwise.graph;
 const FEW = 12;
 
 // Returns the panel's content. `act` has {near(node), show(node), turn(box),
@@ -130,11 +130,9 @@ function tensorPanel(graph, tensor, act) {
 }
 
 function boxPanel(graph, box, act) {
-  const times = graph.boxes.times[box];
   return [
-    make("h3", {}, boxLabel(graph, box)),
+    make("h3", {}, graph.boxes.labels[box]),
     make("div", { class: "acts" }, make("button", { type: "button", onclick: () => act.turn(box) }, act.isOpen(box) ? "Fold" : "Unfold")),
-    times > 1 ? make("p", { class: "note" }, `The same structure, ${times} times.`) : null,
     ...summary(graph, graph.members[box], act),
   ];
 }

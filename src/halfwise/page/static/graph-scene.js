@@ -16,7 +16,7 @@ function wholeScene(graph, state) {
     return { ...item, cluster: inside ? around(inside()) : null };
   });
   const boxes = [...state.open].filter((box) => isSeen(graph, state.open, box)).sort((a, b) => a - b).map((box) => ({
-    key: `c${box}`, box, label: boxLabel(graph, box), cluster: around(graph.boxes.parents[box]),
+    key: `c${box}`, box, label: graph.boxes.labels[box], cluster: around(graph.boxes.parents[box]),
   }));
   const fused = layered(graph, placed);
   return {
@@ -101,18 +101,8 @@ function nodeWords(graph, node) {
 }
 
 function boxWords(graph, box) {
-  const times = graph.boxes.times[box];
-  const nodes = `${graph.members[box].length} nodes`;
-  return {
-    kind: "box",
-    lines: [graph.boxes.labels[box], times > 1 ? `× ${times}, ${nodes}` : nodes],
-    title: boxLabel(graph, box),
-  };
-}
-
-function boxLabel(graph, box) {
-  const times = graph.boxes.times[box];
-  return times > 1 ? `${graph.boxes.labels[box]} × ${times}` : graph.boxes.labels[box];
+  const label = graph.boxes.labels[box];
+  return { kind: "box", lines: [label, `${graph.members[box].length} nodes`], title: label };
 }
 
 function edgeOf(graph, { from, to, tensors }, isLabelled) {
@@ -123,4 +113,4 @@ function edgeOf(graph, { from, to, tensors }, isLabelled) {
   return { from, to, label, title: [...names, ...more].join("\n") || "in its body" };
 }
 
-Object.assign(halfwise.graph, { wholeScene, nearScene, boxLabel, MARKS });
+Object.assign(halfwise.graph, { wholeScene, nearScene, MARKS });

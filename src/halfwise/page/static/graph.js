@@ -3,7 +3,7 @@
 // The section of the graph: controls, drawing, panel, keys.
 
 const { section } = halfwise;
-const { boxLabel, drawing, elements, graphModel, hidingBox, matches, measures, nearScene, panel, wholeScene } = halfwise.graph;
+const { drawing, elements, graphModel, hidingBox, matches, measures, nearScene, panel, wholeScene } = halfwise.graph;
 const MOST_NEAR = 90;
 const MOST_WHOLE = 160;
 const MOST_FOUND = 60;
@@ -54,7 +54,7 @@ section("graph", (root, data) => {
       open.add(box);
     }
     const count = wholeScene(graph, { ...state, open }).items.length;
-    parts.say(count > MOST_WHOLE ? `${boxLabel(graph, box)} stays folded: ${count} boxes and nodes are too many to draw. Fold another.` : "");
+    parts.say(count > MOST_WHOLE ? `${graph.boxes.labels[box]} stays folded: ${count} boxes and nodes are too many to draw. Fold another.` : "");
     state.open = count > MOST_WHOLE ? state.open : open;
     redraw({ focus: true });
   }

@@ -37,7 +37,7 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.causes import cause_line, summary_lines
+from halfwise.reporting.causes import cause_line, quantisation_summary
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
@@ -92,7 +92,7 @@ def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
     """
     if loss.needed == 0:
         return []
-    found = [Sign(severity="warning", text=" ".join(summary_lines(loss)))]
+    found = [Sign(severity="warning", text=quantisation_summary(loss))]
     for cause in loss.causes:
         severity: Severity = "warning" if cause.fault == "rounding" else "error"
         text = f"The pair at {cause_line(cause)}"

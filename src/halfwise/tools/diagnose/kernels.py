@@ -325,7 +325,6 @@ def localise(transplants: Transplants) -> EngineDiagnosis:
     errors = transplants.errors
     return EngineDiagnosis(
         symptom=transplants.symptom.kind,
-        sample=transplants.right.samples.ids[transplants.sample],
         limit_db=decibels(transplants.tolerance),
         regions=() if everywhere else tuple(map(tuple, regions)),
         snr_db=tuple(decibels(errors[p]) for r in regions if (p := frozenset(r)) in errors),

@@ -184,7 +184,7 @@ def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
     told: dict[str, list[NodeName]] = {}
     for each in kept:
-        told.setdefault(each.why, []).append(each.node)
+        told.setdefault(each.reason, []).append(each.node)
     return [
         Sign(severity="error", text=text, nodes=tuple(nodes))
         for text, nodes in list(told.items())[:_MOST]

@@ -425,7 +425,6 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
     errors = trials.survey(frozenset(), question.watcher)
     found = QuantisationLoss(
         pairs=len(sites),
-        samples=len(question.samples),
         error=trials.excess(frozenset()),
         without_all=trials.excess(every),
         explained=trials.evaluate(every).passed,
@@ -546,10 +545,9 @@ def _measured(
 ) -> tuple[PairLoss, ...]:
     """Return the cost of pairs and of other scales; no fault if other scales do not help."""
     trials, found = question.trials, []
-    every = frozenset(site.name for site in question.runner.sites)
     for name in names:
         loss, others = known[name], left_out - {name}
-        told = {"alone": trials.contribution(every - {name}), "restored": trials.excess(others)}
+        told = {"restored": trials.excess(others)}
         if loss.rescale is not None:
             results = [
                 question.runner.run(sample, others, {name: loss.rescale})
@@ -571,7 +569,6 @@ def _loss_of(site: Site, reach: Reach | None) -> PairLoss:
         readers=tuple(node_name(node) for node in site.readers),
         fault=_fault(site, reach),
         bits=pair.dtype.bitwidth,
-        alone=0.0,
         restored=0.0,
     )
     if reach is None:

@@ -220,7 +220,8 @@ def test_what_the_engine_does_not_need_is_dropped(fix, tmp_path):
     assert run.verdict.passed
     assert run.plan.keep == run.engines.keep == ()
     assert run.plan.minimal
-    assert any("does not need 4 nodes of the 4" in note for note in run.plan.notes)
+    (spared,) = [found for found in run.plan.remarks if found.kind == "spared"]
+    assert spared.numbers == {"elements": 4, "size": 4}
     delivered = run.engines.delivered.sha256
     rows = [row for row in run.engines.results if row.build.engine.sha256 == delivered]
     assert [row.name for row in rows] == ["FP16"]
@@ -236,16 +237,14 @@ def test_what_the_engine_needs_besides_is_kept_and_told(fix):
     kept = {entry.node: entry.reason for entry in run.plan.keep}
     assert kept.keys() > models.layer_norm().kept
     assert "The engine needs it" in kept["gamma"]
-    assert any("more than in the emulation: see the rounds" in note for note in run.plan.notes)
+    assert "added" in [found.kind for found in run.plan.remarks]
 
 
 def test_a_plan_that_the_engine_did_not_shrink_is_not_called_minimal(fix):
     run = fix(models.layer_norm(), version="10.0.1").run
     assert run.verdict.passed
     assert not run.plan.minimal
-    assert any(
-        "In the emulation no kept node can be lowered alone" in note for note in run.plan.notes
-    )
+    assert "emulated" in [found.kind for found in run.plan.remarks]
 
 
 def test_held_out_samples_that_joined_are_on_record(fix):

@@ -458,8 +458,5 @@ def test_a_run_leaves_them_out_and_says_so():
     run = fix(s.proto(end), inputs, to="int8", rel_max=0.05, allow_random=True).run
     assert run.plan is not None
     assert run.plan.int8 == ("of_x",)
-    (note,) = [note for note in run.plan.notes if "INT8" in note]
-    assert note == (
-        "1 node is left out of INT8: on the calibration samples what it reads is constant or not "
-        "finite, so it has no range: z."
-    )
+    (found,) = [found for found in run.plan.remarks if found.kind == "unranged"]
+    assert (found.numbers, found.names) == ({"elements": 1}, {"tensors": "z"})

@@ -229,7 +229,7 @@ def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
     told = {kept.node: kept for kept in explain_left_out(plan.left_out, None)}[NodeName("sum")]
     assert told.because is not None
     assert told.because.beside == beside
-    assert ("convolution second is left out" in told.why) is (at == "second")
+    assert ("convolution second is left out" in told.reason) is (at == "second")
 
 
 def test_a_sum_beside_a_convolution_that_is_held_in_fp32_says_so():

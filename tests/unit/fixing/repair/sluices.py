@@ -69,6 +69,23 @@ def renamed(_model: ir.Model, down: ir.Node) -> None:
     down.name = f"{down.name}_again"
 
 
+def replaced(model: ir.Model, down: ir.Node) -> None:
+    """Put the same product by another operator in the place of a node, under its name."""
+    factor = down.inputs[1]
+    assert factor is not None
+    inverse = add_constant(model.graph, "inverse", 1 / f32(constant_array(factor)))
+    node = ir.node("Div", [down.inputs[0], inverse], name=down.name)
+    old = down.outputs[0]
+    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = (
+        old.name,
+        old.type,
+        old.shape,
+    )
+    model.graph.insert_before(down, node)
+    ir.convenience.replace_all_uses_with(old, node.outputs[0], replace_graph_outputs=True)
+    model.graph.remove(down)
+
+
 def dear(model: ir.Model, down: ir.Node, times: int = 100) -> None:
     """Turn what a node reads so many times, which moves it through memory and changes nothing."""
     for i in range(times):

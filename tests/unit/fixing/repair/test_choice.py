@@ -6,16 +6,13 @@ from math import isfinite
 import pytest
 
 from halfwise.emulation.budget import OutOfTime
-from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.repair import choice, making
-from halfwise.fixing.repair.rule import Identity
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Repair
-from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, renamed, sluiced
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, dear, sluiced
 
 
 @pytest.fixture
@@ -92,29 +89,6 @@ def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
 def test_rules_that_options_leave_out_are_no_stage(found):
     assert "repair" in found(Sluice()).stage_seconds
     assert "repair" not in found(Sluice(), no_repair=Sluice().name).stage_seconds
-
-
-class Telling:
-    """Has advice on every node, and makes nothing."""
-
-    name = "fold"
-    identity = Identity("x = x", "all x")
-
-    def __init__(self):
-        self.told = {}
-
-    def propose(self, evidence):
-        return [Repair(rule="fold", nodes=(name,), advice="Do so.") for name in evidence.nodes]
-
-    def apply(self, _, repair):
-        self.told[repair.nodes] = repair.advice
-        raise CaseError("No.", "")
-
-
-def test_advice_on_nodes_that_repairs_made_is_left_out(found):
-    telling = Telling()
-    found(Sluice(spoil=renamed), telling)
-    assert telling.told == {("up_0",): "Do so.", ("wide_0",): "Do so.", ("down_0_again",): ""}
 
 
 @dataclass(frozen=True)

@@ -99,27 +99,9 @@ def test_a_variance_is_proven_where_fp32_has_no_digits(keep: bool) -> None:
     assert is_same(proof)
 
 
-@pytest.mark.parametrize(("op", "number"), [("Div", 12.0), ("Mul", 1 / 12)])
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_sum_over_the_number_of_terms_is_a_mean(op: str, number: float, keep: bool) -> None:
-    x = f32(3e4 + np.random.default_rng(0).normal(size=(1, 2, 3, 4)))
-    for divided, ops in ((number, ["ReduceMean"]), (number * 1.01, ["ReduceSum", op])):
-        s = Sketch()
-        total = s.op("ReduceSum", s.input("x", [2, 3, 4]), [1, -1], keepdims=int(keep))
-        seen = evidence(Ill(s.proto(s.op(op, total, divided)), {"x": x}))
-        after = repaired(seen.network, Stable(), *Stable().propose(seen))
-        assert [n.op_type for n in after.nodes()] == ops
-        before, now = errors(seen.network, after, {"x": x[0]})
-        assert now <= max(before, 1e-5)
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (3,)])
 def test_a_number_that_makes_the_result_larger_is_part_of_the_form(shape: tuple[int, ...]) -> None:
     x = f32(3e4 + np.random.default_rng(0).normal(size=(1, 2, 4)))
-    s = Sketch()
-    total = s.op("ReduceSum", s.input("x", [2, 4]), [1], keepdims=int(shape == (3,)))
-    large = evidence(Ill(s.proto(s.op("Div", total, f32(np.full(shape, 4)))), {"x": x}))
-    assert not list(Stable().propose(large))
     s = Sketch()
     own = s.op("ReduceMean", s.input("x", [2, 4]), axes=[1], keepdims=int(shape == (3,)))
     squares = s.op("ReduceMean", s.op("Mul", "x", "x"), axes=[1], keepdims=int(shape == (3,)))
@@ -134,7 +116,7 @@ def _with(seen, inner):
 
 def test_another_model_is_refused() -> None:
     repair = Repair(rule="stable", nodes=(NodeName("a"),))
-    with pytest.raises(CaseError, match="another model"):
+    with pytest.raises(CaseError, match="does not fit this model"):
         repaired(network_from_proto(cancellation().proto), Stable(), repair)
 
 
@@ -219,5 +201,5 @@ def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) 
 
 def test_another_model_is_refused_one_node() -> None:
     repair = Repair(rule="one-node", nodes=(NodeName("a"),))
-    with pytest.raises(CaseError, match="another model"):
+    with pytest.raises(CaseError, match="does not fit this model"):
         repaired(network_from_proto(layer_norm().proto), OneNode(), repair)

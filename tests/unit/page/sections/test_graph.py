@@ -43,7 +43,7 @@ def test_nodes_tensors_and_boxes_are_told() -> None:
     assert [data["tensors"] and data["shapes"][s] for s in data["shape"]] == [
         SHOWN.shape_names[shape] for shape in SHOWN.shapes
     ]
-    assert data["boxes"]["times"][data["boxes"]["labels"].index("blocks.{0, 1}")] == 2
+    assert data["boxes"] == {"labels": ["blocks.0", "blocks.1"], "parents": [-1, -1]}
     assert {data["precisions"][p] for p in data["precision"]} == {"FP32"}
 
 
