@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
     from halfwise.tools.modernize import modernize
-    from halfwise.tools.netron import annotate
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
 
@@ -32,7 +31,6 @@ __all__ = [
     "Exported",
     "Options",
     "Result",
-    "annotate",
     "build",
     "check_constraints",
     "choose",
@@ -57,7 +55,6 @@ _MODULES = {
     "Exported": "tools.export",
     "Options": "declarations",
     "Result": "fixing.outcome",
-    "annotate": "tools.netron",
     "build": "tools.build",
     "check_constraints": "linting.command",
     "choose": "fixing.choose",

@@ -127,21 +127,6 @@ def test_export_without_a_place_it_is_printed(call, answer):
     assert options == {"out": None}
 
 
-def test_a_model_for_viewers(call, answer, tmp_path):
-    calls, path = answer("annotate", tmp_path / "seen.onnx"), str(tmp_path / "seen.onnx")
-    for_viewers = ("export", "r", "--as", "netron")
-    code, out, _ = call(*for_viewers, "-o", path, "--model", "m.onnx")
-    assert (code, out.splitlines()[0]) == (0, f"written: {path}")
-    assert "open it in Netron" in out
-    ((arguments, options),) = calls
-    assert (*map(str, arguments), str(options["model"])) == ("r", path, "m.onnx")
-    code, _, err = call(*for_viewers)
-    assert (code, "-o" in err) == (2, True)
-    code, _, err = call(*for_viewers, "-o", path, "--typing", "weak")
-    assert (code, "--typing is for recipes" in err) == (2, True)
-    assert len(calls) == 1
-
-
 def test_export_every_option_reaches_the_library(call, answer, tmp_path):
     path = tmp_path / "r.py"
     calls = answer("export", exported("build_engine.py", written=(path,)))

@@ -17,7 +17,7 @@ from halfwise.cli.options import (
     accepts,
 )
 from halfwise.cli.outcome import end, show, watched
-from halfwise.declarations import given, spelt
+from halfwise.declarations import given
 from halfwise.declarations.options import Building, OneDevice, Reading, Waiting, Worker
 from halfwise.errors import UsageError
 
@@ -143,12 +143,8 @@ def explain_log(
 def export(
     run: RunArgument,
     kind: Annotated[
-        Literal["trtexec", "python", "cpp", "json", "netron"],
-        typer.Option(
-            "--as",
-            help="What to write. netron is the model with "
-            "precision, reason and error in each node's metadata.",
-        ),
+        Literal["trtexec", "python", "cpp", "json"],
+        typer.Option("--as", help="What to write."),
     ],
     out: Annotated[
         Path | None,
@@ -156,8 +152,7 @@ def export(
             "-o",
             "--out",
             metavar="PATH",
-            help="Folder, or a file that ends in .sh, .py or .json (netron: .onnx). Default: "
-            "standard output.",
+            help="Folder, or a file that ends in .sh, .py or .json. Default: standard output.",
         ),
     ] = None,
     trt_version: Annotated[
@@ -183,9 +178,6 @@ def export(
 ) -> None:
     """Write a recipe that builds the engine of a run without halfwise."""
     options |= given(trt_version=trt_version, typing=typing, model=model)
-    if kind == "netron":
-        _annotate(run, out, options)
-        return
     call = lambda watcher: api.export(run, kind, out=out, watcher=watcher, **options)  # noqa: E731
     written = watched(call, Display(), name="export")
     _show_recipe(written, out)
@@ -205,24 +197,6 @@ def _show_recipe(exported: "api.Exported", out: Path | None) -> None:
         typer.echo(clean(f"written: {path}"))
     for note in exported.recipe.notes:
         typer.echo(clean(f"note: {note}"), err=True)
-
-
-def _annotate(run: Path, out: Path | None, options: dict[str, Any]) -> None:
-    from halfwise.wording import clean
-
-    if out is None:
-        raise UsageError("--as netron writes a file.", "Name it with -o, such as seen.onnx.")
-    if other := sorted(options.keys() - {"model", "trt_worker"}):
-        raise UsageError(
-            f"{spelt(other[0])} is for recipes that build.", "Leave it out with --as netron."
-        )
-    call = lambda watcher: api.annotate(run, out, watcher=watcher, **options)  # noqa: E731
-    written = watched(call, Display(), name="export")
-    typer.echo(clean(f"written: {written}"))
-    typer.echo(
-        "Each node's metadata holds what the run found about it: open it in Netron "
-        "(https://netron.app) and select a node."
-    )
 
 
 @accepts(Worker)

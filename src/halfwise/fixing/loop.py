@@ -17,7 +17,6 @@ from halfwise.fixing.plan.rules import custom_roles, starting_plan
 from halfwise.fixing.planner import Planner
 from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
 from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
-from halfwise.fixing.repair.rule import unscaled
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.scoring import HeldOut, Scoring
 from halfwise.fixing.stages import Stages
@@ -399,8 +398,6 @@ def plan_remarks(
         yield note.model_copy(update={"numbers": numbers})
     kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
     searched = kept and settings.searches
-    if searched and "scale" not in settings.no_repair:
-        yield from unscaled(planner.case.network, planner.evidence.guards, kept)
     if searched and baseline.passed and _islands_fail(planner):
         pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -24,7 +23,7 @@ from halfwise.fixing.plan.guide import lowered
 from halfwise.fixing.plan.rules import Start, apply_rules, custom_roles
 from halfwise.fixing.plan.search import Search
 from halfwise.fixing.rewrite import rewrite
-from halfwise.fixing.stages import Best, expected
+from halfwise.fixing.stages import Best
 from halfwise.fixing.trial import Evidence, Trials, gather
 from halfwise.graph.casts import Rewritten, low_type
 from halfwise.graph.fusions import repeated
@@ -192,12 +191,8 @@ class Planner:
             spend=lambda: self.budget.spend("trial"),
             passed=self._passed,
         )
-        survey, started = partial(self.trials.survey, self.islands, self.watcher), time.monotonic()
-        surveyed = self.budget.within("emulate", survey, None)
-        if surveyed and self.settings.searches and self.original is None:
-            took, samples = time.monotonic() - started, len(self.trials.samples)
-            certain = len(frozenset[NodeName]().union(*evidence.certain))
-            self.watcher.note(expected(self.budget, self.settings, took, samples, certain))
+        survey = partial(self.trials.survey, self.islands, self.watcher)
+        self.budget.within("emulate", survey, None)
 
     def _passed(self, kept: Assignment, excess: float) -> None:
         if self.settings.searches:

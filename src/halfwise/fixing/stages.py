@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from halfwise.case import Settings
-from halfwise.emulation.budget import WEIGHTS, WORK, Budget, sized
+from halfwise.emulation.budget import WORK, sized
 from halfwise.emulation.ort import give_back
 from halfwise.interruption import interruption
 from halfwise.metrics import usual
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, TaskScore
-from halfwise.wording import number, ratio, seconds, typed
+from halfwise.wording import number, ratio
 
 _JUDGING = ("baseline", "judge")
 """Stages that judge one model on the held-out samples, and take as long each time."""
@@ -116,35 +115,3 @@ class Best:
     def _described(self, kept: Assignment, price: float | None) -> str:
         cost = "" if price is None else f", {ratio(price)} the cost of everything low"
         return f"{len(kept)} of {self._candidates} nodes {self._kept}{cost}"
-
-
-PASSING = 10
-"""Plans that pass, and so run on all samples, in a search where guards are right; one more trial
-for each node ends at its first sample."""
-
-
-def expected(budget: Budget, settings: Settings, took: float, samples: int, certain: int) -> str:
-    """Return a note that estimates how long the search will take.
-
-    Args:
-        budget: What is left to spend.
-        settings: Its limits, and the low format.
-        took: Seconds that the emulation took on all samples.
-        samples: Their number.
-        certain: Number of nodes that guards are certain about.
-    """
-    limit, run = settings.time_budget, took / samples
-    whole = round((budget.work - budget.spent) / WEIGHTS["trial"] * run)
-    most = f"at most about {seconds(whole)}"
-    if whole > limit:
-        most = (
-            f"at most what the time budget of {seconds(limit)} leaves, while all of --budget "
-            f"inferences={typed(settings.budget)} may take {seconds(whole)}"
-        )
-    most += f", besides loading models ({seconds(run)} a run)"
-    if not certain:
-        return f"repairs and search: quick if {settings.fmt.name.upper()} is fine as it is, {most}"
-    runs = certain + PASSING * samples
-    likely = min(runs * run, whole, limit)
-    about = f"about {seconds(round(likely))}" if likely >= 1 else "less than 1 s"
-    return f"repairs and search: {most}; the search alone {about} if the suspected nodes are right"

@@ -220,7 +220,6 @@ RemarkKind = Literal[
     "repair-unproven",
     "repair-spare",
     "unrepaired",
-    "unscaled",
     "unranged",
     "int8-untried",
     "repair-left",
@@ -257,9 +256,9 @@ RemarkKind = Literal[
 """What a remark says; the words are in `reporting.remarks`.
 
 "opset-raised", "opset-stays": to support the low format; "repair-…": why a repair was tried and
-undone; "unrepaired": engines refuted all repairs; "unscaled": why a tensor cannot be stored times a
-power of two; "unranged", "int8-untried": why nodes are not INT8; "start", "start-int8": where the
-search started; "seen-only": only calibration samples need the plan; "tolerance": the tolerance that
+undone; "unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not
+INT8; "start", "start-int8": where the search started; "seen-only": only calibration samples need
+the plan; "tolerance": the tolerance that
 would accept everything no guard explains; "first-look": element statistics come from few samples;
 "low-io", "constant", "input": inputs and outputs of the model; "other-engine", "emulated",
 "spared", "added": how the delivered engine differs from the emulation; the rest: steps of a search.

@@ -337,20 +337,8 @@ def type_words(op: str, read: Sequence[str], given: Sequence[str]) -> str:
     return f"{TYPES.get(read[0], read[0])} → {told}" if op == "Cast" and read and told else told
 
 
-def words_on(facts: NodeFacts, samples: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a node: a short key, such as "reason", and clean words.
-
-    Args:
-        facts: The facts.
-        samples: Samples that `Observation.worst_sample` indexes; if empty, none is named.
-    """
-    yield from planned_words(facts)
-    for key, text in (*_measured(facts, samples), *_built(facts)):
-        yield key, sentence(text)
-
-
 def planned_words(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    """Yield the same for plan, suspicions and repairs only."""
+    """Yield what plan, guards and repairs say of a node: a short key, and clean words."""
     for key, text in _planned(facts):
         yield key, sentence(text)
 
@@ -376,30 +364,6 @@ def _planned(facts: NodeFacts) -> Iterator[tuple[str, str]]:
     for i, repair in enumerate(facts.repairs):
         formula = f": {repair.identity}" if repair.identity else ""
         yield _numbered("repaired", i), f"{repair.rule}, {DONE[repair.rule]}{formula}"
-
-
-def _measured(facts: NodeFacts, samples: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    if (growth := facts.growth) is not None:
-        inherited = number(growth.inherited)
-        yield "error", f"{number(growth.error)} relative RMS; {inherited} in its inputs"
-    if (seen := facts.seen) is not None:
-        where = samples[seen.worst_sample] if seen.worst_sample < len(samples) else ""
-        yield "largest-value", f"{number(seen.absmax)}{f' ({where})' if where else ''}"
-    if facts.nonfinite:
-        yield "not-finite", f"{facts.nonfinite} NaN or infinite values in FP32"
-
-
-def _built(facts: NodeFacts) -> Iterator[tuple[str, str]]:
-    if (engine := facts.engine) is not None:
-        asked = f" ({WORDS[engine.asked]} was requested)" if engine.asked else ""
-        yield "engine-precision", f"{WORDS[engine.precision]}{asked}"
-    if facts.layers:
-        yield "engine-layer", listed([layer.name for layer in facts.layers])
-    times = [layer.milliseconds for layer in facts.layers if layer.milliseconds is not None]
-    if times:
-        others = sum(len(layer.nodes) - 1 for layer in facts.layers)
-        shared = f", shared with {count(others, 'other node')}" if others else ""
-        yield "engine-time", f"{number(sum(times))} ms{shared}"
 
 
 def _numbered(key: str, place: int) -> str:

@@ -170,8 +170,6 @@ REMARKS: Mapping[RemarkKind, str] = {
     "unrepaired": "[No engine of the model with {repairs:repair} passed, so this plan is for "
     "the model without|The best engine that passed is without the {better:repair}, and so is this "
     "plan].",
-    "unscaled": "{tensor} is not scaled by a power of two: [{maker} ({op}) gives|{reader} "
-    "({op}) needs] it as it is.",
     "repair-outdone": "A repair was undone, {rule} at {nodes}: [the plan with it costs "
     "{after} times what everything low does, and one without no more: {before} times|no plan with "
     "it passes].",

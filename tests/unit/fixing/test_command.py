@@ -140,7 +140,6 @@ def test_a_watcher_hears_every_stage_in_order(ill):
         *("certify", "curve", "store"),
     ]
     assert any("8 samples" in note for note in listener.notes)
-    assert any("repairs and search: " in note for note in listener.notes)
 
 
 def test_a_failed_verdict_is_no_error(ill):

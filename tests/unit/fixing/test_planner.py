@@ -17,17 +17,6 @@ from tests.unit.fixing.repair.sluices import WIDE, sluiced
 from tests.unit.fixing.running import found, growing, planner, types_in
 
 
-def test_the_expected_time_is_told_before_the_search():
-    made = planner(models.layer_norm())
-    assert "the search alone" in made.watcher.notes[0]
-    healthy = planner(models.small(), budget=1e6, time_budget=7)
-    assert "quick if FP16 is fine" in healthy.watcher.notes[0]
-    assert "at most what the time budget of 7 s leaves" in healthy.watcher.notes[0]
-    assert "while all of --budget inferences=1000000 may take" in healthy.watcher.notes[0]
-    (told,) = planner(models.small(), time_budget=1e9).watcher.notes
-    assert "fine as it is, at most about" in told
-
-
 def test_the_model_is_that_of_the_assignment():
     made = planner(models.layer_norm())
     found = made.find(frozenset())

@@ -1,23 +1,17 @@
 import pytest
 
 from halfwise.records import (
-    EngineLayer,
     Followed,
-    Growth,
     IntermediateNonfinite,
     NodeName,
-    NodePrecision,
     Repair,
     TensorName,
     Unsupported,
 )
-from halfwise.reporting.nodes import grown_with, node_facts, type_words, words_on
-from tests.unit.reporting.engine_runs import engines, proof, result
+from halfwise.reporting.nodes import grown_with, node_facts, planned_words, type_words
 from tests.unit.reporting.runs import (
     guard,
     kept,
-    observation,
-    observations,
     plan,
     run,
     verdict,
@@ -30,7 +24,7 @@ REPAIR = Repair(rule="stable", nodes=(POW,), identity="(x + b)·w = x·w + b·w"
 
 def told(record, node, seen=None):
     facts = node_facts(record, seen)[node]
-    return dict(words_on(facts, seen.samples if seen is not None else ()))
+    return dict(planned_words(facts))
 
 
 def test_what_a_plan_says_of_a_node():
@@ -58,37 +52,6 @@ def test_what_a_plan_says_of_a_node():
     assert told(found, PIN)["reason"] == "FP32 in any case: ONNX does not know it."
     assert told(found, NodeName("/low"))["reason"] == "Lowered by the rule --lower /low."
     assert "INT8" in told(found, NodeName("/fc"))["reason"]
-
-
-def test_what_was_measured_at_a_node():
-    seen = observations(
-        tensors=(
-            observation("x", None, 9e9),
-            observation("a", POW, 3.0, worst_sample=0, nonfinite=1),
-            observation("b", POW, 70000.0, worst_sample=1, nonfinite=2),
-        )
-    )
-    found = run(growth=(Growth(node=POW, depth=3, error=0.02, inherited=0.01),))
-    words = told(found, POW, seen)
-    assert words["error"] == "0.02 relative RMS; 0.01 in its inputs"
-    assert words["largest-value"] == f"70000 ({seen.samples[1]})"
-    assert words["not-finite"] == "3 NaN or infinite values in FP32"
-    assert "error" not in told(run(growth=()), POW)
-
-
-def test_what_the_engine_makes_of_a_node():
-    layer = EngineLayer(
-        name="a + b", type="kgen", nodes=(POW, MOVE), precision="fp16", milliseconds=0.25
-    )
-    nodes = (NodePrecision(node=POW, precision="fp16", asked="fp32"),)
-    delivered = engines().row
-    assert delivered is not None
-    row = delivered.model_copy(update={"proof": proof(nodes=nodes, layers=(layer,))})
-    found = run(engines=engines(results=(result("FP16", 4, 1.0), row)))
-    words = told(found, POW)
-    assert words["engine-precision"] == "FP16 (FP32 was requested)"
-    assert words["engine-layer"] == "a + b"
-    assert words["engine-time"] == "0.25 ms, shared with 1 other node"
 
 
 def test_words_are_clean():
