@@ -73,9 +73,9 @@ MUTATIONS = (
         _SEARCH,
     ),
     Mutation(
-        "a group of two nodes is never split",
-        "if len(ordered) < 2:",
-        "if len(ordered) < 3:",
+        "a group of two nodes that failed is never split",
+        "elif len(some) > 1:",
+        "elif len(some) > 2:",
         _SEARCH,
     ),
     Mutation(

@@ -73,7 +73,7 @@ class Wish:
         return {name: value for name, value in every.items() if value is not None}
 
     @property
-    def told(self) -> str:
+    def command(self) -> str:
         """The command that requests it, without the run."""
         return " ".join(
             ["choose", *(spelt(name, typed(value)) for name, value in self.given.items())]
@@ -398,8 +398,8 @@ def choose(
         picked = pick(curve, own, wish, Measure(measuring.error, measuring.fits))
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
         if same and before == now:
-            curve = measuring.told(picked.point, scored=wish.metric_drop is None)
-        return Chosen(curve.kept(picked.point), wish.told)
+            curve = measuring.measured(picked.point, scored=wish.metric_drop is None)
+        return Chosen(curve.kept(picked.point), wish.command)
 
     settings, start = _settings(request, record, curve, wish), _quantised(record)
     made = record.plan.repairs if record.plan else ()
@@ -430,7 +430,7 @@ def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
     if int8 and plan is not None:
         kept = frozenset(node.node for node in plan.keep)
         found = replace(found, ranges=plan.ranges or found.ranges)
-    return replace(found, chosen=Chosen(kept, wish.told))
+    return replace(found, chosen=Chosen(kept, wish.command))
 
 
 def _quantised(run: Run) -> Network | None:

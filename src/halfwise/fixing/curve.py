@@ -348,7 +348,7 @@ class Measuring:
             return False
         return not self._is_infinite(kept)
 
-    def told(self, plan: Point, *, scored: bool) -> Curve:
+    def measured(self, plan: Point, *, scored: bool) -> Curve:
         """Return the curve with the measurements, and with the plan among the shown points.
 
         Args:

@@ -82,7 +82,7 @@ class Decisions:
         self._hopeless = not nodes
         return tuple(self._guards(found, nodes, excess))
 
-    def told(
+    def judged(
         self,
         judged: Judged,
         rewritten: Rewritten,
@@ -90,14 +90,14 @@ class Decisions:
         references: Sequence[Outputs],
         ran: Callable[[Sequence[Outputs]], None],
     ) -> Judged:
-        """Add the file's result to a verdict, see `told_as_file`.
+        """Add the file's result to a verdict, see `judged_as_file`.
 
         It says whether the search has to run files, as no decision explains the failure.
         """
         case, trials = self.planner.case, self.planner.trials
         seen = (LowSums(trials.samples, trials.references),)
         given = rewritten.model, case, self._settings, samples, references
-        found = told_as_file(judged, *given, ran, seen, self.planner.budget)
+        found = judged_as_file(judged, *given, ran, seen, self.planner.budget)
         run = found.verdict.as_file
         if run is None or run.passed is not False:
             return found
@@ -165,7 +165,7 @@ def _ignore(_results: Sequence[Outputs]) -> None:
     """Do nothing with the outputs of a file."""
 
 
-def told_as_file(
+def judged_as_file(
     judged: Judged,
     candidate: ir.Model,
     case: Case,
@@ -222,7 +222,7 @@ def told_as_file(
         "as_file": run.model_copy(update={"flips": found}),
         "failure_bound": own.verdict.failure_bound,
     }
-    told = (*under("file", "", own.verdict.failures), *map(_told, found[:MOST_TOLD]))
+    told = (*under("file", "", own.verdict.failures), *map(_flip_failure, found[:MOST_TOLD]))
     verdict = with_failures(verdict.model_copy(update=update), told)
     return replace(judged, verdict=verdict, failing=own.failing)
 
@@ -275,7 +275,7 @@ def _fewer(
             yield few
 
 
-def _told(flip: Flip) -> Failure:
+def _flip_failure(flip: Flip) -> Failure:
     names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
@@ -401,7 +401,7 @@ class Holding:
             steps=(*found.steps, note),
         )
 
-    def told(
+    def judged(
         self,
         judged: Judged,
         kept: Assignment,
@@ -410,10 +410,10 @@ class Holding:
         references: Sequence[Outputs],
     ) -> Judged:
         """Add what held-out samples show of both to a plan's verdict; each may fail it."""
-        judged = self._inside.told(judged, kept, rewritten, samples)
+        judged = self._inside.judged(judged, kept, rewritten, samples)
         # A plan that keeps nothing and passes is compared with no other.
         ran = partial(self._scoring.take_file, kept) if kept else _ignore
-        return self._decisions.told(judged, rewritten, samples, references, ran)
+        return self._decisions.judged(judged, rewritten, samples, references, ran)
 
 
 BASELINE_INSPECTED = 4

@@ -286,7 +286,7 @@ class _Fix:
                 return rewritten, placed, None
             judged = self.judge.judge(found.kept, rewritten)
             seen = self.heldout.samples, self.heldout.references
-            return rewritten, placed, self.holding.told(judged, found.kept, rewritten, *seen)
+            return rewritten, placed, self.holding.judged(judged, found.kept, rewritten, *seen)
 
     def _summed(
         self, found: Found, rewritten: Rewritten, placed: Assignment, judged: Judged

@@ -147,7 +147,7 @@ class Infinities:
         is_beyond = guard.tensor is not None and seen.get(guard.tensor, 0.0) >= limit
         return not is_beyond or planner.holdable(guard) == frozenset(guard.nodes)
 
-    def told(
+    def judged(
         self, judged: Judged, kept: Assignment, rewritten: Rewritten, samples: Samples
     ) -> Judged:
         """Mark harmless infinities in the verdict of a plan; new harmful ones fail it.

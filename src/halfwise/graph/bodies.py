@@ -141,7 +141,8 @@ def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
     Raises:
         KeyError: the model has no such body.
     """
-    found = _Telling(opset_of(model), lambda body, k: _constant([1], body, k, k)).told(model.graph)
+    ones = _Reporting(opset_of(model), lambda body, k: _constant([1], body, k, k))
+    found = ones.sums(model.graph)
     values = [found[key] for key in wanted]
     model.graph.outputs.extend(values)
     return [value.name or "" for value in values]
@@ -158,10 +159,10 @@ def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]
         covers: the body's inputs and the outputs of its nodes.
     """
     names = {
-        key: tuple(map(tensor_name, _told_of(body.graph)))
+        key: tuple(map(tensor_name, _reported_values(body.graph)))
         for key, body in bodies_in(model.graph).items()
     }
-    found = _Telling(opset_of(model), _shapes).told(model.graph)
+    found = _Reporting(opset_of(model), _shapes).sums(model.graph)
     model.graph.outputs.extend(found.values())
     return {key: (value.name or "", names[key]) for key, value in found.items()}
 
@@ -188,14 +189,14 @@ _AXES = 8
 """Axes reported per tensor: TensorRT's maximum."""
 
 
-def _told_of(body: ir.Graph) -> list[ir.Value]:
+def _reported_values(body: ir.Graph) -> list[ir.Value]:
     computed = (v for node in body for v in node.outputs)
     return [v for v in (*body.inputs, *computed) if v.name and v.dtype in FLOATS]
 
 
 def _shapes(body: ir.Graph, key: Key) -> ir.Value:
     """Append nodes that output int64[1 + `_AXES` · tensors]: 1, then the shapes, padded with -1."""
-    values = _told_of(body)
+    values = _reported_values(body)
     filling, start, end = (
         _constant(numbers, body, key, key, part)
         for part, numbers in (("fill", [-1] * _AXES), ("start", [0]), ("end", [_AXES]))
@@ -217,7 +218,7 @@ def _appended(body: ir.Graph, node: ir.Node, *names: str) -> ir.Value:
 
 
 @dataclass(frozen=True)
-class _Telling:
+class _Reporting:
     """Carries values out of bodies.
 
     Attributes:
@@ -228,7 +229,7 @@ class _Telling:
     opset: int
     tell: Callable[[ir.Graph, Key], ir.Value]
 
-    def told(self, graph: ir.Graph) -> dict[Key, ir.Value]:
+    def sums(self, graph: ir.Graph) -> dict[Key, ir.Value]:
         """Return, for every body inside a graph, a value of the graph: the sum over its runs."""
         nodes = list(graph)
         return {key: v for node in nodes for key, v in self._handed_out(node, graph).items()}
@@ -238,7 +239,7 @@ class _Telling:
         inner: dict[str, dict[Key, ir.Value]] = {}
         for attribute, body in bodies:
             own = (node_name(node), attribute)
-            inner[attribute] = {own: self.tell(body, own), **self.told(body)}
+            inner[attribute] = {own: self.tell(body, own), **self.sums(body)}
         lengths = {key: _length(v) for found in inner.values() for key, v in found.items()}
         for attribute, body in bodies:
             found, own = inner[attribute], (node_name(node), attribute)

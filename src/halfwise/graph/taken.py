@@ -49,11 +49,11 @@ class Refused:
 
     def words(self, op: str) -> str:
         """Return what nodes of operator `op` are refused, such as "with computed axes"."""
-        return " and ".join(_told(op, name, test)[0] for name, test in self.when.items())
+        return " and ".join(_refusal_words(op, name, test)[0] for name, test in self.when.items())
 
     def remedy(self, op: str) -> str:
         """Return what makes them other nodes, such as "make axes a constant"."""
-        return ", or ".join(_told(op, name, test)[1] for name, test in self.when.items())
+        return ", or ".join(_refusal_words(op, name, test)[1] for name, test in self.when.items())
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Taken:
         fits = [refused for refused in self.refused.get(op, ()) if refused.fits(found)]
         return min(fits, key=lambda refused: not refused.certain(found), default=None)
 
-    def told_apart_by(self, op: str) -> frozenset[str]:
+    def deciding_features(self, op: str) -> frozenset[str]:
         """Return the features that decide whether a node of an operator is refused."""
         return frozenset(name for refused in self.refused.get(op, ()) for name in refused.when)
 
@@ -186,7 +186,7 @@ def why_refused(node: ir.Node, opset: int) -> Refused | None:
     known, op = taken(), node.op_type
     if op not in known.refused:
         return None
-    return known.why(op, features(node, opset, only=known.told_apart_by(op)))
+    return known.why(op, features(node, opset, only=known.deciding_features(op)))
 
 
 def _within(value: Feature, test: Test) -> bool:
@@ -197,7 +197,7 @@ def _within(value: Feature, test: Test) -> bool:
     return value not in test["not"]
 
 
-def _told(op: str, feature: str, test: Test) -> tuple[str, str]:
+def _refusal_words(op: str, feature: str, test: Test) -> tuple[str, str]:
     """Return in words which values of a feature are refused, and what to do."""
     *of, name = feature.split()
     if of[-1] in ("input", "output"):

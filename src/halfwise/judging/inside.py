@@ -99,7 +99,7 @@ def lacking_in(
     }
 
 
-def told_inside(
+def nonfinite_records(
     candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
 ) -> tuple[IntermediateNonfinite, ...]:
     """Return a record for each non-finite tensor, once for all its types."""

@@ -19,7 +19,7 @@ from halfwise.graph.conversion import raise_opset
 from halfwise.graph.model import node_name, opset_of
 from halfwise.graph.sensitivity import decided
 from halfwise.graph.weights import LOW_TYPES
-from halfwise.judging.inside import Emulated, emulate, lacking_in, told_inside
+from halfwise.judging.inside import Emulated, emulate, lacking_in, nonfinite_records
 from halfwise.metrics import (
     AUTO,
     Computed,
@@ -227,7 +227,7 @@ def judge_emulated(
         references,
         criterion,
         metric,
-        intermediate=told_inside(candidate, new),
+        intermediate=nonfinite_records(candidate, new),
         unseen=unseen,
     )
     return replace(judged, inside=new)

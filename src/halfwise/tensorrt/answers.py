@@ -344,7 +344,7 @@ def profiles_of(engine: Description) -> tuple[Profile, ...]:
     the first (H200).
     """
     inputs = [t for t in engine.tensors if t.is_input and len(t.limits) == engine.profiles]
-    chosen = [t for t in inputs if (_told(t) if t.shape_tensor else -1 in t.shape)]
+    chosen = [t for t in inputs if (_has_all_values(t) if t.shape_tensor else -1 in t.shape)]
     if not chosen:
         return ()
     return tuple(
@@ -356,7 +356,7 @@ def profiles_of(engine: Description) -> tuple[Profile, ...]:
     )
 
 
-def _told(tensor: EngineTensor) -> bool:
+def _has_all_values(tensor: EngineTensor) -> bool:
     return all(len(limits.opt) == prod(tensor.shape) for limits in tensor.limits)
 
 

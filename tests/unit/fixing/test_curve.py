@@ -440,7 +440,7 @@ def test_what_is_infinite_inside_has_no_error_that_counts():
 
     def choosing(planner, heldout):
         own = Measuring(curve, Criterion(), planner, heldout)
-        seen.extend((own.error(point), own.fits(point), low(own.told(point, scored=True))))
+        seen.extend((own.error(point), own.fits(point), low(own.measured(point, scored=True))))
         return Chosen(frozenset(), "choose")
 
     request = understand(dict(ill.inputs), {})
@@ -455,9 +455,9 @@ def test_what_was_measured_is_told(measuring_normal):
     curve = measuring_normal.curve
     bound = next(point for point in curve.points if point.is_bound)
     own = measuring(measuring_normal)
-    assert own.told(bound, scored=True).points == curve.points
+    assert own.measured(bound, scored=True).points == curve.points
     own.fits(bound)
-    told = own.told(bound, scored=True)
+    told = own.measured(bound, scored=True)
     place = curve.points.index(bound)
     assert not told.points[place].is_bound
     assert told.points[place].error >= bound.error * 0.999

@@ -307,7 +307,7 @@ class Prediction:
 
     def banded(self, candidate: Candidate) -> Candidate:
         """Return a candidate with the band of its plan on the present samples."""
-        return replace(candidate, band=self._told(candidate.keep, candidate.terms))
+        return replace(candidate, band=self._band_of(candidate.keep, candidate.terms))
 
     def before(self, attempt: Attempt) -> Attempt:
         """Return a function for `attempt` that predicts a plan's band before it is built.
@@ -317,13 +317,13 @@ class Prediction:
 
         def attempt_after(keep: Assignment, step: Step, terms: Terms) -> Candidate:
             samples = self.planner.trials.samples
-            band = self._told(keep, terms)
+            band = self._band_of(keep, terms)
             found = replace(attempt(keep, step, terms), band=band)
             return found if self.planner.trials.samples is samples else self.banded(found)
 
         return attempt_after
 
-    def _told(self, keep: Assignment, terms: Terms) -> Band | None:
+    def _band_of(self, keep: Assignment, terms: Terms) -> Band | None:
         """Return the band of a plan on its terms; None if kept nodes may still be low.
 
         Also None for the model without repairs.

@@ -300,12 +300,16 @@ def int8_plan_of(
             "repairs": below.repairs,
             "ranges": planner.method,
             "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
-            "left_out": tuple(_told(kept, below, planner, int8) for kept in left_out),
+            "left_out": tuple(
+                _left_out_with_its_product(kept, below, planner, int8) for kept in left_out
+            ),
         }
     )
 
 
-def _told(kept: KeptNode, below: Plan, planner: Int8Planner, int8: frozenset[NodeName]) -> KeptNode:
+def _left_out_with_its_product(
+    kept: KeptNode, below: Plan, planner: Int8Planner, int8: frozenset[NodeName]
+) -> KeptNode:
     """Return a node that is left out; of a sum, with the convolution if that is the reason."""
     kept = kept.model_copy(update={"precision": below.low})
     product = planner.sums.get(kept.node)

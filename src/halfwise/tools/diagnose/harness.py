@@ -143,7 +143,7 @@ def harness(subject: Subject) -> Rung:
 
     Names, types and shapes are known to fit: the inputs have been read.
     """
-    signs, advice = [*_told(subject), *_ranges(subject)], _ADVICE
+    signs, advice = [*_reading_signs(subject), *_ranges(subject)], _ADVICE
     frozen = _frozen(subject)
     if frozen is not None:
         return _insists(frozen, signs)
@@ -221,7 +221,7 @@ def _insists(frozen: FrozenSize, signs: list[Sign]) -> Rung:
     )
 
 
-def _told(subject: Subject) -> Iterator[Sign]:
+def _reading_signs(subject: Subject) -> Iterator[Sign]:
     """Yield how the inputs were read; made-up inputs are an error unless allowed."""
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:

@@ -20,7 +20,7 @@ from halfwise.errors import (
     UsageError,
 )
 from halfwise.fixing.command import judge_sizes
-from halfwise.fixing.holding import told_as_file
+from halfwise.fixing.holding import judged_as_file
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
@@ -206,7 +206,7 @@ def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
         return
 
 
-def told_types(case: Case, candidate: Network, watcher: Watcher) -> Case:
+def with_type_notes(case: Case, candidate: Network, watcher: Watcher) -> Case:
     """Return the case with notes on the candidate's types.
 
     They tell of its quantised parts, of FP32 products that TensorRT makes low, or that nothing is
@@ -460,7 +460,7 @@ def _judging(
     other, case = _on_shared(candidate, case, watcher)
     check_types(other, runtime=settings.runtime)
     demand_valid(other, runtime=settings.runtime)
-    case = told_types(case, other, watcher)
+    case = with_type_notes(case, other, watcher)
 
     def emulate(references: Sequence[Outputs], nonfinite: frozenset[TensorName]) -> Verdict:
         judged = judge(
@@ -473,7 +473,7 @@ def _judging(
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
-        judged = told_as_file(judged, other.model, case, settings, samples, references)
+        judged = judged_as_file(judged, other.model, case, settings, samples, references)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
         return with_unjudged(verdict, case, request, other.model, samples, references)
 
