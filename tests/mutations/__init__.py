@@ -61,9 +61,9 @@ MUTATIONS = (
         _SEARCH,
     ),
     Mutation(
-        "a plan is not confirmed on all samples",
-        "while not self._passes(kept):",
-        "while not self._passes(kept):",
+        "what bisection found is not taken",
+        "passing, best = middle, plans[middle]",
+        "passing = middle",
         _SEARCH,
     ),
     Mutation(
@@ -128,8 +128,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a copy of a calibration sample is taken for unseen",
-        "return bool(np.all(np.abs(left - right) <= NEAR * (np.abs(left) + typical)))",
-        "return np.array_equal(left, right)",
+        "known, chosen = set(searched), []",
+        "known, chosen = set[str](), []",
         _INTAKE,
     ),
     Mutation(

@@ -545,9 +545,9 @@ def test_what_decides_follows_from_the_wish():
 
 
 def test_a_wish_is_told_as_it_is_typed():
-    assert Wish().told == "choose"
-    assert Wish(worth=1.05).told == "choose --worth 1.05"
-    assert Wish(kept=0).told == "choose --kept 0"
+    assert Wish().command == "choose"
+    assert Wish(worth=1.05).command == "choose --worth 1.05"
+    assert Wish(kept=0).command == "choose --kept 0"
 
 
 def test_where_nothing_turns_out_to_fit_that_is_told():
