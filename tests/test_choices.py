@@ -53,10 +53,11 @@ def test_it_decides_otherwise_just_beside_the_number(one, other):
 
 @pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])
 def test_scratch_folders_of_other_machines_stay_for_two_weeks(tmp_path, days, stays):
-    far = tmp_path / "halfwise.far"
-    far.mkdir()
+    place = tmp_path / str(days)  # each is looked at once only
+    far = place / "halfwise.far"
+    far.mkdir(parents=True)
     (far / "lock").write_text("ab12")
     then = time.time() - days * 86400
     os.utime(far / "lock", (then, then))
-    with scratch(tmp_path):
+    with scratch(place):
         assert far.exists() is stays
