@@ -268,7 +268,6 @@ class Engines(Record):
             run ended earlier.
         delivered: The engine in the run folder; None if none passed, or if the one that did could
             not be fetched (the verdict says so).
-        cores: Attention cores in FP32 in the delivered engine, with strong typing.
         spread: Error of every confirmation build of the delivered plan, relative to the tolerance.
         confirmed: How many of them passed.
         rung: Rung of the delivered engine; None without one, and in records without rungs.

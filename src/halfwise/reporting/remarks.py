@@ -141,7 +141,7 @@ EARLY: Mapping[RemarkKind, str] = {
     "what prevents that",
     "summing": "it passes without {kept:node} too, but not where operators sum in low precision",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
-    "{most:d} plans, half as many as ranking all nodes one by one",
+    "{most:d} plans",
     "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
     "ends",
     "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "

@@ -4,6 +4,7 @@ A crash, a hang or a lost connection is an outcome of a build, and elsewhere an 
 the next request gets a fresh process. No process is left behind.
 """
 
+import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -203,7 +204,7 @@ class Worker:
         written = answer["timing_cache"]
         try:
             if not answer["timing_cache_fits"] and timing_cache not in self._caches:
-                aside = timing_cache.replace(timing_cache.with_name(f"{timing_cache.name}.old"))
+                aside = _aside(timing_cache)
                 heard.remark(
                     f"TensorRT did not take the timing cache, now {aside}: it is damaged, from "
                     "another version or GPU, or holds kernels that this version cannot read back."
@@ -371,6 +372,12 @@ class Worker:
             if path is not None:
                 self._link.need({engine.sha256: path})
             return self._link.ask(request, payload, expected, timeout=timeout, heard=log.hear)
+
+
+def _aside(path: Path) -> Path:
+    """Move a file to the first free name beside it, and return that."""
+    names = (path.with_name(f"{path.name}.old{place or ''}") for place in itertools.count())
+    return path.replace(next(name for name in names if not name.exists()))
 
 
 @contextmanager

@@ -59,8 +59,7 @@ Assignment = frozenset[NodeName]
 
 LEFT_OUT = "left out of INT8"
 FEW = 10
-"""Candidates below which a search may evaluate this many plans: half as many would settle nothing,
-and such models are small."""
+"""Fewest evaluations of a search: fewer would settle nothing, and such models are small."""
 
 
 class Int8Planner(Planner):
@@ -142,9 +141,9 @@ class Int8Planner(Planner):
 
     @property
     def ration(self) -> int:
-        """How many plans may be evaluated: half of what ranking the nodes one by one takes."""
+        """How many plans may be evaluated: half as many as there are candidates, at least `FEW`."""
         count = len(self._candidates)
-        return count // 2 if count >= FEW else FEW
+        return max(FEW, count // 2)
 
     @property
     def spare(self) -> int:

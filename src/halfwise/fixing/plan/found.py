@@ -139,7 +139,7 @@ def confirmed(
     """Return a small plan that passes on all samples and ranks below `best`, else `best`.
 
     Args:
-        plans: Plans that passed, at least on the worst samples.
+        plans: Plans that passed before samples joined, or that deserve a trial.
         rank: The rank of a plan; lower is better.
         best: A plan known to pass.
         evaluate: Evaluates a plan.

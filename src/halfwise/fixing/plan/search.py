@@ -20,7 +20,6 @@ from math import inf, isfinite, isnan, sqrt
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.guide import (
-    COARSE,
     TRUSTED,
     Guide,
     places,
@@ -37,8 +36,10 @@ Nodes = frozenset[NodeName]
 MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
 RESERVED = 0.4
-"""Share of a ration that is left for the time after samples joined. Each time, mending may use half
-of what is left, as others may join later."""
+"""Share of a ration that is left for the time after samples joined; at least `MENDING` then."""
+FAILING = 8
+"""Where errors are spread, so many single nodes may fail before the rest is left to the
+certificate. Our choice: see docs/decisions/0061-one-search.md."""
 
 
 @dataclass
@@ -97,7 +98,6 @@ class Search:
         """Restrict guards and the start to the nodes that the search may keep."""
         self._everything = frozenset(self.nodes)
         self.start &= self._everything
-        self.passing += [self.start] if self.start else []
         self.suspects = [group & self._everything for group in self.suspects]
         self._contributions = dict[NodeName, float]()
 
@@ -155,24 +155,27 @@ class Search:
 
     def _seed(self, previous: Nodes) -> Nodes:
         """Return a plan that passes: the cheapest guess, else a larger one, or a spread one."""
+        if previous and self._confirms(previous | self.forced):
+            self._note("passes", guess="the previous plan", kept=len(previous | self.forced))
+            return previous | self.forced
+        if previous:
+            self._last = max(self._last, self.used() + MENDING)
         base, suspected = previous or self.start, union(self.suspects)
         guesses = {
             "all suspected nodes": base | suspected,
             "the nodes certain to lose precision": base | union(self.suspects[: self.certain]),
-            "the previous plan" if previous else "the starting plan": base,
+            "the starting plan": base,
             "no node": frozenset[NodeName](),
         }
         plans = {guess | self.forced: name for name, guess in guesses.items()}
         if previous:  # with more samples, nothing that failed passes
-            plans = {plan: name for plan, name in plans.items() if previous <= plan}
+            plans = {plan: name for plan, name in plans.items() if previous < plan}
         for plan in sorted(plans, key=lambda plan: (plan != self.forced, self.rank(plan))):
             if self._try(plan):
                 self._note("passes", guess=plans[plan], kept=len(plan))
                 return plan
         if previous:
-            self._last = max(self._last, self.used() + MENDING)
             return self._extended(base | self.forced)
-        self._note("measuring", kept=len(suspected))
         return self._spread(base | suspected | self.forced)
 
     def _extended(self, previous: Nodes) -> Nodes:
@@ -186,7 +189,8 @@ class Search:
 
     def _cheapest_passing(self, kept: Nodes) -> Nodes:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
-        plans = [plan | self.forced for plan in self.passing]  # none has nodes held since
+        known = [*self.passing, *([self.start] if self.start else [])]
+        plans = [plan | self.forced for plan in known]  # none has nodes held since
         return confirmed(plans, self.rank, kept, self.evaluate, self._everything)
 
     # --- where nothing stands out -------------------------------------------------------------
@@ -200,7 +204,9 @@ class Search:
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         if self.ration < inf:
             self._share_error()
+        if self.ration < inf or not outside:
             return best
+        self._note("measuring", kept=len(self._everything) - len(outside))
         measured = dict[Nodes, float]()
 
         def contribution(low: Nodes) -> float:
@@ -289,7 +295,7 @@ class Search:
             else:
                 needed[some[0]], failing = kept, []
                 # Those after it add more error for what they save.
-                pays = len(needed) < COARSE
+                pays = len(needed) < FAILING
                 if self._contributions and not (certify or first or pays):
                     break
         return kept, certify
@@ -331,7 +337,7 @@ class Search:
     def _chosen(self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool) -> Found:
         """Return the cheapest of the plans that passed, and what is known of `kept`."""
         if exhausted:
-            kept = self._cheapest_passing(kept)
+            kept = self._cheapest_passing(min((kept, *self._passed), key=self.rank))
         elif not minimal:
             kept = min((kept, *self._passed), key=self.rank)
         if kept == self._everything and not exhausted and not self._confirms(kept):
@@ -492,7 +498,7 @@ def cheaper_plans(
 
     Args:
         kept: A plan that passes.
-        plans: Plans that passed before, at least on the worst samples.
+        plans: Plans that passed, perhaps before samples joined.
         guide: Finds the cheapest plan; None to return only some of `plans`.
         price: Predicted cost of a plan; None if unknown.
         everything: All nodes that a plan may keep.

@@ -84,12 +84,27 @@ def test_plans_that_passed_before_samples_joined_are_not_tried_again_with_nothin
     assert names(*range(20)) not in oracle.asked
 
 
+def used_up(excess):
+    """A search over 50 nodes whose ration earlier calls have used."""
+    searching, oracle, _ = rationed([1.0] * 50, excess, 4)
+    searching.used = lambda: 4 + len(oracle.asked)
+    return searching, oracle
+
+
+@pytest.mark.parametrize("certify", [True, False])
+def test_a_plan_that_still_passes_stays_where_nothing_is_left(certify):
+    searching, oracle = used_up(needs(names(*range(41))))
+    found = searching.run(names(*range(46)), certify=certify)
+    assert (found.passed, found.kept) == (True, names(*range(46)))
+    assert len(oracle.asked) <= 2
+
+
 def test_a_plan_is_mended_a_little_even_if_nothing_is_left():
-    searching, oracle, _ = rationed([1.0] * 50, needs(names(*range(41))), 4)
-    searching.safe = False
-    found = searching.run(names(*range(46)), certify=False)
+    required = names(*range(40), 49)
+    searching, oracle = used_up(needs(required))
+    found = searching.run(names(*range(40)), certify=False)
     assert found.passed
-    assert names(*range(46)) <= found.kept < names(*range(50))
+    assert required <= found.kept < names(*range(50))
     assert len(oracle.asked) <= 2 + MENDING
 
 
