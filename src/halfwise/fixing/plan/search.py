@@ -15,7 +15,9 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
+from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
@@ -117,7 +119,7 @@ class Search:
         self._last = self.ration if certify else self.ration * (1 - self.reserved)
         kept, minimal, exhausted = self._everything, False, False
         if not self.safe and not self._confirms(kept):
-            return self._found(kept, passed=False)
+            return self._hopeless()
         try:
             with self.budget.bounding():
                 kept = self._seed(previous)
@@ -204,7 +206,8 @@ class Search:
         best, outside = self._everything, [n for n in self.nodes if n not in always]
         if self.ration < inf:
             self._share_error()
-        if self.ration < inf or not outside:
+            return best
+        if not outside:
             return best
         self._note("measuring", kept=len(self._everything) - len(outside))
         measured = dict[Nodes, float]()
@@ -217,12 +220,13 @@ class Search:
 
         for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
             self._contributions = {n: found for group, found in ranking for n in group}
-            few = [union([group for group, _ in ranking[:n]]) for n in range(1, len(ranking) + 1)]
-            plans = [self._everything - low for low in reversed(few)]
+            cuts = list[Nodes]()
             if self.guide is not None and self._trusts(self.guide, measured, always):
                 cuts = self.guide.plans(self._everything, always)
-                plans = cuts if len(cuts) > len({always, self._everything}) else plans
-            best = self._bisected(plans, best)
+            if len(cuts) <= len({always, self._everything}):  # no plan lies between
+                kept = accumulate((group for group, _ in ranking), sub, initial=self._everything)
+                cuts = [*kept][:0:-1]
+            best = self._bisected(cuts, best)
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
@@ -341,8 +345,7 @@ class Search:
         elif not minimal:
             kept = min((kept, *self._passed), key=self.rank)
         if kept == self._everything and not exhausted and not self._confirms(kept):
-            self._note("hopeless")
-            return self._found(kept, passed=False)
+            return self._hopeless()
         found = kept
         if minimal and certify:
             known = [plan | self.forced for plan in self.passing]
@@ -357,6 +360,10 @@ class Search:
             self._note("rationed", kept=len(found), tried=tried, most=int(self.ration))
             made = replace(made, steps=tuple(self.steps))
         return replace(made, spare=found - kept) if kept <= found else made
+
+    def _hopeless(self) -> Found:
+        self._note("hopeless")
+        return self._found(self._everything, passed=False)
 
     def _found(
         self, kept: Nodes, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
