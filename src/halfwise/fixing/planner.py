@@ -498,7 +498,7 @@ class Narrowing:
         free = self._may & kept
         order = [n for n in map(node_name, self._planner.case.network.nodes()) if n in free]
         try:
-            lowered(kept, [free] if free else [], passes, split=order)
+            lowered(kept, order, passes)
         finally:
             self.known[kept] = Types(best)
         return best

@@ -215,32 +215,19 @@ class Guide:
         return self.explained
 
 
-def lowered(
-    kept: Nodes,
-    groups: Sequence[Nodes],
-    passes: Callable[[Nodes], bool],
-    *,
-    split: Sequence[NodeName] = (),
-) -> Nodes:
-    """Return `kept` with as much of `groups` lowered as passes, earlier groups first.
+def lowered(kept: Nodes, nodes: Sequence[NodeName], passes: Callable[[Nodes], bool]) -> Nodes:
+    """Return `kept` with as much of `nodes` lowered as passes by halves, earlier nodes first.
 
     Args:
         kept: A passing set.
-        groups: What to lower, least needed first.
+        nodes: Some of it, in order.
         passes: Whether a set passes.
-        split: All nodes in order; used to split a group that cannot be lowered whole.
     """
-    groups = [g & kept for g in groups if g & kept]
-    if not groups:
+    if not nodes:
         return kept
-    together = union(groups)
-    if passes(kept - together):
-        return kept - together
-    if len(groups) == 1:
-        ordered = [n for n in split if n in together]
-        if len(ordered) < 2:
-            return kept
-        groups = [frozenset((node,)) for node in ordered]
-    half = len(groups) // 2
-    kept = lowered(kept, groups[:half], passes, split=split)
-    return lowered(kept, groups[half:], passes, split=split)
+    if passes(less := kept - frozenset(nodes)):
+        return less
+    if len(nodes) == 1:
+        return kept
+    half = len(nodes) // 2
+    return lowered(lowered(kept, nodes[:half], passes), nodes[half:], passes)
