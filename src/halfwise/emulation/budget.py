@@ -446,6 +446,7 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         *,
         work: float = inf,
+        told: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
@@ -455,13 +456,13 @@ class Budget:
         self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
-        self.told: Callable[[float], None] = lambda _: None
+        self.told = told
         self._before, self._paced = 0.0, (0.0, 0.0)
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return an additional budget: work in its blocks counts there, not here."""
-        other = Budget(seconds, self._clock, work=work)
-        other.outer, other.told = self, self.told
+        other = Budget(seconds, self._clock, work=work, told=self.told)
+        other.outer = self
         return other
 
     @property

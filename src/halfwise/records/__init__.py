@@ -5,6 +5,7 @@ stored as the strings "Infinity", "-Infinity" and "NaN".
 """
 
 from halfwise.records.built import (
+    FP32_ENGINE,
     FULL_RUNGS,
     Band,
     BuildConfig,
@@ -184,7 +185,7 @@ from halfwise.records.tensors import (
 )
 
 __all__ = [
-    "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
     "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
