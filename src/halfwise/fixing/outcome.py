@@ -18,7 +18,8 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
-from halfwise.fixing.engines.workbench import FP32, low_format
+from halfwise.fixing.engines.plan import FP32
+from halfwise.fixing.engines.workbench import low_format
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.rules import starting_plan

@@ -322,7 +322,7 @@ def _why(node: ir.Node, told: str) -> str:
     return told
 
 
-_CHANGED_ERROR = 2.0
+ALIKE = 2.0
 _CHANGED_TIME = 0.05
 """Errors differ beyond this factor, latencies beyond this share. Our choice: chance in the choice
 of kernels may explain smaller differences (builds of one configuration on an H200 differ in time by
@@ -376,7 +376,7 @@ def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | N
 
 def alike(first: float, second: float) -> bool:
     """Return whether chance may explain the difference of two builds' errors (≥ 0, or inf)."""
-    return first == second or max(first, second) <= _CHANGED_ERROR * min(first, second)
+    return first == second or max(first, second) <= ALIKE * min(first, second)
 
 
 def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:

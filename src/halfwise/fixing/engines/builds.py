@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Literal
@@ -175,6 +175,10 @@ class Builds:
         yield
         if number == 1:
             self.watcher.left(inf)
+
+    def keep_level(self, level: int) -> None:
+        """Use an optimization level in all later builds."""
+        self.settings = replace(self.settings, optimization_level=level)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the outcome for a model that cannot be written here.

@@ -1,295 +1,310 @@
-"""Several devices as one for the search: a plan is as good as on its worst device."""
+"""One worker of a run: its FP32 engines, and the engines proven on the way.
+
+What held-out data proved is useful whatever the rest of the run finds, so it can be used at once.
+"""
 
 import os
-import signal
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
-from math import exp, inf, log
-from statistics import fmean
+from math import inf
+from pathlib import Path
+from signal import SIGTERM
 from typing import TypeVar
 
-from halfwise.fixing.engines.attempts import (
-    USUAL,
-    Assignment,
-    Attempts,
-    Candidate,
-    Chosen,
-    Plan,
-    Step,
-    Terms,
+from halfwise.case import Samples
+from halfwise.errors import HalfwiseError, UsageError
+from halfwise.fixing.engines.builds import build_failed, judging
+from halfwise.fixing.engines.measure import again_if_lost, with_shapes
+from halfwise.fixing.engines.plan import FP32, TF32
+from halfwise.fixing.engines.refusals import build_fp32
+from halfwise.fixing.engines.workbench import Workbench, has_tf32
+from halfwise.interruption import interruption
+from halfwise.judging.judge import Judged
+from halfwise.metrics import Outputs
+from halfwise.records import (
+    FP32_SNR_DB,
+    BuildOutcome,
+    Criterion,
+    EngineResult,
+    EngineRung,
+    Latency,
+    ProvenEngine,
+    Verdict,
 )
-from halfwise.fixing.engines.moves import Proposal
-from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import Proposals
-from halfwise.fixing.engines.search import EngineSearch
-from halfwise.records import BuildOutcome
-from halfwise.tensorrt.client import Worker
+from halfwise.reporting.rungs import own_criterion, proven_line
+from halfwise.store import new_folder
+from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.link import model_files
+from halfwise.tensorrt.recipe import recipe_of
+from halfwise.tensorrt.rendering import python
 
 _Found = TypeVar("_Found")
 _LOOK_AGAIN = 0.2
 """Seconds after which a worker that restarted while being ended is ended again."""
+ENGINE_FILE = "model.engine"
+CLEARLY = 0.97
+"""Maximum time of a further one, as a share of the last reported one's: a smaller gain is within
+the noise of engines timed alone."""
+
+
+class Device:
+    """A worker with its FP32 engines.
+
+    Attributes:
+        bench: Builds engines and runs them.
+        proven: Engines that passed on held-out samples, in the order in which they were reported.
+        fp32: The FP32 engine without TF32, judged; None before `reference`, and if Ctrl-C came.
+        checked: Verdict on it by the run's criterion.
+        tf32: The build of the FP32 engine with TF32; None without one.
+    """
+
+    def __init__(self, bench: Workbench, place: Path | None, started: float) -> None:
+        """Take a workbench, and where proven engines go.
+
+        Args:
+            bench: Builds engines and runs them.
+            place: Folder to create next to the run folder, with one folder for each proven engine;
+                None for none.
+            started: `time.monotonic()` at the start of the command.
+        """
+        self.bench, self._place, self._started = bench, place, started
+        self._interruption = interruption()
+        self.proven: list[ProvenEngine] = []
+        self.fp32: EngineResult | None = None
+        self.checked: Verdict | None = None
+        self.tf32: BuildOutcome | None = None
+        self._references: Sequence[Outputs] = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its FP32 engine is out of tolerance."""
+        verdict = None if self.fp32 is None else self.fp32.verdict
+        return verdict is not None and not verdict.passed
+
+    def reference(self) -> None:
+        """Build and judge the FP32 engine without TF32.
+
+        Its criterion is a signal-to-noise ratio of 60 dB, or the user's metric.
+
+        Raises:
+            BuildFailed: TensorRT cannot build it, and therefore no engine of this model.
+            RunFailed: it does not run.
+            CaseError: samples, including the calibration, do not fit any engine.
+        """
+        bench, measure, case = self.bench, self.bench.measure, self.bench.case
+        with judging():
+            build = build_fp32(bench, FP32)
+            if build.status == "interrupted":
+                return
+            if build.engine is None:
+                raise build_failed(build, "no FP32 engine of this model")
+            engine = build.engine
+            again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
+            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
+                bench.fetched.keep(FP32, engine)
+            samples = case.heldout or case.calibration
+            own = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
+            self._references = measure.references(samples)
+            judged = samples, self._references
+            outputs = again_if_lost(lambda: measure.outputs(engine, samples))
+            criterion = own if case.metric is None else None
+            verdict = measure.judged(outputs, *judged, criterion).verdict
+            unseen = len(case.heldout) > 0
+            self.checked = measure.judged(outputs, *judged, unseen=unseen).verdict
+            self.fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
+            bench.notes.append(own_criterion(verdict))
+            self._interruption.ready |= verdict.passed
+
+    def with_tf32(self) -> None:
+        """Build the FP32 engine with TF32, and report it if it passes; else the one without.
+
+        It takes a fraction of the build time of a low engine, for which kernels of both types are
+        timed, and needs no plan: so it is the first engine available, while the emulation searches.
+        On a GPU without TF32 it would be the FP32 engine again, so it is not built there.
+        """
+        if self._interruption.asked or self.fp32 is None:
+            return
+        if has_tf32(self.bench.worker.info):
+            self.tf32 = self.bench.builds.build(self.bench.fp32, TF32, tf32=True)
+        proven = self.tf32 is not None and self._prove_full(self.tf32, "tf32")
+        if not proven and not self._interruption.asked:
+            self._prove_full(self.fp32.build, "fp32")
+
+    def _prove_full(self, build: BuildOutcome, rung: EngineRung) -> bool:
+        """Report an engine with nothing low if it passes on held-out samples; return whether.
+
+        No search chose it, so it must pass on the calibration samples too. Without held-out
+        samples, nothing is proven.
+        """
+        bench, case = self.bench, self.bench.case
+        if build.engine is None or not len(case.heldout):
+            return False
+        judged = self.judge(build, case.heldout, self._references)
+        if judged is None or not judged.verdict.passed:
+            return False
+        samples, latency = case.calibration, None
+        references = bench.measure.references(samples)
+        within = self.judge(build, samples, references, unseen=False)
+        if within is None or not within.verdict.within:
+            return False
+        with suppress(*ENGINE_FAULTS):
+            latency = bench.measure.latency(build.engine)
+        self.tell(build, bench.fp32, latency, rung)
+        return True
+
+    def judge(
+        self,
+        build: BuildOutcome,
+        samples: Samples,
+        references: Sequence[Outputs],
+        *,
+        unseen: bool = True,
+    ) -> Judged | None:
+        """Return the verdict on an engine; None if it fails.
+
+        If it passes on unseen samples, it is judged at the shapes of all profiles too.
+        """
+        assert build.engine is not None
+        measure = self.bench.measure
+        try:
+            judged = measure.judge(build.engine, samples, references, unseen=unseen)
+            if unseen and judged.verdict.passed:
+                at = measure.at_shapes(build.engine, samples)
+                return Judged(with_shapes(judged.verdict, at), judged.failing)
+        except ENGINE_FAULTS:
+            return None
+        return judged
+
+    def is_news(self, latency: Latency | None) -> bool:
+        """Return whether a proven engine would be reported: the first, or a faster one."""
+        known = [t.median_ms for t in self.proven if t.median_ms is not None]
+        time_ = inf if latency is None else latency.median_ms
+        return not self.proven or time_ < CLEARLY * min(known, default=0.0)
+
+    def tell(
+        self,
+        build: BuildOutcome,
+        model: Path,
+        latency: Latency | None,
+        rung: EngineRung,
+        kept: int = 0,
+    ) -> None:
+        """Report an engine that passed; store it, with its recipe, in a separate folder.
+
+        Args:
+            build: Its build.
+            model: The ONNX file that it was built from, which is stored with it.
+            latency: Its speed, timed alone.
+            rung: The lowest type that it may compute in.
+            kept: Number of nodes that it keeps in FP32.
+        """
+        path = None
+        # If there is no room for it, it is still reported, and ends up in the run folder.
+        with suppress(OSError, HalfwiseError):
+            path = self._put(build, model, rung)
+        found = ProvenEngine(
+            build=build.number,
+            seconds=time.monotonic() - self._started,
+            median_ms=None if latency is None else latency.median_ms,
+            path=None if path is None else str(path),
+        )
+        self.proven.append(found)
+        if path is not None and self._place is not None:
+            self._interruption.left[self._place] = path
+        self._interruption.ready = True
+        self.bench.watcher.note(proven_line(found, rung, kept))
+
+    def _put(self, build: BuildOutcome, model: Path, rung: EngineRung) -> Path | None:
+        if self._place is None or build.engine is None:
+            return None
+        bench, files = self.bench, model_files(model)
+        folder = self._place / f"build-{build.number}"
+        recipe = recipe_of(
+            build,
+            bench.network_of(build),
+            model.name,
+            files.hashes,
+            rung=rung,
+            tensorrt=bench.worker.info.tensorrt or "",
+            run=str(self._place),
+        )
+        if not self.proven:  # those of the run that `--resume` continues
+            shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder) as partial:
+            here = bench.fetched.bring((ENGINE_FILE, build.number), build.engine)
+            _link(Path(here.path), partial / ENGINE_FILE)
+            for name, file in files.paths.items():
+                _link(file, partial / name)
+            for name, text in python(recipe).items():
+                (partial / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+        return folder / ENGINE_FILE
+
+
+def _link(file: Path, to: Path) -> None:
+    """Make `file` also appear as `to`: as a hard link, or else as a copy."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copyfile(file, to)
+
+
+def proven_folder(out: Path | None, *, resume: bool) -> Path | None:
+    """Return the folder next to the run folder for engines proven before the run ends.
+
+    If the run ends without an engine in the run folder, for whatever reason, they stay.
+
+    Raises:
+        UsageError: engines of a run that ended early are there, and it is not to be resumed.
+    """
+    if out is None:
+        return None
+    place = out.with_name(f"{out.name}.proven")
+    if os.path.lexists(place) and not resume:
+        raise UsageError(
+            f"{place} has engines of a run that ended early.",
+            "Move or remove it, or continue that run: --resume.",
+        )
+    return place
 
 
 def side_by_side(
-    calls: Mapping[str, Callable[[], _Found]], workers: Mapping[str, Worker]
+    devices: Mapping[str, Device], calls: Mapping[str, Callable[[], _Found]]
 ) -> dict[str, _Found]:
-    """Return what each device's call returns; each runs in its own thread.
+    """Return what each device's call returns; of several, each runs in its own thread.
 
-    If one raises, what the others' workers do is ended, and the error is raised.
+    If one raises, what the others' workers do is ended, and the error, which names its device, is
+    raised.
     """
+    if len(calls) == 1:
+        return {name: call() for name, call in calls.items()}
     with ThreadPoolExecutor(len(calls) or 1, "device") as pool:
         # Ctrl-C ends builds in every thread.
         running = {name: pool.submit(copy_context().run, call) for name, call in calls.items()}
         try:
-            ended, _ = wait(running.values(), return_when=FIRST_EXCEPTION)
-            for each in ended:
-                each.result()
+            wait(running.values(), return_when=FIRST_EXCEPTION)
+            failed = {n: e for n, e in running.items() if e.done() and e.exception() is not None}
+            for name, each in (failed or running).items():
+                try:
+                    each.result()
+                except HalfwiseError as error:
+                    error.message = f"{name}: {error.message}"
+                    raise
             return {name: each.result() for name, each in running.items()}
         finally:
             while left := {name: each for name, each in running.items() if not each.done()}:
                 for name in left:
-                    _end(workers[name])
+                    _end(devices[name])
                 wait(left.values(), _LOOK_AGAIN)
 
 
-def _end(worker: Worker) -> None:
-    """End a worker's process; to a build it looks like a lost connection."""
-    if (number := worker.process_id) is not None:
+def _end(device: Device) -> None:
+    """End its worker's process; to a build it looks like a lost connection."""
+    if (number := device.bench.worker.process_id) is not None:
         with suppress(ProcessLookupError):
-            os.killpg(number, signal.SIGTERM)
-
-
-@dataclass(frozen=True)
-class JointCandidate(Candidate):
-    """A plan on every device; as a candidate it is that of its worst device.
-
-    Attributes:
-        parts: Its build on each device, by device name.
-    """
-
-    parts: Mapping[str, Candidate] = field(default_factory=dict)
-
-    @property
-    def milliseconds(self) -> float:
-        """Geometric mean over the devices: comparing plans then depends on no device's speed."""
-        return mean([part.milliseconds for part in self.parts.values()])
-
-
-def joint(parts: Mapping[str, Candidate]) -> JointCandidate:
-    """Return the joint candidate of a plan tried on each device, at least one."""
-    whose = parts[worst(parts)]
-    return JointCandidate(
-        keep=whose.keep,
-        step=whose.step,
-        build=whose.build,
-        excess=whose.excess,
-        failure=whose.failure,
-        untimed=whose.untimed,
-        terms=whose.terms,
-        lost=whose.lost,
-        proof=whose.proof,
-        band=whose.band,
-        parts=dict(parts),
-    )
-
-
-def worst(parts: Mapping[str, Candidate]) -> str:
-    """Return a candidate's worst device: one without a running engine first, then by error."""
-
-    def badness(name: str) -> float:
-        excess = parts[name].excess
-        return inf if excess is None else min(excess, 1e300)
-
-    return max(parts, key=badness)
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of times; inf if one is, 0 if one is, inf without any."""
-    if not values or inf in values:
-        return inf
-    if min(values) <= 0:
-        return 0.0
-    return exp(fmean(map(log, values)))
-
-
-@dataclass
-class JointAttempts:
-    """Tries plans on all devices concurrently.
-
-    Attributes:
-        devices: Attempts per device, by name; a lost device is removed.
-        bands: Error bands explained by low precision, per device.
-        gone: Why devices were removed.
-    """
-
-    devices: dict[str, Attempts]
-    bands: Mapping[str, Prediction]
-    gone: dict[str, str] = field(default_factory=dict)
-    _known: dict[tuple[str, Plan], Candidate] = field(default_factory=dict)
-
-    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> JointCandidate:
-        """Build the plan on every device and measure the engines; see `Attempts.attempt`.
-
-        Builds in strong typing do not differ: one per plan is enough there.
-        """
-        plan = keep, terms
-        building = {n: d for n, d in self.devices.items() if (n, plan) not in self._known}
-        built = side_by_side(
-            {n: device.builder(keep, step, terms) for n, device in building.items()},
-            {n: device.bench.worker for n, device in building.items()},
-        )
-        parts = {}
-        for name, device in self.devices.items():
-            if name not in built:
-                parts[name] = self._known[name, plan]
-                continue
-            part = device.measured(Candidate(keep, step, built[name], terms=terms), plan)
-            if part.lost:  # this concerns the connection, not yet the plan
-                part = device.attempt(keep, step, terms)
-            parts[name] = self.bands[name].banded(part)
-            if device.bench.builds.typing == "strong" and part.excess is not None:
-                self._known[name, plan] = parts[name]
-        return self.left(parts)
-
-    def again(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with its error on the present calibration samples."""
-        parts = parts_of(candidate)
-        self._known.clear()
-        found = {n: d.again(parts[n]) for n, d in self.devices.items() if n in parts}
-        return self.left({n: self.bands[n].banded(part) for n, part in found.items()})
-
-    def left(self, parts: Mapping[str, Candidate]) -> JointCandidate:
-        """Return the candidate of the remaining devices; lost ones are removed."""
-        left = {name: part for name, part in parts.items() if not part.untold}
-        for name in parts.keys() - left.keys() if left else ():
-            self.lose(name, parts[name].failure or parts[name].build.message)
-        return joint(left or parts)
-
-    def lose(self, name: str, why: str) -> None:
-        """Continue without a device."""
-        watcher = self.devices.pop(name).bench.watcher
-        self.gone[name] = why
-        watcher.note(f"lost; the run continues without it: {why}")
-
-
-class JointProposals(Proposals):
-    """Proposes plans from the results of a plan's worst device."""
-
-    def __init__(self, devices: Mapping[str, Proposals], gone: Container[str]) -> None:
-        """Take the proposals of each device, at least one, and the lost devices."""
-        self.devices, self._gone = devices, gone
-
-    def _worst(self, failed: Candidate) -> tuple[Proposals, Candidate]:
-        parts = {n: part for n, part in parts_of(failed).items() if n not in self._gone}
-        parts = parts or dict(parts_of(failed))
-        name = worst(parts)
-        return self.devices[name], parts[name]
-
-    def culprits(self, failed: Candidate) -> Iterator[tuple[str, Assignment]]:
-        """Yield sets of nodes to add: see `Proposals.culprits`."""
-        proposals, part = self._worst(failed)
-        return proposals.culprits(part)
-
-    def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
-        """Yield what to try in place of a plan: see `Proposals.unbuildable`."""
-        proposals, part = self._worst(failed)
-        return proposals.unbuildable(part)
-
-    def refused(self, plan: Plan) -> bool:
-        """Return whether a device would refuse a plan like an earlier one."""
-        return any(d.refused(plan) for n, d in self.devices.items() if n not in self._gone)
-
-    def hear(self, candidate: Candidate) -> None:
-        """Remember refusals, per device."""
-        for name, part in parts_of(candidate).items():
-            self.devices[name].hear(part)
-
-    def is_elsewhere(self, refused: Candidate) -> bool:
-        """Return whether its worst device refused it in a region without earlier refusals."""
-        proposals, part = self._worst(refused)
-        return proposals.is_elsewhere(part)
-
-    def gains_from_tf32(self, keep: Assignment) -> bool:
-        """Return whether a device may gain: see `Proposals.gains_from_tf32`."""
-        return any(each.gains_from_tf32(keep) for each in self.devices.values())
-
-    def wider(self, keep: Assignment) -> Iterable[tuple[str, Assignment]]:
-        """Return wider islands: see `Proposals.wider`."""
-        return next(iter(self.devices.values())).wider(keep)
-
-
-class JointPrediction(Prediction):
-    """Predicts the worst over all devices."""
-
-    def __init__(
-        self,
-        devices: Mapping[str, Prediction],
-        plain: Callable[[], Mapping[str, Candidate]],
-    ) -> None:
-        """Take the predictions, at least one, and what returns the engines with nothing kept."""
-        self.devices, self._plain_parts = devices, plain
-
-    def learn(self, plain: BuildOutcome) -> None:  # noqa: ARG002 - each has its own
-        """Read from the engines with nothing kept what they compute in FP32 by themselves."""
-        for name, part in self._plain_parts().items():
-            if name in self.devices and part.excess is not None:
-                self.devices[name].learn(part.build)
-
-    def enough(self, keep: Assignment) -> bool | None:
-        """Return whether a plan passes on all; None once the budget is spent."""
-        found = [each.enough(keep) for each in self.devices.values()]
-        return None if None in found else all(found)
-
-    def beyond(self, keep: Assignment) -> bool:
-        """Return whether a plan is beyond the limit on any."""
-        return any(each.beyond(keep) for each in self.devices.values())
-
-    def error(self, keep: Assignment) -> float:
-        """Return the largest predicted error."""
-        return max(each.error(keep) for each in self.devices.values())
-
-    def excess(self, keep: Assignment) -> float:
-        """Return the largest error predicted by the emulation with fusion."""
-        return max(each.excess(keep) for each in self.devices.values())
-
-
-def parts_of(candidate: Candidate) -> Mapping[str, Candidate]:
-    """Return the builds of a candidate from the search over several devices."""
-    assert isinstance(candidate, JointCandidate)
-    return candidate.parts
-
-
-def search_on(name: str, own: EngineSearch, search: EngineSearch) -> EngineSearch:
-    """Return the named device's search `own` with what it saw of `search`."""
-    tried = {}
-    for plan, group in search.tried.items():
-        parts = [parts_of(c)[name] for c in group if name in parts_of(c)]
-        # If one build of a plan is enough, it counts once.
-        if builds := {part.build.number: part for part in parts}:
-            tried[plan] = list(builds.values())
-    return replace(own, tried=tried, notes=search.notes, spared=search.spared)
-
-
-def chosen_on(name: str, chosen: Chosen, search: EngineSearch) -> Chosen:
-    """Return the choice as seen by the named device; `search` is its view."""
-
-    def part(candidate: Candidate | None) -> Candidate | None:
-        return None if candidate is None else parts_of(candidate)[name]
-
-    best = part(chosen.best)
-    excesses = () if best is None else search.excesses(best)
-    return replace(chosen, best=best, plain=part(chosen.plain), excesses=excesses)
-
-
-def only_on(names: Collection[str], search: EngineSearch, chosen: Chosen) -> Chosen:
-    """Restrict a search to the named devices; return the choice on these."""
-
-    def left(candidate: Candidate) -> Candidate:
-        return joint({n: part for n, part in parts_of(candidate).items() if n in names})
-
-    search.tried |= {plan: [left(c) for c in group] for plan, group in search.tried.items()}
-    best, plain = (c and left(c) for c in (chosen.best, chosen.plain))
-    return replace(chosen, best=best, plain=plain)
+            os.killpg(number, SIGTERM)

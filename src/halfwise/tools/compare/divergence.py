@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
-from halfwise.fixing.engines.proposals import MARKED, spread
+from halfwise.fixing.engines.departure import MARKED, spread
 from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.records import (

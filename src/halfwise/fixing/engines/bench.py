@@ -1,0 +1,166 @@
+"""Judges plans by engines: each plan on every device, remembered, within one budget.
+
+An engine that passes on the calibration samples is judged on held-out ones at once: shrinking and
+confirming a plan first would lose those builds if it fails there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from halfwise.fixing.engines.attempts import Attempts, kept_of
+from halfwise.fixing.engines.device import side_by_side
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, fastest
+from halfwise.fixing.scoring import HeldOut
+from halfwise.interruption import interruption
+from halfwise.judging.judge import Judged
+from halfwise.records import BuildOutcome
+
+
+class Bench:
+    """Builds and judges plans, and remembers what they gave.
+
+    Attributes:
+        attempts: Builds and measures plans, by device; lost devices are removed.
+        gone: Why devices were lost.
+        heldout: The samples that judge; failing ones join the calibration.
+        builds: Builds of a plan before it counts as confirmed.
+        left: Builds left for new plans.
+        tried: All builds of each plan.
+    """
+
+    def __init__(
+        self, attempts: Mapping[str, Attempts], heldout: HeldOut, *, builds: int, most: int
+    ) -> None:
+        """Take the devices, at least one, builds per plan, and the budget."""
+        self.attempts, self.heldout = dict(attempts), heldout
+        self.builds, self.left = builds, most
+        self.gone: dict[str, str] = {}
+        self.tried: dict[EnginePlan, list[Outcome]] = {}
+        self._interruption = interruption()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether Ctrl-C came: nothing more is built."""
+        return self._interruption.asked
+
+    def evaluate(self, plan: EnginePlan, step: Step, *, free: bool = False) -> Outcome:
+        """Build a plan once more on every device, and judge its engines.
+
+        Args:
+            plan: The plan.
+            step: Why it is built.
+            free: Whether it uses nothing of the budget, as confirmations do.
+        """
+        before = self.tried.get(plan, [])
+        self.left -= not (free or before)
+        known = self._known(before)
+        fresh = bool(before)
+        building = {n: a for n, a in self.attempts.items() if n not in known}
+        made = self._build({n: a.builder(plan, step, fresh=fresh) for n, a in building.items()})
+        parts = known | {n: a.measured(plan, made[n]) for n, a in building.items()}
+        again = {n: self.attempts[n] for n, part in parts.items() if part.lost}
+        if again:  # this concerns the connection, not yet the plan
+            made = self._build({n: a.builder(plan, step, fresh=True) for n, a in again.items()})
+            parts |= {n: a.measured(plan, made[n]) for n, a in again.items()}
+        outcome = Outcome(plan, step, self._answering(parts))
+        if all(part.build.status != "interrupted" for part in parts.values()):
+            self.tried[plan] = [*before, outcome]  # else nothing is known about it
+            self._judge(outcome)
+            return self.tried[plan][-1]
+        return outcome
+
+    def spend(self) -> bool:
+        """Take a build that is no plan of its own; return whether one is left beside the last."""
+        spent = self.left > 1 and not self.is_over
+        self.left -= spent
+        return spent
+
+    def measure_full(self, plan: EnginePlan, built: Mapping[str, BuildOutcome]) -> Outcome:
+        """Return an FP32 engine of each device, built before, measured like all others."""
+        parts = {n: self.attempts[n].measured(plan, build) for n, build in built.items()}
+        lost = {n for n, part in parts.items() if part.lost}
+        parts |= {n: self.attempts[n].measured(plan, built[n]) for n in lost}
+        step = next(iter(built.values())).purpose
+        return Outcome(plan, step, parts)
+
+    def joins(self, plan: EnginePlan) -> bool:
+        """Judge a plan's fastest engine on held-out samples; return whether any joined the search.
+
+        They are added to the calibration of every later plan, and known builds are measured anew.
+        """
+        return not self.is_over and self._join(self._on_heldout(fastest(self.tried[plan])))
+
+    def _judge(self, outcome: Outcome) -> None:
+        """Report an engine that passes on held-out samples; samples that the first fails join."""
+        parts = {n: part for n, part in outcome.parts.items() if n in self.attempts}
+        news = any(self.attempts[n].device.is_news(part.latency) for n, part in parts.items())
+        if not (outcome.passed and self.heldout.unseen and news):
+            return
+        judged = self._on_heldout(outcome)
+        if len(judged) < len(parts):
+            return
+        first = sum(o.passed for group in self.tried.values() for o in group) == 1
+        if not all(each.verdict.passed for each in judged.values()):
+            if first:
+                self._join(judged)
+            return
+        for name, part in parts.items():
+            attempts, plan = self.attempts[name], outcome.plan
+            model, kept = attempts.model_of(plan), len(kept_of(plan, attempts.planner))
+            attempts.device.tell(part.build, model, part.latency, plan.rung, kept)
+
+    def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
+        """Return the verdicts on its engines on held-out samples, by device, where they run."""
+        found: dict[str, Judged] = {}
+        for name, part in outcome.parts.items():
+            if name in self.attempts and part.build.engine is not None:
+                samples, references = self.heldout.samples, self.heldout.references
+                device = self.attempts[name].device
+                judged = device.judge(part.build, samples, references, unseen=self.heldout.unseen)
+                found |= {} if judged is None else {name: judged}
+        return found
+
+    def _join(self, judged: Mapping[str, Judged]) -> bool:
+        joined = [self.heldout.join(each, " in the engine") for each in judged.values()]
+        if any(joined):
+            self.tried = {
+                plan: [self._again(outcome) for outcome in group]
+                for plan, group in self.tried.items()
+            }
+        return any(joined)
+
+    def _again(self, outcome: Outcome) -> Outcome:
+        """Return a build with its error on the present calibration samples."""
+        parts = {
+            n: self.attempts[n].again(p) for n, p in outcome.parts.items() if n in self.attempts
+        }
+        return replace(outcome, parts=self._answering(parts))
+
+    def _known(self, before: Sequence[Outcome]) -> dict[str, Built]:
+        """Return a plan's builds on devices where one is enough: in strong typing none differs."""
+        return {
+            name: part
+            for outcome in before
+            for name, part in outcome.parts.items()
+            if name in self.attempts
+            and self.attempts[name].device.bench.builds.typing == "strong"
+            and part.excess is not None
+        }
+
+    def _build(self, builders: Mapping[str, Callable[[], BuildOutcome]]) -> dict[str, BuildOutcome]:
+        return side_by_side({n: a.device for n, a in self.attempts.items()}, builders)
+
+    def _answering(self, parts: Mapping[str, Built]) -> dict[str, Built]:
+        """Return the builds of devices that still answer; others are lost, unless all are."""
+        left = {name: part for name, part in parts.items() if not part.untold}
+        if not left:
+            return dict(parts)
+        for name in parts.keys() - left.keys():
+            self.lose(name, parts[name].failure or parts[name].build.message)
+        return left
+
+    def lose(self, name: str, why: str) -> None:
+        """Continue without a device."""
+        watcher = self.attempts.pop(name).device.bench.watcher
+        self.gone[name] = why
+        watcher.note(f"lost; the run continues without it: {why}")
