@@ -1,6 +1,6 @@
 """Plans as engines of one device: which model they are built from, and what they measure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,12 +16,12 @@ from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import Role, roles_of
-from halfwise.records import BuildOutcome, NodeName, Precision, PrecisionProof, TensorName
+from halfwise.records import BuildOutcome, NodeName, Precision, PrecisionProof
 from halfwise.reporting.rungs import move_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-from halfwise.wording import count, number
+from halfwise.wording import number
 
 
 def planner_of(plan: EnginePlan, planner: Planner) -> Planner:
@@ -59,7 +59,6 @@ class Attempts:
         step: Step,
         *,
         fresh: bool = False,
-        outputs: Sequence[TensorName] = (),
     ) -> Callable[[], BuildOutcome]:
         """Return what builds a plan, in any thread; its model is written now.
 
@@ -67,7 +66,6 @@ class Attempts:
             plan: The plan.
             step: Why it is built.
             fresh: Whether it was built before: then tactics are timed again.
-            outputs: Further tensors to make outputs.
         """
         builds = self._bench.builds
         words = step if isinstance(step, str) else move_line(step)
@@ -84,7 +82,6 @@ class Attempts:
             words,
             tf32=builds.settings.tf32 or plan.tf32 or own.types_of(plan.keep).tf32,
             level=plan.level,
-            outputs=outputs,
             fresh=fresh,
         )
         if self._strong:
@@ -137,11 +134,6 @@ class Attempts:
         except ENGINE_FAULTS as failed:
             return replace(built, excess=None, failure=failed.message, lost=is_lost(failed))
         return replace(built, excess=excess)
-
-    def marked(self, plan: EnginePlan, names: Sequence[TensorName]) -> BuildOutcome:
-        """Build a plan with further outputs."""
-        step = f"{count(len(names), 'tensor')} marked, to see where the engine departs"
-        return self.builder(plan, step, outputs=names)()
 
     def model_of(self, plan: EnginePlan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""

@@ -69,12 +69,6 @@ class Bench:
             return self.tried[plan][-1]
         return outcome
 
-    def spend(self) -> bool:
-        """Take a build that is no plan of its own; return whether one is left beside the last."""
-        spent = self.left > 1 and not self.is_over
-        self.left -= spent
-        return spent
-
     def measure_full(self, plan: EnginePlan, built: Mapping[str, BuildOutcome]) -> Outcome:
         """Return an FP32 engine of each device, built before, measured like all others."""
         parts = {n: self.attempts[n].measured(plan, build) for n, build in built.items()}

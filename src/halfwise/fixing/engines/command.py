@@ -88,6 +88,7 @@ def fix_in_engines(
             run.with_tf32()
             fixed = searched()
             proof = run.prove(fixed)
+            passed = {name: each.delivered for name, each in proof.engines.items()}
             shared.stage("store")
             with folder_of(out) as partial:
                 if partial is not None:
@@ -99,7 +100,7 @@ def fix_in_engines(
                     partial, case, fixed, request, found, out, started, journals, shared
                 )
             for name, device in devices.items():
-                device.bench.builds.forget(proof.engines[name].delivered)
+                device.bench.builds.forget(passed[name])
             if place is not None and all(each.delivered for each in record.devices):
                 rmtree(place, ignore_errors=True)
             return Result(record, out, fixed.rewritten.model)

@@ -132,6 +132,12 @@ class Outcome:
         return self.worst.excess
 
     @property
+    def error(self) -> float:
+        """Geometric mean of its errors: it falls if one device is mended; inf if one has none."""
+        known = [part.excess for part in self.parts.values()]
+        return mean([inf if excess is None else excess for excess in known])
+
+    @property
     def passed(self) -> bool:
         """Whether an engine on each device is within what the search may use."""
         return self.excess is not None and self.excess <= 1

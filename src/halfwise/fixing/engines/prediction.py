@@ -33,7 +33,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.weights import LowWeights
 from halfwise.records import Band, TensorName
-from halfwise.tensorrt.constrain import ALIKE, alike
+from halfwise.tensorrt.constrain import ALIKE
 
 _OWN_WEIGHTS = ("BatchNormalization", "Conv", "ConvTranspose", "InstanceNormalization")
 """Operators whose layers hold their weights, and store them in their own type."""
@@ -167,21 +167,9 @@ class Prediction:
         def beyond() -> bool:
             found = [self._trials.evaluate(keep | own), self._planner.trials.evaluate(keep)]
             # A failed trial gives a lower bound: it ends at the first failing sample.
-            if any(outcome.passed for outcome in found):
-                return False
-            far = all(not alike(outcome.excess, 1.0) for outcome in found)
-            return far or not alike(max(self.least(keep, own), 1.0), 1.0)
+            return all(trial.excess > ALIKE for trial in found)
 
         return self._in_time(beyond, False)
-
-    def is_refuted(self, keep: Assignment, own: Assignment, measured: float) -> bool:
-        """Return whether an engine beats both predictions by more than chance explains."""
-        error = self._in_time(lambda: self.least(keep, own), 0.0)
-        return measured < error and not alike(measured, error)
-
-    def least(self, keep: Assignment, own: Assignment) -> float:
-        """Return the smaller predicted error, on all samples."""
-        return min(self._trials.excess(keep | own), self._planner.trials.excess(keep))
 
     def emulated(self, keep: Assignment, own: Assignment) -> Emulated | None:
         """Return the errors of a plan in emulations; None once the budget is spent."""

@@ -102,10 +102,11 @@ def instead(
     def move(kind: MoveKind, level: int | None = None) -> Move:
         return Move(kind=kind, refused=number, ends=ends, level=level or plan.level)
 
-    if len(plan.keep | region) <= ISLAND * len(computing):
-        yield move("region"), replace(plan, keep=plan.keep | region)
+    whole = replace(plan, keep=plan.keep | region)
+    if is_small := len(whole.keep) <= ISLAND * len(computing):
+        yield move("region"), whole
     for each in levels_after(kind) if level and plan.level is None else ():
         yield move("level", each), replace(plan, level=each)
-    if not plan.tf32:
-        yield move("tf32"), replace(plan, tf32=True)
+    if not is_small:
+        yield move("region"), whole
     yield move("none"), replace(plan, keep=plan.keep - region)

@@ -18,7 +18,6 @@ from math import inf
 
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.bench import Bench
-from halfwise.fixing.engines.departure import Departure, departure
 from halfwise.fixing.engines.plan import (
     NOTHING,
     Assignment,
@@ -31,12 +30,11 @@ from halfwise.fixing.engines.plan import (
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.refusals import has_levels, instead, refusals
 from halfwise.fixing.planner import Planner
-from halfwise.graph.fusions import wider
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
 from halfwise.records import EngineRung, ProvenEngine, Spared
-from halfwise.wording import count, number
+from halfwise.wording import count
 
 FUTILE = 1.07
 """If the low format with nothing kept, and TF32 allowed, takes this many times as long as an FP32
@@ -107,7 +105,6 @@ class EngineSearch:
         bench: Builds and judges plans.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
         doomed: Sets that the emulations rule out, so that they were not built.
-        departures: Where engines that failed depart from the emulation.
     """
 
     def __init__(
@@ -140,14 +137,14 @@ class EngineSearch:
         network, roles = planner.case.network, planner.roles
         self._order = [node_name(n) for n in network.nodes()]
         self._lowered = frozenset(planner.forced.lowered)
+        self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start & frozenset(planner.forced.kept)
         typings = {a.device.bench.builds.typing for a in bench.attempts.values()}
         self._strong = typings == {"strong"}
         self._cores = cores_of(network, roles, self._lowered) if "strong" in typings else ()
-        self._emulated = EnginePlan(start, low)
+        self._emulated = start
         self.start, self.plain = EnginePlan(self._whole(start), low), EnginePlan(NOTHING, low)
         self.doomed: set[Assignment] = set()
-        self.departures: dict[EnginePlan, Departure | None] = {}
         self._own: tuple[int, Assignment] | None = None
 
     def run(self) -> None:
@@ -159,13 +156,12 @@ class EngineSearch:
             if best is None or not self.bench.joins(best):
                 return
             self.doomed.clear()
-            self.departures.clear()
 
     @property
     def best(self) -> EnginePlan | None:
         """The smallest plan whose builds all passed, else the steadiest one; None without one."""
         tried = self.bench.tried
-        plans = [p for p in tried if p.rung == self._low and p.repaired and p.keep >= self.ruled]
+        plans = [p for p in tried if self._is_own(p) and p.keep >= self.ruled]
         sound = [p for p in plans if self._passes(p)]
         if sound:
             return min(sound, key=lambda p: (len(p.keep), self._time(p)))
@@ -179,7 +175,7 @@ class EngineSearch:
         best, tried = self.best, self.bench.tried
         if best is None or not self._is_slow(best):
             return best
-        plans = [p for p in tried if p.rung == self._low and p.repaired and p.keep >= self.ruled]
+        plans = [p for p in tried if self._is_own(p) and p.keep >= self.ruled]
         return min((p for p in plans if is_steady(tried[p])), key=self._time)
 
     @property
@@ -229,14 +225,6 @@ class EngineSearch:
                     f"keeping {count(len(plan.keep), 'node')} passed in only {passed} of "
                     f"{len(group)} builds"
                 )
-        for plan, found in self.departures.items():
-            if found is not None:
-                where = _ends(found)
-                yield (
-                    f"the engine that keeps {count(len(plan.keep), 'node')} departs from the "
-                    f"emulation in {where}: relative error {number(found.error)}, "
-                    f"{number(found.predicted)} predicted"
-                )
         if self.doomed:
             yield (
                 "emulation, with fusion and without, puts "
@@ -283,60 +271,45 @@ class EngineSearch:
             yield from self._faster(best)
 
     def _repairs(self) -> Iterator[Try]:
-        """Yield what may mend plans that fail; an engine says more than a build that gave none."""
-        failed = [group[-1] for group in self.bench.tried.values()]
-        failed = [
-            o for o in failed if o.plan.rung == self._low and o.plan.repaired and not o.passed
-        ]
+        """Yield what may mend plans that fail; an engine says more than a build that gave none.
+
+        The nearest engine gets what guards suspect, then each half of its low nodes, each quarter …
+        """
+        failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_own(plan)]
+        failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
         if all(o.worst.untold for o in failed):
             return
-        failed = [o for o in failed if o.plan.keep >= self._emulated.keep]
-        for outcome in reversed([o for o in failed if o.excess is not None]):
-            for step, more in self._culprits(outcome):
-                yield from self._tried(replace(outcome.plan, keep=outcome.plan.keep | more), step)
-        for outcome in (o for o in failed if o.excess is None):
-            yield from self._instead(outcome)
-
-    def _culprits(self, failed: Outcome) -> Iterator[tuple[str, Assignment]]:
-        """Yield sets of nodes to add to a plan whose engine is off, most promising first.
-
-        If what is kept is not actually FP32, more of the same will not help: wider islands leave
-        the builder no region to fuse it into.
-        """
-        keep, evidence = failed.plan.keep, self._planner.evidence
-        network, roles = self._planner.case.network, self._planner.roles
-        if failed.plan not in self.departures:
-            args = failed.plan, failed.worst, self.bench.spend
-            attempts = self.bench.attempts.get(failed.at)
-            self.departures[failed.plan] = departure(attempts, *args) if attempts else None
-        if (found := self.departures[failed.plan]) is not None:
-            step = f"where the engine departs from the emulation ({_ends(found)})"
-            yield step, frozenset(found.nodes)
-        islands = [(f"wider islands: {name}", wide) for name, wide in wider(network, roles, keep)]
-        yield from islands if failed.ignored else ()
-        free = frozenset(n for n, r in roles.items() if r.free)
-        yield "what guards are certain about", NOTHING.union(*evidence.certain) & free
-        yield "everything that guards suspect", evidence.suspected & free
-        yield from islands
+        ran = [o for o in failed if o.excess is not None]
+        low = self._planner.roles.computing & self._free
+        for outcome in sorted(ran, key=lambda o: (o.error, len(o.plan.keep))):
+            keep = outcome.plan.keep
+            suspected = self._planner.evidence.suspected
+            yield from self._tried(outcome.plan, suspected, "everything that guards suspect")
+            for rest in self._subsets(low - keep):
+                more = low - keep - rest
+                step = f"whether {count(len(more), 'more node')} in FP32 mend it"
+                yield from self._tried(outcome.plan, more, step)
+        for outcome in failed:
+            if outcome.excess is None:
+                yield from self._instead(outcome)
 
     def _instead(self, failed: Outcome) -> Iterator[Try]:
         """Yield other forms of a plan that gave no engine."""
         name, planner = failed.at, self._planner
         if name not in self.bench.attempts:
             return
-        device = self.bench.attempts[name].device
+        bench = self.bench.attempts[name].device.bench
         own = refusals([failed.worst.build], planner.case.network, planner.roles)
-        refused, free = next(iter(own), None), has_levels(device.bench)
-        args = failed.plan, refused, failed.number, planner.roles.computing
-        for move, plan in instead(*args, level=free):
+        refused, computing = next(iter(own), None), planner.roles.computing
+        args = failed.plan, refused, failed.number, computing
+        for move, plan in instead(*args, level=has_levels(bench)):
             # Then nothing is known about a missing kernel.
             step = "instead of a plan that was lost" if failed.worst.untold else move
-            if not plan.tf32 or failed.plan.tf32 or self._gains_from_tf32(plan.keep):
-                yield from self._tried(plan, step)
+            yield from self._tried(plan, NOTHING, step)
 
-    def _tried(self, plan: EnginePlan, step: Step) -> Iterator[Try]:
-        """Yield a plan with whole cores, if the user's rules allow it."""
-        keep = self._whole(plan.keep - self._lowered)
+    def _tried(self, plan: EnginePlan, more: Assignment, step: Step) -> Iterator[Try]:
+        """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
+        keep = self._whole((plan.keep | more) & self._free)
         if self.ruled <= keep:
             yield Try(replace(plan, keep=keep), step)
 
@@ -361,28 +334,13 @@ class EngineSearch:
                 yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
 
     def _faster(self, best: EnginePlan) -> Iterator[Try]:
-        """Yield other forms of a slow plan, and confirmations of the fastest that passes.
+        """Yield a slow plan with TF32, and its confirmation if it is faster.
 
-        First the same plan with TF32: what is kept for its range has that range in TF32 too, and a
-        kept convolution or product is several times as fast. Then the attention cores in part, as
-        the emulation keeps them, and wider islands.
+        What is kept for its range has that range in TF32 too, and a kept convolution or product is
+        several times as fast.
         """
-        if not self._is_slow(best):
-            return
-        plans = []
-        if not best.tf32 and self._gains_from_tf32(best.keep):
-            plans.append(("the same plan with TF32", replace(best, tf32=True)))
-        started = NOTHING.union(*(c for c in self._cores if c & self._emulated.keep))
-        apart = best.keep - (started - self._emulated.keep)
-        islands = wider(self._planner.case.network, self._planner.roles, best.keep)
-        sets = [("attention cores in part", apart)] if apart != best.keep else []
-        sets += [(f"wider islands: {n}", self._whole(k) - self._lowered) for n, k in islands]
-        for step, plan in plans + [(step, replace(best, keep=keep)) for step, keep in sets]:
-            yield Try(plan, step)
-            if self._passes(plan) and self._time(plan) < self._time(best):
-                yield Try(plan, "", builds=self.bench.builds)
-                if not self._is_slow(plan):
-                    return
+        if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
+            yield Try(replace(best, tf32=True), "the same plan with TF32")
 
     @property
     def _unrepaired_plan(self) -> EnginePlan:
@@ -442,12 +400,7 @@ class EngineSearch:
         if known:
             return not all(self._passes(p) for p in known)
         prediction, keep = self._prediction, plan.keep
-        if prediction is None or not prediction.is_beyond(keep, own := self.own_fp32):
-            return False
-        seen = (o for group in self.bench.tried.values() for o in group if o.plan.rung == self._low)
-        if any(
-            o.excess is not None and prediction.is_refuted(o.plan.keep, own, o.excess) for o in seen
-        ):
+        if prediction is None or not prediction.is_beyond(keep, self.own_fp32):
             return False
         self.doomed.add(keep)
         return True
@@ -472,6 +425,10 @@ class EngineSearch:
     def _whole(self, keep: Assignment) -> Assignment:
         """Return `keep` extended to all of every core that it touches."""
         return keep.union(*(core for core in self._cores if core & keep))
+
+    def _is_own(self, plan: EnginePlan) -> bool:
+        """Return whether it is a plan of the low format, with the run's repairs."""
+        return plan.rung == self._low and plan.repaired
 
     def _passes(self, plan: EnginePlan) -> bool:
         """Return whether a plan was built, and all of its builds passed."""
@@ -503,8 +460,3 @@ class EngineSearch:
         return any(not bench.builds.settings.tf32 for bench in devices) and any(
             node_name(n) in keep for n in products
         )
-
-
-def _ends(found: Departure) -> str:
-    """Return the first and the last node among which an engine departs."""
-    return " to ".join(dict.fromkeys((found.nodes[0], found.nodes[-1])))
