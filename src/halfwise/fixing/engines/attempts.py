@@ -15,6 +15,7 @@ from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
 from halfwise.graph.casts import low_type
+from halfwise.graph.model import Network
 from halfwise.graph.roles import Role, roles_of
 from halfwise.records import BuildOutcome, NodeName, Precision, PrecisionProof
 from halfwise.reporting.rungs import move_line
@@ -92,9 +93,9 @@ class Attempts:
     def measured(self, plan: EnginePlan, build: BuildOutcome) -> Built:
         """Return a build with its error on the calibration samples and its speed.
 
-        If its error is too large, what it computes in is read. If it may be delivered, it is
-        fetched. An engine that runs but cannot be timed counts as not running, unless it is the
-        FP32 one.
+        FP32 engines are timed by the table alone. If its error is too large, or nothing is kept,
+        what it computes in is read. If it may be delivered, it is fetched. An engine that runs but
+        cannot be timed counts as not running.
         """
         found = Built(build)
         if build.engine is None:
@@ -102,24 +103,21 @@ class Attempts:
         told = self._bench.watcher.note
         try:
             found = replace(found, excess=(excess := self._excess(build)))
-            kept, error = len(plan.keep), number(excess)
-            told(f"build {build.number} keeps {kept}: error {error} of what is allowed")
-            latency = self._bench.measure.latency(build.engine)
-            told(f"build {build.number} takes {number(latency.median_ms)} ms a run")
-            found = replace(found, latency=latency)
+            if not plan.is_full:
+                kept, error = len(plan.keep), number(excess)
+                told(f"build {build.number} keeps {kept}: error {error} of what is allowed")
+                latency = self._bench.measure.latency(build.engine)
+                told(f"build {build.number} takes {number(latency.median_ms)} ms a run")
+                found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
-            why, lost = failed.message, is_lost(failed)
-            if found.excess is None or plan.rung != "fp32":
-                self.tell(f"the engine of build {build.number} does not run", why)
-                return Built(build, failure=why, lost=lost)
-            self.tell(f"the engine of build {build.number} runs but cannot be timed", why)
-            found = replace(found, untimed=why, lost=lost)
+            self.tell(f"the engine of build {build.number} does not run", failed.message)
+            return Built(build, failure=failed.message, lost=is_lost(failed))
         try:
             self._bring(plan, found)
         except ENGINE_FAULTS as failed:  # it runs, and may still exist
             self.tell(f"the engine of build {build.number} is not fetched", failed.message)
             found = replace(found, lost=is_lost(failed))
-        if excess > 1 and not plan.is_full:
+        if not plan.is_full and (excess > 1 or not plan.keep):
             asked = {} if plan.rung == "int8" else self.asked(plan)
             with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
                 found = replace(found, proof=self.proof(plan, build, asked))
@@ -140,16 +138,21 @@ class Attempts:
         if plan.is_full:
             return self._bench.fp32
         own, files = planner_of(plan, self.planner), self._bench.files
-        int8 = isinstance(own, Int8Planner)
-        network = own.network_of(plan.keep) if isinstance(own, Int8Planner) else own.case.network
+        network = self._network_of(plan)
         if self._strong:
-            key = own, plan.keep
-            return files.file(key, MODEL_FILE, lambda: (network, own.rewrite(plan.keep)[0].model))
-        if not (int8 or own.case.repairs):
+            mixed = lambda: replace(network, model=own.rewrite(plan.keep)[0].model)  # noqa: E731
+            return files.file((own, plan.keep), MODEL_FILE, mixed)
+        if network is self.planner.case.network and not own.case.repairs:
             return self._bench.fp32
-        return files.file(
-            (own, plan.keep if int8 else None), BUILT_FILE, lambda: (network, network.model)
-        )
+        key = own, plan.keep if plan.rung == "int8" else None
+        return files.file(key, BUILT_FILE, lambda: network)
+
+    def _network_of(self, plan: EnginePlan) -> Network:
+        """Return the model of a plan before Casts."""
+        if plan.is_full:
+            return self._bench.case.network
+        own = planner_of(plan, self.planner)
+        return own.network_of(plan.keep) if isinstance(own, Int8Planner) else own.case.network
 
     def proof(
         self,
@@ -164,9 +167,8 @@ class Attempts:
         See `Measure.proof`.
         """
         own, settings = planner_of(plan, self.planner), self._bench.settings
-        network, roles = own.case.network, own.roles
-        if plan.rung == "int8" or (plan.is_full and own.case.repairs):
-            network = self._bench.network_of(build)
+        network, roles = self._network_of(plan), own.roles
+        if plan.rung == "int8" or plan.is_full:
             custom = custom_roles(network, settings.rules, settings.fmt)
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
         types = asked | quantised_types(network)
@@ -188,14 +190,7 @@ class Attempts:
 
     def own_fp32(self, plain: Built) -> Assignment:
         """Return the compute nodes that the engine with nothing kept has in FP32 by itself."""
-        planner = self.planner
-        if plain.build.engine is None:
-            return frozenset()
-        try:
-            plan = EnginePlan(frozenset(), low_format(planner.settings.fmt))
-            layers = (plain.proof or self.proof(plan, plain.build, {})).layers
-        except ENGINE_FAULTS:
-            return frozenset()
+        planner, layers = self.planner, () if plain.proof is None else plain.proof.layers
         found = fp32_nodes(planner.case.network, layers) & planner.roles.computing
         return found - frozenset(planner.forced.lowered)
 

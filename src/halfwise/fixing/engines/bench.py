@@ -4,8 +4,10 @@ An engine that passes on the calibration samples is judged on held-out ones at o
 confirming a plan first would lose those builds if it fails there.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from halfwise.fixing.engines.attempts import Attempts, kept_of
 from halfwise.fixing.engines.device import side_by_side
@@ -13,7 +15,13 @@ from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, faste
 from halfwise.fixing.scoring import HeldOut
 from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
-from halfwise.records import BuildOutcome
+from halfwise.records import BuildOutcome, ProvenEngine
+from halfwise.reporting.rungs import proven_line
+from halfwise.tensorrt.failures import ENGINE_FAULTS
+
+CLEARLY = 0.97
+"""Maximum time of a further engine that is reported as proven, as a share of the last one's: a
+smaller gain is within the noise of engines timed alone."""
 
 
 class Bench:
@@ -26,17 +34,25 @@ class Bench:
         builds: Builds of a plan before it counts as confirmed.
         left: Builds left for new plans.
         tried: All builds of each plan.
+        proven: Engines that passed on held-out samples on all devices, as reported, by device.
     """
 
     def __init__(
-        self, attempts: Mapping[str, Attempts], heldout: HeldOut, *, builds: int, most: int
+        self,
+        attempts: Mapping[str, Attempts],
+        heldout: HeldOut,
+        started: float,
+        *,
+        builds: int,
+        most: int,
     ) -> None:
-        """Take the devices, at least one, builds per plan, and the budget."""
-        self.attempts, self.heldout = dict(attempts), heldout
+        """Take the devices, at least one, when the command began, and the budget."""
+        self.attempts, self.heldout, self._started = dict(attempts), heldout, started
         self.builds, self.left = builds, most
         self.gone: dict[str, str] = {}
         self.tried: dict[EnginePlan, list[Outcome]] = {}
-        self._interruption = interruption()
+        self.proven: dict[str, list[ProvenEngine]] = {name: [] for name in attempts}
+        self._fastest, self._interruption = inf, interruption()
 
     @property
     def is_over(self) -> bool:
@@ -53,29 +69,21 @@ class Bench:
         """
         before = self.tried.get(plan, [])
         self.left -= not (free or before)
-        known = self._known(before)
-        fresh = bool(before)
-        building = {n: a for n, a in self.attempts.items() if n not in known}
-        made = self._build({n: a.builder(plan, step, fresh=fresh) for n, a in building.items()})
-        parts = known | {n: a.measured(plan, made[n]) for n, a in building.items()}
-        again = {n: self.attempts[n] for n, part in parts.items() if part.lost}
-        if again:  # this concerns the connection, not yet the plan
-            made = self._build({n: a.builder(plan, step, fresh=True) for n, a in again.items()})
-            parts |= {n: a.measured(plan, made[n]) for n, a in again.items()}
+        parts = self._known(before)
+        building = {n: a for n, a in self.attempts.items() if n not in parts}
+        for fresh in (bool(before), True):
+            made = self._build({n: a.builder(plan, step, fresh=fresh) for n, a in building.items()})
+            parts |= {n: a.measured(plan, made[n]) for n, a in building.items()}
+            # A loss concerns the connection, not yet the plan.
+            building = {n: a for n, a in building.items() if parts[n].lost}
+            if not building:
+                break
         outcome = Outcome(plan, step, self._answering(parts))
-        if all(part.build.status != "interrupted" for part in parts.values()):
-            self.tried[plan] = [*before, outcome]  # else nothing is known about it
-            self._judge(outcome)
-            return self.tried[plan][-1]
-        return outcome
-
-    def measure_full(self, plan: EnginePlan, built: Mapping[str, BuildOutcome]) -> Outcome:
-        """Return an FP32 engine of each device, built before, measured like all others."""
-        parts = {n: self.attempts[n].measured(plan, build) for n, build in built.items()}
-        lost = {n for n, part in parts.items() if part.lost}
-        parts |= {n: self.attempts[n].measured(plan, built[n]) for n in lost}
-        step = next(iter(built.values())).purpose
-        return Outcome(plan, step, parts)
+        if any(part.build.status == "interrupted" for part in parts.values()):
+            return outcome  # nothing is known about it
+        self.tried[plan] = [*before, outcome]
+        self._judge(outcome)
+        return self.tried[plan][-1]
 
     def joins(self, plan: EnginePlan) -> bool:
         """Judge a plan's fastest engine on held-out samples; return whether any joined the search.
@@ -84,34 +92,54 @@ class Bench:
         """
         return not self.is_over and self._join(self._on_heldout(fastest(self.tried[plan])))
 
+    def tell(self, outcome: Outcome) -> None:
+        """Report engines that passed on held-out samples, if none did or these are faster."""
+        if self._fastest < inf and outcome.milliseconds >= CLEARLY * self._fastest:
+            return
+        self._fastest = outcome.milliseconds
+        for name, part in outcome.parts.items():
+            found = ProvenEngine(
+                build=part.build.number,
+                seconds=time.monotonic() - self._started,
+                median_ms=None if part.latency is None else part.latency.median_ms,
+            )
+            self.proven[name].append(found)
+            attempts, plan = self.attempts[name], outcome.plan
+            kept = 0 if plan.is_full else len(kept_of(plan, attempts.planner))
+            attempts.device.bench.watcher.note(proven_line(found, plan.rung, kept))
+
+    def lose(self, name: str, why: str) -> None:
+        """Continue without a device."""
+        watcher = self.attempts.pop(name).device.bench.watcher
+        self.gone[name] = why
+        watcher.note(f"lost; the run continues without it: {why}")
+
     def _judge(self, outcome: Outcome) -> None:
         """Report an engine that passes on held-out samples; samples that the first fails join."""
-        parts = {n: part for n, part in outcome.parts.items() if n in self.attempts}
-        news = any(self.attempts[n].device.is_news(part.latency) for n, part in parts.items())
+        first = sum(o.passed for group in self.tried.values() for o in group) == 1
+        news = first or outcome.milliseconds < CLEARLY * self._fastest
         if not (outcome.passed and self.heldout.unseen and news):
             return
         judged = self._on_heldout(outcome)
-        if len(judged) < len(parts):
-            return
-        first = sum(o.passed for group in self.tried.values() for o in group) == 1
-        if not all(each.verdict.passed for each in judged.values()):
-            if first:
-                self._join(judged)
-            return
-        for name, part in parts.items():
-            attempts, plan = self.attempts[name], outcome.plan
-            model, kept = attempts.model_of(plan), len(kept_of(plan, attempts.planner))
-            attempts.device.tell(part.build, model, part.latency, plan.rung, kept)
+        if all(each.verdict.passed for each in judged.values()):
+            if len(judged) == len(outcome.parts):
+                self.tell(outcome)
+        elif first:
+            self._join(judged)
 
     def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
         """Return the verdicts on its engines on held-out samples, by device, where they run."""
         found: dict[str, Judged] = {}
-        for name, part in outcome.parts.items():
-            if name in self.attempts and part.build.engine is not None:
-                samples, references = self.heldout.samples, self.heldout.references
-                device = self.attempts[name].device
-                judged = device.judge(part.build, samples, references, unseen=self.heldout.unseen)
-                found |= {} if judged is None else {name: judged}
+        samples, references = self.heldout.samples, self.heldout.references
+        for name in outcome.parts.keys() & self.attempts.keys():
+            engine = outcome.parts[name].build.engine
+            measure = self.attempts[name].device.bench.measure
+            try:
+                assert engine is not None
+                unseen = self.heldout.unseen
+                found[name] = measure.judge(engine, samples, references, unseen=unseen)
+            except ENGINE_FAULTS:
+                continue  # the table reports it
         return found
 
     def _join(self, judged: Mapping[str, Judged]) -> bool:
@@ -125,10 +153,9 @@ class Bench:
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""
-        parts = {
-            n: self.attempts[n].again(p) for n, p in outcome.parts.items() if n in self.attempts
-        }
-        return replace(outcome, parts=self._answering(parts))
+        here = {n: part for n, part in outcome.parts.items() if n in self.attempts}
+        parts = {n: self.attempts[n].again(part) for n, part in here.items()}
+        return replace(outcome, parts=self._answering(parts) or outcome.parts)
 
     def _known(self, before: Sequence[Outcome]) -> dict[str, Built]:
         """Return a plan's builds on devices where one is enough: in strong typing none differs."""
@@ -147,14 +174,6 @@ class Bench:
     def _answering(self, parts: Mapping[str, Built]) -> dict[str, Built]:
         """Return the builds of devices that still answer; others are lost, unless all are."""
         left = {name: part for name, part in parts.items() if not part.untold}
-        if not left:
-            return dict(parts)
-        for name in parts.keys() - left.keys():
+        for name in parts.keys() - left.keys() if left else ():
             self.lose(name, parts[name].failure or parts[name].build.message)
-        return left
-
-    def lose(self, name: str, why: str) -> None:
-        """Continue without a device."""
-        watcher = self.attempts.pop(name).device.bench.watcher
-        self.gone[name] = why
-        watcher.note(f"lost; the run continues without it: {why}")
+        return left or dict(parts)

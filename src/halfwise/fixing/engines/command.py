@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 
 from halfwise.case import Case, EngineSettings
 from halfwise.emulation.folding import settled
@@ -19,7 +18,7 @@ from halfwise.fixing.engines.delivery import (
     searching,
     with_own_network,
 )
-from halfwise.fixing.engines.device import Device, proven_folder
+from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.following import with_growth
@@ -75,13 +74,12 @@ def fix_in_engines(
         HalfwiseError: see `fix`.
     """
     assert request.target is not None
-    place = proven_folder(out, resume=request.target.resume)
     shared, given = Relay(watcher), case
     shared.release()
     case = one_at_a_time(case)
     with (
         searching(case, request, start, shared) as searched,
-        _devices(case, request, shared, out, place, started) as (devices, journals),
+        _devices(case, request, shared, out) as (devices, journals),
     ):
         run = EngineRun(devices, shared, started)
         if (wrong := run.reference()) is None:
@@ -101,8 +99,6 @@ def fix_in_engines(
                 )
             for name, device in devices.items():
                 device.bench.builds.forget(passed[name])
-            if place is not None and all(each.delivered for each in record.devices):
-                rmtree(place, ignore_errors=True)
             return Result(record, out, fixed.rewritten.model)
         for device in devices.values():
             device.bench.builds.forget(None)
@@ -119,8 +115,6 @@ def _devices(
     request: Request,
     shared: Relay,
     out: Path | None,
-    place: Path | None,
-    started: float,
 ) -> Iterator[tuple[dict[str, Device], dict[str, Journal | None]]]:
     """Provide the devices with their journals, by name; a single one is named ""."""
     assert request.target is not None
@@ -148,7 +142,7 @@ def _devices(
                 *(own, request.settings, how, worker, files, watcher, journals[name]),
                 over=lambda: over.asked,
             )
-            devices[name] = Device(bench, place / name if place and name else place, started)
+            devices[name] = Device(bench)
         yield devices, journals
 
 

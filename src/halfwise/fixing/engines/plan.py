@@ -68,7 +68,6 @@ class Built:
         excess: Error relative to what the search may use; 1 is the limit. None if no engine ran.
         latency: Its speed; None if not measured.
         failure: Why the engine did not run; empty if it ran.
-        untimed: Why an engine that runs could not be timed; empty otherwise.
         lost: Whether the connection was lost after the build, which says nothing about the plan.
         proof: What it computes in; read if its error is too large, else None.
     """
@@ -77,7 +76,6 @@ class Built:
     excess: float | None = None
     latency: Latency | None = None
     failure: str = ""
-    untimed: str = ""
     lost: bool = False
     proof: PrecisionProof | None = None
 

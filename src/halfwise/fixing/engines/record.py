@@ -1,6 +1,7 @@
 """What a run with engines found, on each device: its record and its verdict.
 
-An error within the band that low precision explains is one of precision. A larger one is blamed on
+An error of at most twice what emulation predicts, as two builds of one plan differ by, is one of
+precision. A larger one is blamed on
 a kernel, or the compiler, only if the inspector shows every kept node in FP32 and another engine
 passes that differs only in some more FP32 nodes: the fault is there. If the builder refused every
 plan that the emulation predicts to pass, that is the cause. Otherwise the cause is unknown.
@@ -18,7 +19,7 @@ from halfwise.fixing.engines.table import Offer, is_faster, rows_of
 from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
 from halfwise.records import (
-    Band,
+    ALIKE,
     BuildOutcome,
     Cause,
     CauseKind,
@@ -44,16 +45,23 @@ class Expected:
     Attributes:
         stored: Its error if every value is rounded.
         fused: Its error with fusion; None if unknown.
-        band: Errors that low precision explains; None if unknown.
     """
 
     stored: float
     fused: float | None = None
-    band: Band | None = None
+
+    @property
+    def most(self) -> float:
+        """The larger of both."""
+        return max(self.stored, self.fused or 0.0)
+
+    def explains(self, outcome: Outcome) -> bool:
+        """Return whether an engine's error is at most what two builds of one plan may differ by."""
+        return (outcome.excess or 0.0) <= ALIKE * self.most
 
 
 def expected_of(
-    plan: EnginePlan, planner: Planner, prediction: Prediction, own: Assignment, *, tf32: bool
+    plan: EnginePlan, planner: Planner, prediction: Prediction, own: Assignment
 ) -> Expected:
     """Return what emulation predicts of a plan.
 
@@ -62,16 +70,10 @@ def expected_of(
         planner: Of the run's plan.
         prediction: Predicts errors of engines of the model with its repairs.
         own: Compute nodes that the engine with nothing kept has in FP32 by itself.
-        tf32: Whether every build may use TF32, whose error is not predicted.
     """
     stored = planner_of(plan, planner).trials.excess(plan.keep)
-    if plan.rung == "int8" or not plan.repaired:
-        return Expected(stored)
-    emulated = prediction.emulated(plan.keep, own)
-    if emulated is None:
-        return Expected(stored)
-    coarse = tf32 or plan.tf32 or planner.types_of(plan.keep).tf32
-    return Expected(stored, emulated.own, None if coarse else emulated.band)
+    fused = plan.rung != "int8" and plan.repaired
+    return Expected(stored, prediction.fused(plan.keep, own) if fused else None)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,6 @@ def rounds_of(
             measured=o.excess,
             passed=o.passed,
             median_ms=None if o.worst.latency is None else o.worst.latency.median_ms,
-            band=expected[plan].band,
         )
         for plan, group in seen.tried.items()
         for o in group
@@ -197,11 +198,7 @@ def causes(
     off = [o for o in ran if not o.passed]
     nearest = min(off, key=lambda o: o.excess or 0.0, default=None)
 
-    def most(outcome: Outcome) -> float:
-        told = expected[outcome.plan]
-        return max(told.stored, told.fused or 0.0)
-
-    awaited = [o for o in every if most(o) <= 1]
+    awaited = [o for o in every if expected[o.plan].most <= 1]
     nodes = {r.build: r.nodes for r in refused}
     found = []
     if awaited and not passed and all(o.number in nodes for o in awaited):
@@ -214,16 +211,14 @@ def causes(
     if relative:
         found += _kernels(off, ran, expected, order)
     if nearest is not None and not found and not passed:
-        band = expected[nearest.plan].band
         shown_ = not awaited or any(o.excess is not None for o in awaited)
-        explained = shown_ and band is not None and band.explains(nearest.excess or 0.0)
-        kind = "precision" if explained else "unknown"
-        found = [Cause(kind=kind, builds=(nearest.number,), other=most(nearest))]
+        kind = "precision" if shown_ and expected[nearest.plan].explains(nearest) else "unknown"
+        found = [Cause(kind=kind, builds=(nearest.number,))]
     if nearest is not None and relative:
-        known = {"excess": nearest.excess, "band": expected[nearest.plan].band}
+        known = {"excess": nearest.excess, "other": expected[nearest.plan].most}
         kinds = ("refused", "precision", "unknown")
         return tuple(c.model_copy(update=known) if c.kind in kinds else c for c in found)
-    return tuple(c.model_copy(update={"other": None}) for c in found)
+    return tuple(found)
 
 
 def _kernels(
@@ -236,16 +231,11 @@ def _kernels(
 
     What low precision explains need not be a fault, and a constraint not honoured shows nothing.
     """
-
-    def explained(outcome: Outcome) -> bool | None:
-        band = expected[outcome.plan].band
-        return None if band is None else band.explains(outcome.excess or 0.0)
-
-    right = [o for o in ran if o.passed or explained(o)]
+    right = [o for o in ran if o.passed or expected[o.plan].explains(o)]
     pairs = [
         (wrong, other)
         for wrong in off
-        if explained(wrong) is False and wrong.honoured
+        if not expected[wrong.plan].explains(wrong) and wrong.honoured
         for other in right
         if other.plan.keep > wrong.plan.keep
         and replace(other.plan, keep=wrong.plan.keep) == wrong.plan
@@ -258,13 +248,12 @@ def _kernels(
             builds=(wrong.number, other.number),
             nodes=tuple(n for n in order if n in more),
             excess=wrong.excess,
-            band=expected[wrong.plan].band,
+            other=expected[wrong.plan].most,
         )
 
 
 def rungs_tried(
     seen: Seen,
-    expected: Mapping[EnginePlan, Expected],
     *,
     relative: bool = True,
     refused: bool = False,
@@ -273,7 +262,6 @@ def rungs_tried(
 
     Args:
         seen: What the device showed.
-        expected: What emulation predicts of each plan.
         relative: Whether errors are shares of what is allowed, and reported; not with a metric.
         refused: Whether every plan of the low rung predicted to pass was refused.
     """
@@ -298,7 +286,6 @@ def rungs_tried(
                 ran=len(ran),
                 excess=shown.excess if shown is not None and relative else None,
                 kept=0 if shown is None else len(shown.plan.keep),
-                band=expected[shown.plan].band if shown is not None and low and relative else None,
             )
         )
     return tuple(found)
@@ -347,11 +334,8 @@ def verdict_of(seen: Seen, emulated: Verdict, causes_: Sequence[Cause], builds: 
     failures = []
     if not any(o.is_known(name) for o in seen.offers):
         failures.append(Failure(kind="no-engine", numbers={"elements": builds}))
-    for offer in seen.offers:
-        if offer.plan.rung == "fp32" and (why := offer.rows[name].failure):
-            failures.append(Failure(kind="fp32-lost", names={"why": why}))
-        if name in offer.checked and (judged := offer.verdict(name)) is not None:
-            failures += under("checked", "", judged.failures)
+    lost = [o.rows[name].failure for o in seen.offers if o.plan.rung == "fp32"]
+    failures += [Failure(kind="fp32-lost", names={"why": why}) for why in lost if why]
     failures += [Failure(kind="cause", text=cause_line(cause)) for cause in causes_]
     verdict = None if last is None else last.verdict(name)
     if last is not None and verdict is None:
@@ -403,7 +387,6 @@ def engines_of(
         builds=tuple(briefly(b, tell=b.number == shown) for b in bench.builds.outcomes),
         keep=(),
         prefer=bench.engine_settings.prefer,
-        proven=tuple(device.proven),
         notes=tuple(dict.fromkeys(bench.notes)),
     )
 
@@ -423,10 +406,7 @@ def recorded(
     why = causes(seen, expected, refused, order, relative=relative)
     low = None if delivered is None or delivered.plan.is_full else delivered.plan
     spread = [] if low is None else [o.excess for o in seen.tried[low] if o.excess is not None]
-    rows = [
-        row.model_copy(update={"band": expected[o.plan].band if o.plan in expected else None})
-        for o, row in zip(seen.offers, rows_of(seen.offers, delivered, seen.name), strict=True)
-    ]
+    rows = list(rows_of(seen.offers, delivered, seen.name))
     number = None if last is None else last.outcome.number
     found = {
         "rounds": rounds_of(seen, planner, expected),
@@ -434,7 +414,7 @@ def recorded(
         "delivered": None if delivered is None else delivered.rows[seen.name].build.engine,
         "rung": None if delivered is None else delivered.plan.rung,
         "rungs": rungs_tried(
-            seen, expected, relative=relative, refused=any(c.kind == "refused" for c in why)
+            seen, relative=relative, refused=any(c.kind == "refused" for c in why)
         ),
         "causes": why,
         "refusals": refused,

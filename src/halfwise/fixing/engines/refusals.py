@@ -7,7 +7,6 @@ one: the plan's form is what has none. So the same plan is tried in other forms,
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from halfwise.fixing.engines.builds import how_refused
 from halfwise.fixing.engines.plan import NOTHING, Assignment, EnginePlan
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.model import Network, node_name
@@ -15,6 +14,7 @@ from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Move, MoveKind, Refusal, RefusalKind
 from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.layers import region_of
+from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import has, version_of
 
 REFUSED = ("failed", "crashed", "timeout")

@@ -3,9 +3,9 @@
 A plan is right if it is right on every device; one device is the usual case.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
@@ -22,7 +22,6 @@ from halfwise.fixing.engines.plan import (
     is_steady,
 )
 from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.race import RACE_SHARE
 from halfwise.fixing.engines.record import (
     all_of,
     engines_of,
@@ -116,108 +115,116 @@ class EngineRun:
     def prove(self, fixed: Fixed) -> Proof:
         """Search from the plan of `fixed`, judge the result on held-out samples, compare.
 
+        The FP32 engines are judged before, so they can be delivered whatever happens to the worker.
+
         Raises:
-            EngineFailed: all of several devices were lost before any of their engines was judged.
+            EngineFailed: the worker was lost before its FP32 engine was judged.
         """
         if any(device.fp32 is None for device in self.devices.values()):
             return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
         planner, benches = fixed.planner, [d.bench for d in self.devices.values()]
-        weak = [bench.builds.typing == "weak" for bench in benches]
-        prediction = Prediction(planner, weak=any(weak))
+        weak = [b for b in benches if b.builds.typing == "weak"]
+        prediction = Prediction(planner)
+        settings = benches[0].engine_settings
         bench = Bench(
             {name: Attempts(device, planner) for name, device in self.devices.items()},
             fixed.heldout.for_watcher(self._watcher),
-            builds=max(
-                b.engine_settings.builds if w else 1 for b, w in zip(benches, weak, strict=True)
-            ),
+            self._started,
+            builds=max((b.engine_settings.builds for b in weak), default=1),
             # A device's needs are found by its own builds, one device after another.
-            most=benches[0].engine_settings.max_builds * len(benches),
-        )
-        yardsticks = next(iter(self.devices.values())).proven
-        judged_by_time = benches[0].engine_settings.prefer == "speed" and not self._several
-        search = EngineSearch(
-            bench,
-            planner,
-            fixed.found.kept,
-            low_format(planner.settings.fmt),
-            # What was seen of fusion was seen in weak typing.
-            prediction=prediction if all(weak) else None,
-            full=next(iter(yardsticks), None) if judged_by_time else None,
-            unrepaired=known_unrepaired(fixed),
-            int8=list(leaving_more_out(lowest)),
+            most=settings.max_builds * len(benches),
         )
         with self.stages("engines"):
+            full = self._full(bench)
+            by_time = settings.prefer == "speed" and not self._several
+            passed = [o for o in full.offers if by_time and o.passed and o.milliseconds < inf]
+            times = [(o.milliseconds, o.outcome.number) for o in passed]
+            search = EngineSearch(
+                bench,
+                planner,
+                fixed.found.kept,
+                low_format(planner.settings.fmt),
+                # What was seen of fusion was seen in weak typing.
+                prediction=prediction if len(weak) == len(benches) else None,
+                full=min(times)[::-1] if times else None,
+                unrepaired=known_unrepaired(fixed),
+                int8=list(leaving_more_out(lowest)),
+            )
             search.run()
             if bench.is_over:
                 planner.budget.tell("interrupt")
         with self.stages("verdict"):
-            offers = self._left(bench, self._table(bench, search))
-            delivered = choose(offers, benches[0].engine_settings.prefer)
+            table = full
+            if bench.heldout.joined:
+                table = self._full(bench, full)
+            offers = self._completed(table, bench, search)
+            delivered = choose(offers, settings.prefer)
         return self._concluded(fixed, search, prediction, offers, delivered)
 
-    def _table(self, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
-        """Return the final table: the chosen engine, and others as fast or that may pass."""
+    def _full(self, bench: Bench, before: Table | None = None) -> Table:
+        """Return the table of the FP32 engines, judged like all others.
+
+        Of one that is lost by now, what was known `before` stands.
+        """
         table = Table(bench.attempts, bench.heldout)
-        devices = {name: self.devices[name] for name in bench.attempts}
+        devices = {n: d for n, d in self.devices.items() if n in bench.attempts}
         exact = {n: d.fp32.build for n, d in devices.items() if d.fp32 is not None}
         tf32 = {n: d.tf32 for n, d in devices.items() if d.tf32 is not None}
-        table.add(bench.measure_full(FULL["fp32"], exact))
-        if len(tf32) == len(devices) and all(b.status != "interrupted" for b in tf32.values()):
-            table.add(bench.measure_full(FULL["tf32"], tf32))
+        for plan, built in zip(FULL.values(), (exact, tf32), strict=True):
+            if len(built) < len(devices) or any(b.status == "interrupted" for b in built.values()):
+                continue
+            parts = {n: bench.attempts[n].measured(plan, b) for n, b in built.items()}
+            offer = table.add(Outcome(plan, next(iter(built.values())).purpose, parts))
+            lost = next((row for row in offer.rows.values() if row.lost), None)
+            if lost is not None and before is not None:
+                return before
+            if lost is not None and plan.rung == "fp32":
+                raise nothing_judged(lost.failure)
+            if before is None and offer.passed and bench.heldout.unseen:
+                timed = {n: replace(p, latency=offer.rows[n].latency) for n, p in parts.items()}
+                bench.tell(replace(offer.outcome, parts=timed))
+        return table
+
+    def _completed(self, table: Table, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
+        """Return the final table, with the search's choice and others as fast or that may pass."""
+        table = table.on(bench.attempts)
         tried = {
-            plan: [replace(o, parts={n: o.parts[n] for n in devices}) for o in group]
+            plan: [replace(o, parts={n: o.parts[n] for n in bench.attempts}) for o in group]
             for plan, group in bench.tried.items()
         }
-        allowed = {
+        steady = {
             plan: fastest(group)
             for plan, group in tried.items()
             if is_steady(group) and (plan.rung == "int8" or plan.keep >= search.ruled)
         }
-        low = [o for plan, o in allowed.items() if plan.rung != "int8"]
+        low = [o for plan, o in steady.items() if plan.rung != "int8"]
         low = sorted(low, key=lambda o: o.milliseconds)
-        chosen, plain = search.chosen, tried.get(search.plain)
-        rows = [] if plain is None else [fastest(plain)]
-        if chosen is not None:
-            best = fastest(tried[chosen])
-            swift = [o for o in low if near(o.milliseconds, best.milliseconds) and o.plan != chosen]
-            rows += [o for o in (*swift[:FURTHER], best) if o.plan.keep]
-        elif (closest := self._closest(tried)) is not None and closest.plan.keep:
-            rows.append(closest)
-        for outcome in rows:
-            table.add(outcome, allowed=outcome.plan in allowed)
+        swift = [o for o in low if near(o.milliseconds, low[0].milliseconds)][: 1 + FURTHER]
+        shown = [plan for plan in (search.plain, *(o.plan for o in swift), search.best) if plan]
+        if not low:
+            shown += self._closest(tried)
+        for plan in dict.fromkeys(plan for plan in shown if plan in tried):
+            table.add(fastest(tried[plan]), allowed=plan in steady)
         if not any(o.passed for o in table.offers if not o.plan.is_full):
-            shown = {o.plan for o in table.offers}
             for outcome in [o for o in low if o.plan not in shown][:FURTHER]:
                 table.add(outcome)
         int8 = [plan for plan in tried if plan.rung == "int8"]
-        for plan in [p for p in int8 if p in allowed] or int8[-1:]:
-            table.add(allowed.get(plan, tried[plan][-1]), allowed=plan in allowed)
-        table.race(RACE_SHARE * (time.monotonic() - self._started))
+        for plan in [p for p in int8 if p in steady] or int8[-1:]:
+            table.add(steady.get(plan, tried[plan][-1]), allowed=plan in steady)
+        table.race()
         return table.offers
 
-    def _closest(self, tried: Mapping[EnginePlan, Sequence[Outcome]]) -> Outcome | None:
-        """Return the running engine with the smallest error; None if none runs.
+    def _closest(self, tried: Mapping[EnginePlan, Sequence[Outcome]]) -> list[EnginePlan]:
+        """Return the plan whose engine has the smallest error; none if none runs.
 
         Among equals (all overflow, say) it is the one that keeps most: what that one computes in
         can contradict what was requested.
         """
-        ran = [o for p, group in tried.items() if p.rung != "int8" for o in group]
+        ran = [fastest(group) for plan, group in tried.items() if plan.rung != "int8"]
         ran = [o for o in ran if o.excess is not None]
-        return min(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)), default=None)
-
-    def _left(self, bench: Bench, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-        """Return the offers on the devices that still answered when judged."""
-        whys = {}
-        for name in bench.attempts if self._several else ():
-            rows = [o.rows[name] for o in offers]
-            if all(r.lost or name in o.checked for o, r in zip(offers, rows, strict=True)):
-                whys[name] = next((r.failure or r.untimed for r in rows), "")
-        if whys and len(whys) == len(bench.attempts):
-            raise nothing_judged(next(iter(whys.values())))
-        for name, why in whys.items():
-            bench.lose(name, why)
-        return tuple(o.on(bench.attempts.keys()) for o in offers)
+        ran = sorted(ran, key=lambda o: (o.excess or 0.0, -len(o.plan.keep)))
+        return [o.plan for o in ran[:1]]
 
     def _concluded(
         self,
@@ -233,14 +240,10 @@ class EngineRun:
         own, engines = search.own_fp32, dict[str, Engines]()
         order = [node_name(n) for n in planner.case.network.nodes()]
         predicted = tuple(n for n in order if best and n in search.predicted)
+        expected = {plan: expected_of(plan, planner, prediction, own) for plan in bench.tried}
         for name, device in self.devices.items():
-            tf32 = device.bench.engine_settings.tf32
-            expected = {
-                plan: expected_of(plan, planner, prediction, own, tf32=tf32) for plan in bench.tried
-            }
             here = offers if name in bench.attempts else ()
             seen = seen_on(name, bench.tried, here, delivered, search.ruled)
-            device.bench.notes.extend(search.notes)
             if name in bench.gone:
                 rows = [] if device.fp32 is None else [device.fp32]
                 lost = engines_of(device, rows)
@@ -255,6 +258,7 @@ class EngineRun:
             engines[name] = recorded(device, seen, planner, expected).model_copy(
                 update={
                     "emulated": fixed.verdict,
+                    "proven": tuple(bench.proven[name]),
                     "spared": tuple(spared),
                     "needed_as_predicted": predicted,
                 }
@@ -286,9 +290,6 @@ class EngineRun:
 
         If one cannot be fetched, the verdict fails, because the user expects the file.
 
-        Raises:
-            EngineFailed: the worker was lost before it judged any engine by the run's criterion,
-                and the FP32 engine is lost with it.
         """
         engines, verdict = dict(proof.engines), proof.verdict
         for name, found in proof.engines.items():
@@ -300,8 +301,6 @@ class EngineRun:
                 continue
             except (*ENGINE_FAULTS, OSError) as failed:
                 why = failed.message if isinstance(failed, HalfwiseError) else f"{failed}."
-            if found.row is None or found.row.lost:
-                raise nothing_judged(why)
             lost = Failure(kind="unfetched", names={"path": found.delivered.path, "why": why})
             rungs = tuple(
                 tried.model_copy(update={"end": "unfetched"}) if tried.end == "delivered" else tried

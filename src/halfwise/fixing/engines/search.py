@@ -33,7 +33,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import EngineRung, ProvenEngine, Spared
+from halfwise.records import EngineRung, Spared
 from halfwise.wording import count
 
 FUTILE = 1.07
@@ -105,6 +105,7 @@ class EngineSearch:
         bench: Builds and judges plans.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
         doomed: Sets that the emulations rule out, so that they were not built.
+        own_fp32: Compute nodes that engines with nothing kept have in FP32 by themselves.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class EngineSearch:
         low: EngineRung,
         *,
         prediction: Prediction | None = None,
-        full: ProvenEngine | None = None,
+        full: tuple[int, float] | None = None,
         unrepaired: Assignment | None = None,
         int8: Sequence[Assignment] = (),
     ) -> None:
@@ -127,7 +128,8 @@ class EngineSearch:
             start: What the emulation's plan keeps.
             low: The low format.
             prediction: Predictions of the emulation; None if it says nothing about these engines.
-            full: A proven FP32 or TF32 engine; None if none, or if speed does not decide.
+            full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
+                does, or if speed does not decide.
             unrepaired: What the cheapest plan known without repairs keeps; None if there is none.
             int8: What plans with INT8 leave out of it, one after another.
         """
@@ -145,13 +147,15 @@ class EngineSearch:
         self._emulated = start
         self.start, self.plain = EnginePlan(self._whole(start), low), EnginePlan(NOTHING, low)
         self.doomed: set[Assignment] = set()
-        self._own: tuple[int, Assignment] | None = None
+        self.own_fp32 = NOTHING
 
     def run(self) -> None:
         """Build plans until nothing is worth a build, and no held-out sample fails."""
         while True:
             while (move := self._next()) is not None:
-                self.bench.evaluate(move.plan, move.step, free=move.free)
+                outcome = self.bench.evaluate(move.plan, move.step, free=move.free)
+                if move.plan == self.plain and not self.own_fp32:
+                    self.own_fp32 = self._own_fp32(outcome)
             best = self.best
             if best is None or not self.bench.joins(best):
                 return
@@ -168,15 +172,6 @@ class EngineSearch:
         steady = [p for p in plans if is_steady(tried[p])]
         share = {p: sum(o.passed for o in tried[p]) / len(tried[p]) for p in steady}
         return max(steady, key=lambda p: share[p], default=None)
-
-    @property
-    def chosen(self) -> EnginePlan | None:
-        """The best plan; a faster one that passes steadily if its kept nodes make it slow."""
-        best, tried = self.best, self.bench.tried
-        if best is None or not self._is_slow(best):
-            return best
-        plans = [p for p in tried if self._is_own(p) and p.keep >= self.ruled]
-        return min((p for p in plans if is_steady(tried[p])), key=self._time)
 
     @property
     def is_minimal(self) -> bool:
@@ -201,36 +196,18 @@ class EngineSearch:
         """What was not built, and why."""
         freed = replace(self.plain, tf32=True)
         if self._full is not None and self._is_slower(freed):
-            shown = fastest(self.bench.tried[freed])
-            beside = None if self._unrepaired is None else self._unrepaired_plan
-            built = None if beside is None else self.bench.tried.get(beside)
+            shown, (full, full_ms) = fastest(self.bench.tried[freed]), self._full
+            built = self.bench.tried.get(self._unrepaired_plan)
             yield Spared(
                 kind="slower",
                 build=shown.number,
                 median_ms=shown.milliseconds,
-                full=self._full.build,
-                full_ms=self._full.median_ms,
+                full=full,
+                full_ms=full_ms,
                 beside=built[0].number if built else None,
             )
         if self.bench.is_over:
             yield Spared(kind="interrupted")
-
-    @property
-    def notes(self) -> Iterator[str]:
-        """Sentences on what builds and predictions showed."""
-        for plan, group in self.bench.tried.items():
-            passed = sum(o.passed for o in group)
-            if 0 < passed < len(group):
-                yield (
-                    f"keeping {count(len(plan.keep), 'node')} passed in only {passed} of "
-                    f"{len(group)} builds"
-                )
-        if self.doomed:
-            yield (
-                "emulation, with fusion and without, puts "
-                f"{count(len(self.doomed), 'smaller set')} of kept nodes beyond the limit by more "
-                "than chance explains, so they were not built"
-            )
 
     def _next(self) -> Try | None:
         """Return the first move that was not made; None if there is none, and after Ctrl-C."""
@@ -357,7 +334,7 @@ class EngineSearch:
         if self._unrepaired is not None:
             plan, best = self._unrepaired_plan, self.best
             limits = [] if best is None else [self._time(best)]
-            limits += [ms] if self._full and (ms := self._full.median_ms) is not None else []
+            limits += [] if self._full is None else [self._full[1]]
             is_fast = all(near(self._time(plan), ms) for ms in limits)
             step = "the plan that is known without repairs"
             yield Try(plan, step, self.bench.builds if is_fast else 1, free=True)
@@ -409,18 +386,11 @@ class EngineSearch:
         prediction = self._prediction
         return prediction is not None and prediction.is_enough(keep, self.own_fp32)
 
-    @property
-    def own_fp32(self) -> Assignment:
-        """The compute nodes that each device's engine with nothing kept has in FP32 by itself."""
-        tried = self.bench.tried.get(self.plain)
-        if not tried:
-            return NOTHING
-        outcome = tried[0]
-        if self._own is None or self._own[0] != outcome.number:
-            here = {n: p for n, p in outcome.parts.items() if n in self.bench.attempts}
-            found = [self.bench.attempts[n].own_fp32(part) for n, part in here.items()]
-            self._own = outcome.number, frozenset.intersection(*found) if found else NOTHING
-        return self._own[1]
+    def _own_fp32(self, plain: Outcome) -> Assignment:
+        """Return the compute nodes that each device's engine has in FP32 by itself."""
+        attempts = self.bench.attempts
+        here = {n: part for n, part in plain.parts.items() if n in attempts}
+        return frozenset.intersection(*(attempts[n].own_fp32(p) for n, p in here.items()))
 
     def _whole(self, keep: Assignment) -> Assignment:
         """Return `keep` extended to all of every core that it touches."""
@@ -447,10 +417,9 @@ class EngineSearch:
 
         Nothing is predicted in strong typing: kept nodes may have faster kernels there.
         """
-        least = None if self._full is None else self._full.median_ms
-        if least is None or self._strong or plan not in self.bench.tried:
+        if self._full is None or self._strong or plan not in self.bench.tried:
             return False
-        return self._time(plan) >= FUTILE * least
+        return self._time(plan) >= FUTILE * self._full[1]
 
     def _gains_from_tf32(self, keep: Assignment) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""

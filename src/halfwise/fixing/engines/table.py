@@ -15,7 +15,7 @@ from halfwise.fixing.engines.plan import FP32, TF32, EnginePlan, Outcome, mean
 from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.scoring import HeldOut
 from halfwise.records import EngineResult, Latency, Prefer, TimeRatio, Verdict
-from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
+from halfwise.tensorrt.constrain import as_exact, same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 
@@ -29,15 +29,12 @@ class Offer:
         limit: The largest error with which they may be delivered.
         allowed: Whether they may be at all: not if the user's rules forbid it, or they pass by
             chance.
-        checked: Devices whose verdict dates from before the search because the worker was lost
-            later.
     """
 
     outcome: Outcome
     rows: Mapping[str, EngineResult]
     limit: float = 1.0
     allowed: bool = True
-    checked: frozenset[str] = frozenset()
 
     @property
     def plan(self) -> EnginePlan:
@@ -56,12 +53,9 @@ class Offer:
         return None if found is None else with_shapes(found, self.rows[name].shapes)
 
     def is_known(self, name: str) -> bool:
-        """Return whether it is allowed, and within its limit on the samples known to the search.
-
-        The FP32 engine, which no search chose, was judged on the held-out ones before.
-        """
+        """Return whether it is allowed, and within its limit on the samples of the search."""
         excess = self.outcome.parts[name].excess
-        return self.allowed and (name in self.checked if excess is None else excess <= self.limit)
+        return self.allowed and excess is not None and excess <= self.limit
 
     def passes(self, name: str) -> bool:
         """Return whether it may be delivered on a device."""
@@ -161,49 +155,42 @@ class Table:
         self._attempts, self._heldout = attempts, heldout
         self.offers: tuple[Offer, ...] = ()
 
-    def add(self, outcome: Outcome, *, allowed: bool = True) -> None:
-        """Add an engine of each device.
+    def add(self, outcome: Outcome, *, allowed: bool = True) -> Offer:
+        """Add an engine of each device; an FP32 engine has to be within the tolerance itself."""
+        plan = outcome.plan
+        name = self._name(plan)
+        limit = (
+            next(iter(self._attempts.values())).planner.trials.tolerance if plan.is_full else 1.0
+        )
+        rows = {n: self._row(n, name, outcome) for n in self._attempts}
+        offer = Offer(outcome, rows, limit, allowed)
+        self.offers += (offer,)
+        return offer
 
-        An FP32 engine has to be within the tolerance itself. If it is lost with its worker, its
-        verdict on held-out samples before anything else stands.
-        """
-        plan, names = outcome.plan, self._names(outcome.plan)
-        rows = {n: self._row(n, names, outcome) for n in self._attempts}
-        limit, checked = 1.0, frozenset[str]()
-        if plan.is_full:
-            limit = next(iter(self._attempts.values())).planner.trials.tolerance
-        if plan.rung == "fp32":
-            lost = {n: row for n, row in rows.items() if row.verdict is None and row.lost}
-            checked = frozenset(lost)
-            rows |= {n: self._checked(n, row) for n, row in lost.items()}
-        self.offers += (Offer(outcome, rows, limit, allowed, checked),)
+    def on(self, attempts: Mapping[str, Attempts]) -> "Table":
+        """Return the table on some of its devices, at least one."""
+        table = Table(attempts, self._heldout)
+        table.offers = tuple(offer.on(attempts.keys()) for offer in self.offers)
+        return table
 
-    def race(self, seconds: float = inf) -> None:
-        """Let engines that passed take turns, and set their times; devices share the time.
+    def race(self) -> None:
+        """Let engines that passed take turns, and set their times.
 
         A single passing engine has nothing to be compared with. See `race`.
         """
         for name, attempts in self._attempts.items():
-            racing = {
-                i: (row.build.engine, row.shows or o.plan.rung)
-                for i, o in enumerate(self.offers)
-                if o.passes(name)
-                and (row := o.rows[name]).latency is not None
-                and row.build.engine is not None
-            }
-            if len(racing) < 2:
+            rows = {i: o.rows[name] for i, o in enumerate(self.offers) if o.passes(name)}
+            engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
+            if len(engines) < 2:
                 continue
-            measure = attempts.device.bench.measure
-            effect = {i: rung for i, (_, rung) in racing.items()}
-            engines = {i: engine for i, (engine, _) in racing.items()}
-            lap = lambda i, m=measure, e=engines: m.lap(e[i])  # noqa: E731
-            times = race(list(racing), lap, effect, seconds / len(self._attempts))
+            lap = attempts.device.bench.measure.lap
+            times = race(engines, lap)
             self.offers = tuple(
                 replace(o, rows={**o.rows, name: _timed(o.rows[name], times.get(i, ()))})
                 for i, o in enumerate(self.offers)
             )
 
-    def _names(self, plan: EnginePlan) -> str:
+    def _name(self, plan: EnginePlan) -> str:
         """Return a name for a plan's row, without its build."""
         if plan.is_full:
             return FP32 if plan.rung == "fp32" else TF32
@@ -213,28 +200,23 @@ class Table:
     def _row(self, device: str, name: str, outcome: Outcome) -> EngineResult:
         """Return the row of an engine; one that cannot be timed has no result, but for FP32."""
         plan, built, attempts = outcome.plan, outcome.parts[device], self._attempts[device]
-        known = {o.rows[device].name: o.rows[device] for o in self.offers}
+        known = {o.rows[device].name for o in self.offers}
         row = EngineResult(
             name=f"{name}, build {built.build.number}" if name in known else name,
             build=built.build,
             kept=0 if plan.is_full else len(kept_of(plan, attempts.planner)),
             rung=plan.rung,
             excess=built.excess,
-            untimed=built.untimed,
         )
         if built.build.engine is None or built.failure:
             found = {"failure": built.why, "latency": built.latency, "lost": built.untold}
             return row.model_copy(update=found)
         try:
-            timed = row if row.untimed else self._with_time(row, attempts)
-            row = again_if_lost(lambda: self._measured(timed, plan, device))
+            timed = self._with_time(row, attempts)
+            return again_if_lost(lambda: self._measured(timed, plan, device))
         except ENGINE_FAULTS as failed:
             found = {"failure": failed.message, "untimed": "", "lost": is_lost(failed)}
             return row.model_copy(update=found)
-        plain = known.get(plan.rung.upper())
-        if name == "mixed" and row.verdict is not None and plain is not None:
-            attempts.device.bench.notes.append(ab_remark(row, plain))
-        return row
 
     def _with_time(self, row: EngineResult, attempts: Attempts) -> EngineResult:
         engine, measure = row.build.engine, attempts.device.bench.measure
@@ -272,12 +254,6 @@ class Table:
             attempts.device.bench.notes.append(note)
             return row
         return row.model_copy(update={"proof": proof})
-
-    def _checked(self, device: str, row: EngineResult) -> EngineResult:
-        device_ = self._attempts[device].device
-        at = device_.bench.measure.not_at_shapes(self._heldout.samples, "the worker was lost")
-        found = {"verdict": device_.checked, "shapes": at, "untimed": row.failure, "failure": ""}
-        return row.model_copy(update=found | {"lost": True})
 
 
 def rows_of(offers: Sequence[Offer], delivered: Offer | None, name: str) -> Iterator[EngineResult]:

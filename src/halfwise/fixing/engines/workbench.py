@@ -22,7 +22,6 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import (
-    BuildOutcome,
     EngineFile,
     Typing,
     WorkerInfo,
@@ -87,39 +86,33 @@ def regime(
 
 
 class ModelFiles:
-    """Writes the models that engines are built from into folders of their own, each once.
-
-    Attributes:
-        holds: The model in each file, for mixed ones before Casts.
-    """
+    """Writes the models that engines are built from into folders of their own, each once."""
 
     def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
         """Take an existing folder, and the version that will read the files."""
         self._folder, self._tensorrt = folder, tensorrt
-        self.holds: dict[Path, Network] = {}
         self._written: dict[Hashable, Path] = {}
 
-    def file(self, key: Hashable, name: str, made: Callable[[], tuple[Network, ir.Model]]) -> Path:
+    def file(self, key: Hashable, name: str, made: Callable[[], Network]) -> Path:
         """Return the file of the model with this key, written if it is not there yet.
 
         Args:
             key: What distinguishes it from others.
             name: Name of the file.
-            made: Returns what `holds` gets, and the model to write.
+            made: Returns the model.
 
         Raises:
             OSError: it cannot be written; nothing of it remains.
         """
         if key not in self._written:
-            network, model = made()
             path = self._folder / f"{len(self._written) + 1}" / name
             path.parent.mkdir()
             try:
-                save(readable(replace(network, model=model), self._tensorrt).model, path)
+                save(readable(made(), self._tensorrt).model, path)
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
-            self._written[key], self.holds[path] = path, network
+            self._written[key] = path
         return self._written[key]
 
 
@@ -237,14 +230,7 @@ class Workbench:
             Fetched(self.worker, self.folder),
         )
 
-    def network_of(self, build: BuildOutcome) -> Network:
-        """Return the model in a build's file, for a mixed one before Casts."""
-        own, known = build.config.model_sha256, self.builds.hashes.items()
-        held = (self.files.holds.get(path) for path, sha256 in known if sha256 == own)
-        return next(held, None) or self.case.network
-
     @property
     def fp32(self) -> Path:
         """The file of the FP32 model."""
-        network = self.case.network
-        return self.files.file(FP32_FILE, FP32_FILE, lambda: (network, network.model))
+        return self.files.file(FP32_FILE, FP32_FILE, lambda: self.case.network)
