@@ -127,13 +127,10 @@ def rung_line(tried: RungTried) -> str:
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
-def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
-    """Return a clause that an engine is proven while its run continues."""
-    kind = full_name(rung)
-    if rung not in FULL_RUNGS:
-        kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
+def proven_line(found: ProvenEngine, rung: EngineRung) -> str:
+    """Return a clause that an engine with nothing low is proven while its run continues."""
     timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
-    return f"build {found.build} is proven on held-out data, {kind}{timed}"
+    return f"build {found.build} is proven on held-out data, {full_name(rung)}{timed}"
 
 
 _SPARED: Mapping[SparedKind, str] = {

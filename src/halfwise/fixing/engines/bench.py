@@ -4,24 +4,17 @@ An engine that passes on the calibration samples is judged on held-out ones at o
 confirming a plan first would lose those builds if it fails there.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
-from halfwise.fixing.engines.attempts import Attempts, kept_of
+from halfwise.fixing.engines.attempts import Attempts
 from halfwise.fixing.engines.device import side_by_side
 from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, fastest
 from halfwise.fixing.scoring import HeldOut
 from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
-from halfwise.records import BuildOutcome, ProvenEngine
-from halfwise.reporting.rungs import proven_line
+from halfwise.records import BuildOutcome
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-
-CLEARLY = 0.97
-"""Maximum time of a further engine that is reported as proven, as a share of the last one's: a
-smaller gain is within the noise of engines timed alone."""
 
 
 class Bench:
@@ -34,25 +27,22 @@ class Bench:
         builds: Builds of a plan before it counts as confirmed.
         left: Builds left for new plans.
         tried: All builds of each plan.
-        proven: Engines that passed on held-out samples on all devices, as reported, by device.
     """
 
     def __init__(
         self,
         attempts: Mapping[str, Attempts],
         heldout: HeldOut,
-        started: float,
         *,
         builds: int,
         most: int,
     ) -> None:
-        """Take the devices, at least one, when the command began, and the budget."""
-        self.attempts, self.heldout, self._started = dict(attempts), heldout, started
+        """Take the devices, at least one, builds per plan, and the budget."""
+        self.attempts, self.heldout = dict(attempts), heldout
         self.builds, self.left = builds, most
         self.gone: dict[str, str] = {}
         self.tried: dict[EnginePlan, list[Outcome]] = {}
-        self.proven: dict[str, list[ProvenEngine]] = {name: [] for name in attempts}
-        self._fastest, self._interruption = inf, interruption()
+        self._interruption = interruption()
 
     @property
     def is_over(self) -> bool:
@@ -92,22 +82,6 @@ class Bench:
         """
         return not self.is_over and self._join(self._on_heldout(fastest(self.tried[plan])))
 
-    def tell(self, outcome: Outcome) -> None:
-        """Report engines that passed on held-out samples, if none did or these are faster."""
-        if self._fastest < inf and outcome.milliseconds >= CLEARLY * self._fastest:
-            return
-        self._fastest = outcome.milliseconds
-        for name, part in outcome.parts.items():
-            found = ProvenEngine(
-                build=part.build.number,
-                seconds=time.monotonic() - self._started,
-                median_ms=None if part.latency is None else part.latency.median_ms,
-            )
-            self.proven[name].append(found)
-            attempts, plan = self.attempts[name], outcome.plan
-            kept = 0 if plan.is_full else len(kept_of(plan, attempts.planner))
-            attempts.device.bench.watcher.note(proven_line(found, plan.rung, kept))
-
     def lose(self, name: str, why: str) -> None:
         """Continue without a device."""
         watcher = self.attempts.pop(name).device.bench.watcher
@@ -115,17 +89,10 @@ class Bench:
         watcher.note(f"lost; the run continues without it: {why}")
 
     def _judge(self, outcome: Outcome) -> None:
-        """Report an engine that passes on held-out samples; samples that the first fails join."""
-        first = sum(o.passed for group in self.tried.values() for o in group) == 1
-        news = first or outcome.milliseconds < CLEARLY * self._fastest
-        if not (outcome.passed and self.heldout.unseen and news):
-            return
-        judged = self._on_heldout(outcome)
-        if all(each.verdict.passed for each in judged.values()):
-            if len(judged) == len(outcome.parts):
-                self.tell(outcome)
-        elif first:
-            self._join(judged)
+        """Let held-out samples that the first passing engine fails join the search."""
+        passed = sum(o.passed for group in self.tried.values() for o in group)
+        if outcome.passed and passed == 1 and self.heldout.unseen:
+            self._join(self._on_heldout(outcome))
 
     def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
         """Return the verdicts on its engines on held-out samples, by device, where they run."""

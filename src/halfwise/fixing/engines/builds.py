@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Literal
@@ -172,10 +172,6 @@ class Builds:
         yield
         if number == 1:
             self.watcher.left(inf)
-
-    def keep_level(self, level: int) -> None:
-        """Use an optimization level in all later builds."""
-        self.settings = replace(self.settings, optimization_level=level)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the outcome for a model that cannot be written here.

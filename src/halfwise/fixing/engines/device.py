@@ -12,7 +12,6 @@ from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import judging
 from halfwise.fixing.engines.measure import again_if_lost
 from halfwise.fixing.engines.plan import FP32, TF32
-from halfwise.fixing.engines.refusals import build_fp32
 from halfwise.fixing.engines.workbench import Workbench, has_tf32
 from halfwise.interruption import interruption
 from halfwise.records import FP32_SNR_DB, BuildOutcome, Criterion, EngineResult
@@ -58,7 +57,7 @@ class Device:
         """
         bench, measure, case = self.bench, self.bench.measure, self.bench.case
         with judging():
-            build = build_fp32(bench, FP32)
+            build = bench.builds.build(bench.fp32, FP32)
             if build.status == "interrupted":
                 return
             if build.engine is None:

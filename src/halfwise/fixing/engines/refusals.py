@@ -12,7 +12,6 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Roles
 from halfwise.records import BuildOutcome, Move, MoveKind, Refusal, RefusalKind
-from halfwise.reporting.rungs import move_line
 from halfwise.tensorrt.layers import region_of
 from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import has, version_of
@@ -37,25 +36,6 @@ def has_levels(bench: Workbench) -> bool:
 def levels_after(kind: RefusalKind) -> tuple[int, ...]:
     """Return the optimization levels to try, most promising first: after a time-out, lower ones."""
     return LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
-
-
-def build_fp32(bench: Workbench, purpose: str) -> BuildOutcome:
-    """Build the FP32 model without TF32; if the builder refuses, at another level.
-
-    The run then uses that level: if the region has no kernel at the usual level, it has none there
-    for any plan. If no level gives an engine, the first build is returned.
-    """
-    first = bench.builds.build(bench.fp32, purpose)
-    kind = how_refused(first).kind
-    if first.status not in REFUSED or kind == "unknown" or not has_levels(bench):
-        return first
-    for level in levels_after(kind)[: 1 if first.status == "timeout" else None]:
-        move = Move(kind="level", refused=first.number, level=level)
-        build = bench.builds.build(bench.fp32, f"{purpose}, {move_line(move)}", level=level)
-        if build.engine is not None:
-            bench.builds.keep_level(level)
-            return build
-    return first
 
 
 def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> tuple[Refusal, ...]:

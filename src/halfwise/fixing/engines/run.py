@@ -3,7 +3,8 @@
 A plan is right if it is right on every device; one device is the usual case.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -38,18 +39,15 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
-from halfwise.records import Engines, Failure, Spared, Verdict
+from halfwise.records import EngineResult, Engines, Failure, ProvenEngine, Spared, Verdict
 from halfwise.reporting.remarks import with_failures
+from halfwise.reporting.rungs import proven_line
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
 FURTHER = 3
 """Plans judged on held-out data in addition to the search's choice: a faster engine may have been
 built on the way, or the chosen one may fail there."""
-SMALLER = 0.7
-"""Maximum predicted error of the next plan with INT8, as a share of the last one's error."""
-INT8_PLANS = 3
-"""Maximum number of plans built with INT8, each leaving more out of it."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,7 @@ class EngineRun:
         """Take the devices, at least one, and `time.monotonic()` at the start of the command."""
         self.devices, self._watcher, self._started = devices, watcher, started
         self.stages = Stages(watcher)
+        self._proven: dict[str, ProvenEngine] = {}
 
     def reference(self) -> Proof | None:
         """Build and judge the FP32 engine of each device; return the result if one is wrong.
@@ -130,7 +129,6 @@ class EngineRun:
         bench = Bench(
             {name: Attempts(device, planner) for name, device in self.devices.items()},
             fixed.heldout.for_watcher(self._watcher),
-            self._started,
             builds=max((b.engine_settings.builds for b in weak), default=1),
             # A device's needs are found by its own builds, one device after another.
             most=settings.max_builds * len(benches),
@@ -149,7 +147,7 @@ class EngineRun:
                 prediction=prediction if len(weak) == len(benches) else None,
                 full=min(times)[::-1] if times else None,
                 unrepaired=known_unrepaired(fixed),
-                int8=list(leaving_more_out(lowest)),
+                int8=_int8(lowest),
             )
             search.run()
             if bench.is_over:
@@ -181,10 +179,20 @@ class EngineRun:
                 return before
             if lost is not None and plan.rung == "fp32":
                 raise nothing_judged(lost.failure)
-            if before is None and offer.passed and bench.heldout.unseen:
-                timed = {n: replace(p, latency=offer.rows[n].latency) for n, p in parts.items()}
-                bench.tell(replace(offer.outcome, parts=timed))
+            if offer.passed and bench.heldout.unseen and not self._proven:
+                self._proven = {name: self._tell(name, row) for name, row in offer.rows.items()}
         return table
+
+    def _tell(self, name: str, row: EngineResult) -> ProvenEngine:
+        """Report the first engine that passed on held-out samples."""
+        found = ProvenEngine(
+            build=row.build.number,
+            seconds=time.monotonic() - self._started,
+            median_ms=None if row.latency is None else row.latency.median_ms,
+        )
+        line = proven_line(found, row.rung or "fp32")
+        self.devices[name].bench.watcher.note(line)
+        return found
 
     def _completed(self, table: Table, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
         """Return the final table, with the search's choice and others as fast or that may pass."""
@@ -258,7 +266,7 @@ class EngineRun:
             engines[name] = recorded(device, seen, planner, expected).model_copy(
                 update={
                     "emulated": fixed.verdict,
-                    "proven": tuple(bench.proven[name]),
+                    "proven": tuple(one for n, one in self._proven.items() if n == name),
                     "spared": tuple(spared),
                     "needed_as_predicted": predicted,
                 }
@@ -340,22 +348,7 @@ def known_unrepaired(fixed: Fixed) -> Assignment | None:
     return None if best is None else curve.kept(best)
 
 
-def leaving_more_out(lowest: Fixed) -> Iterator[Assignment]:
-    """Yield what a plan with INT8 leaves out, then larger sets with smaller errors that were tried.
-
-    Nothing if it has no INT8, or did not pass.
-    """
+def _int8(lowest: Fixed) -> Assignment | None:
+    """Return what a plan with INT8 leaves out of it; None if there is none that passed."""
     low = lowest.rungs[-1] if lowest.rungs else None
-    if low is None or not (low.plan.int8 and low.verdict.passed):
-        return
-    curve, kept = low.curve, low.found.kept
-    yield kept
-    error, given = low.planner.trials.excess(kept), 1
-    for point in sorted(curve.points, key=lambda point: point.count):
-        more = curve.kept(point)
-        if point.is_bound or not kept < more or point.error > SMALLER * error:
-            continue
-        yield more
-        error, given = point.error, given + 1
-        if given == INT8_PLANS:
-            return
+    return low.found.kept if low is not None and low.plan.int8 and low.verdict.passed else None

@@ -118,7 +118,7 @@ class EngineSearch:
         prediction: Prediction | None = None,
         full: tuple[int, float] | None = None,
         unrepaired: Assignment | None = None,
-        int8: Sequence[Assignment] = (),
+        int8: Assignment | None = None,
     ) -> None:
         """Take where to start, and what is known.
 
@@ -131,7 +131,7 @@ class EngineSearch:
             full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
                 does, or if speed does not decide.
             unrepaired: What the cheapest plan known without repairs keeps; None if there is none.
-            int8: What plans with INT8 leave out of it, one after another.
+            int8: What the plan with INT8 leaves out of it; None if there is none.
         """
         self.bench, self._planner, self._low = bench, planner, low
         self._prediction, self._full = prediction, full
@@ -326,10 +326,10 @@ class EngineSearch:
     def _beside(self) -> Iterator[Try]:
         """Yield plans that are rows of the table, and use nothing of the budget.
 
-        The plan known without repairs: only engines show whether a repaired model is faster. Plans
-        with INT8, each leaving more out of it, until one passes; if constraints keep nodes in FP32
-        and no rule does, also without them, since TensorRT 8.6 refuses some networks with
-        constraints in addition to INT8 (docs/int8.md).
+        The plan known without repairs: only engines show whether a repaired model is faster. The
+        plan with INT8; if it fails, constraints keep nodes in FP32 and no rule does, also without
+        them, since TensorRT 8.6 refuses some networks with constraints in addition to INT8
+        (docs/int8.md).
         """
         if self._unrepaired is not None:
             plan, best = self._unrepaired_plan, self.best
@@ -338,18 +338,13 @@ class EngineSearch:
             is_fast = all(near(self._time(plan), ms) for ms in limits)
             step = "the plan that is known without repairs"
             yield Try(plan, step, self.bench.builds if is_fast else 1, free=True)
-        for keep in self._int8:
-            plan = EnginePlan(keep, "int8")
-            yield Try(plan, "the plan with INT8", self.bench.builds, free=True)
-            built = self.bench.tried.get(plan)
-            if self._passes(plan):
-                return
-            if built and built[-1].worst.build.config.keep and not self._planner.forced.kept:
-                free = replace(plan, free=True)
+        if self._int8 is not None:
+            plan, builds = EnginePlan(self._int8, "int8"), self.bench.builds
+            yield Try(plan, "the plan with INT8", builds, free=True)
+            built, ruled = self.bench.tried.get(plan), self._planner.forced.kept
+            if built and not built[-1].passed and built[-1].worst.build.config.keep and not ruled:
                 step = "the plan with INT8, nothing constrained"
-                yield Try(free, step, self.bench.builds, free=True)
-                if self._passes(free):
-                    return
+                yield Try(replace(plan, free=True), step, builds, free=True)
 
     def _subsets(self, keep: Assignment) -> Iterator[Assignment]:
         """Yield a set without each half of it, each quarter …, each single node or whole core."""
