@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from halfwise.fixing.engines.conclude import Early
+
 from tests import models
 from tests.end_to_end.test_export import decided
 from tests.fake_tensorrt.faults import Fault

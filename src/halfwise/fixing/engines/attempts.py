@@ -93,9 +93,8 @@ class Attempts:
     def measured(self, plan: EnginePlan, build: BuildOutcome) -> Built:
         """Return a build with its error on the calibration samples and its speed.
 
-        FP32 engines are timed by the table alone. If its error is too large, or nothing is kept,
-        what it computes in is read. If it may be delivered, it is fetched. An engine that runs but
-        cannot be timed counts as not running.
+        If its error is too large, or nothing is kept, what it computes in is read. If it may be
+        delivered, it is fetched. An engine that runs but cannot be timed counts as not running.
         """
         found = Built(build)
         if build.engine is None:
@@ -103,12 +102,11 @@ class Attempts:
         told = self._bench.watcher.note
         try:
             found = replace(found, excess=(excess := self._excess(build)))
-            if not plan.is_full:
-                kept, error = len(plan.keep), number(excess)
-                told(f"build {build.number} keeps {kept}: error {error} of what is allowed")
-                latency = self._bench.measure.latency(build.engine)
-                told(f"build {build.number} takes {number(latency.median_ms)} ms a run")
-                found = replace(found, latency=latency)
+            kept, error = len(plan.keep), number(excess)
+            told(f"build {build.number} keeps {kept}: error {error} of what is allowed")
+            latency = self._bench.measure.latency(build.engine)
+            told(f"build {build.number} takes {number(latency.median_ms)} ms a run")
+            found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
             self.tell(f"the engine of build {build.number} does not run", failed.message)
             return Built(build, failure=failed.message, lost=is_lost(failed))
@@ -117,7 +115,7 @@ class Attempts:
         except ENGINE_FAULTS as failed:  # it runs, and may still exist
             self.tell(f"the engine of build {build.number} is not fetched", failed.message)
             found = replace(found, lost=is_lost(failed))
-        if not plan.is_full and (excess > 1 or not plan.keep):
+        if excess > 1 or not plan.keep:
             asked = {} if plan.rung == "int8" else self.asked(plan)
             with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
                 found = replace(found, proof=self.proof(plan, build, asked))
@@ -135,8 +133,6 @@ class Attempts:
 
     def model_of(self, plan: EnginePlan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
-        if plan.is_full:
-            return self._bench.fp32
         own, files = planner_of(plan, self.planner), self._bench.files
         network = self._network_of(plan)
         if self._strong:
@@ -149,8 +145,6 @@ class Attempts:
 
     def _network_of(self, plan: EnginePlan) -> Network:
         """Return the model of a plan before Casts."""
-        if plan.is_full:
-            return self._bench.case.network
         own = planner_of(plan, self.planner)
         return own.network_of(plan.keep) if isinstance(own, Int8Planner) else own.case.network
 
@@ -168,7 +162,7 @@ class Attempts:
         """
         own, settings = planner_of(plan, self.planner), self._bench.settings
         network, roles = self._network_of(plan), own.roles
-        if plan.rung == "int8" or plan.is_full:
+        if plan.rung == "int8":
             custom = custom_roles(network, settings.rules, settings.fmt)
             roles = roles_of(network, low_type(settings.fmt), custom=custom)
         types = asked | quantised_types(network)
@@ -179,8 +173,6 @@ class Attempts:
 
         Weak typing leaves these to the builder.
         """
-        if plan.is_full:
-            return {}
         own, kept = planner_of(plan, self.planner), kept_of(plan, self.planner)
         asked = own.narrowing.precisions(kept)
         if low and self._strong:

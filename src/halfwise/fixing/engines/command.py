@@ -79,9 +79,9 @@ def fix_in_engines(
     case = one_at_a_time(case)
     with (
         searching(case, request, start, shared) as searched,
-        _devices(case, request, shared, out) as (devices, journals),
+        _devices(case, request, shared, out, started) as (devices, journals),
     ):
-        run = EngineRun(devices, shared, started)
+        run = EngineRun(devices, shared)
         if (wrong := run.reference()) is None:
             run.with_tf32()
             fixed = searched()
@@ -111,10 +111,7 @@ def fix_in_engines(
 
 @contextmanager
 def _devices(
-    case: Case,
-    request: Request,
-    shared: Relay,
-    out: Path | None,
+    case: Case, request: Request, shared: Relay, out: Path | None, started: float
 ) -> Iterator[tuple[dict[str, Device], dict[str, Journal | None]]]:
     """Provide the devices with their journals, by name; a single one is named ""."""
     assert request.target is not None
@@ -142,7 +139,7 @@ def _devices(
                 *(own, request.settings, how, worker, files, watcher, journals[name]),
                 over=lambda: over.asked,
             )
-            devices[name] = Device(bench)
+            devices[name] = Device(bench, started)
         yield devices, journals
 
 

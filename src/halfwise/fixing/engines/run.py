@@ -3,7 +3,6 @@
 A plan is right if it is right on every device; one device is the usual case.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,10 +11,8 @@ from pathlib import Path
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.attempts import Attempts
 from halfwise.fixing.engines.bench import Bench
-from halfwise.fixing.engines.builds import nothing_judged
 from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import (
-    FULL,
     Assignment,
     EnginePlan,
     Outcome,
@@ -39,9 +36,8 @@ from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
-from halfwise.records import EngineResult, Engines, Failure, ProvenEngine, Spared, Verdict
+from halfwise.records import Engines, Failure, Spared, Verdict
 from halfwise.reporting.remarks import with_failures
-from halfwise.reporting.rungs import proven_line
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
 
@@ -80,11 +76,10 @@ class EngineRun:
         stages: The stages so far.
     """
 
-    def __init__(self, devices: Mapping[str, Device], watcher: Watcher, started: float) -> None:
-        """Take the devices, at least one, and `time.monotonic()` at the start of the command."""
-        self.devices, self._watcher, self._started = devices, watcher, started
+    def __init__(self, devices: Mapping[str, Device], watcher: Watcher) -> None:
+        """Take the devices, at least one."""
+        self.devices, self._watcher = devices, watcher
         self.stages = Stages(watcher)
-        self._proven: dict[str, ProvenEngine] = {}
 
     def reference(self) -> Proof | None:
         """Build and judge the FP32 engine of each device; return the result if one is wrong.
@@ -134,9 +129,9 @@ class EngineRun:
             most=settings.max_builds * len(benches),
         )
         with self.stages("engines"):
-            full = self._full(bench)
+            full = Table(bench.attempts, bench.heldout).offers
             by_time = settings.prefer == "speed" and not self._several
-            passed = [o for o in full.offers if by_time and o.passed and o.milliseconds < inf]
+            passed = [o for o in full if by_time and o.passed and o.milliseconds < inf]
             times = [(o.milliseconds, o.outcome.number) for o in passed]
             search = EngineSearch(
                 bench,
@@ -153,50 +148,13 @@ class EngineRun:
             if bench.is_over:
                 planner.budget.tell("interrupt")
         with self.stages("verdict"):
-            table = full
-            if bench.heldout.joined:
-                table = self._full(bench, full)
-            offers = self._completed(table, bench, search)
+            offers = self._table(bench, search)
             delivered = choose(offers, settings.prefer)
         return self._concluded(fixed, search, prediction, offers, delivered)
 
-    def _full(self, bench: Bench, before: Table | None = None) -> Table:
-        """Return the table of the FP32 engines, judged like all others.
-
-        Of one that is lost by now, what was known `before` stands.
-        """
+    def _table(self, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
+        """Return the final table: the search's choice, and others as fast or that may pass."""
         table = Table(bench.attempts, bench.heldout)
-        devices = {n: d for n, d in self.devices.items() if n in bench.attempts}
-        exact = {n: d.fp32.build for n, d in devices.items() if d.fp32 is not None}
-        tf32 = {n: d.tf32 for n, d in devices.items() if d.tf32 is not None}
-        for plan, built in zip(FULL.values(), (exact, tf32), strict=True):
-            if len(built) < len(devices) or any(b.status == "interrupted" for b in built.values()):
-                continue
-            parts = {n: bench.attempts[n].measured(plan, b) for n, b in built.items()}
-            offer = table.add(Outcome(plan, next(iter(built.values())).purpose, parts))
-            lost = next((row for row in offer.rows.values() if row.lost), None)
-            if lost is not None and before is not None:
-                return before
-            if lost is not None and plan.rung == "fp32":
-                raise nothing_judged(lost.failure)
-            if offer.passed and bench.heldout.unseen and not self._proven:
-                self._proven = {name: self._tell(name, row) for name, row in offer.rows.items()}
-        return table
-
-    def _tell(self, name: str, row: EngineResult) -> ProvenEngine:
-        """Report the first engine that passed on held-out samples."""
-        found = ProvenEngine(
-            build=row.build.number,
-            seconds=time.monotonic() - self._started,
-            median_ms=None if row.latency is None else row.latency.median_ms,
-        )
-        line = proven_line(found, row.rung or "fp32")
-        self.devices[name].bench.watcher.note(line)
-        return found
-
-    def _completed(self, table: Table, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
-        """Return the final table, with the search's choice and others as fast or that may pass."""
-        table = table.on(bench.attempts)
         tried = {
             plan: [replace(o, parts={n: o.parts[n] for n in bench.attempts}) for o in group]
             for plan, group in bench.tried.items()
@@ -262,11 +220,11 @@ class EngineRun:
                 told = last.rows[name].build.unconstrained
                 device.bench.notes.extend(unmatched(planner.case.network, told))
             spared = list(search.spared)
-            spared += [Spared(kind="no-tf32")] if device.tf32 is None else []
+            spared += [Spared(kind="no-tf32")] if "tf32" not in device.full else []
             engines[name] = recorded(device, seen, planner, expected).model_copy(
                 update={
                     "emulated": fixed.verdict,
-                    "proven": tuple(one for n, one in self._proven.items() if n == name),
+                    "proven": () if device.proven is None else (device.proven,),
                     "spared": tuple(spared),
                     "needed_as_predicted": predicted,
                 }

@@ -6,17 +6,19 @@ faster if the interval of their ratio shows it (`race`).
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from statistics import median
 
 from halfwise.fixing.engines.attempts import Attempts, kept_of
-from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
-from halfwise.fixing.engines.plan import FP32, TF32, EnginePlan, Outcome, mean
+from halfwise.fixing.engines.device import Full, row_of
+from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome, mean
 from halfwise.fixing.engines.race import race, time_ratio
 from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.trial import Trials
 from halfwise.records import EngineResult, Latency, Prefer, TimeRatio, Verdict
-from halfwise.tensorrt.constrain import as_exact, same_outputs, shown
-from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.constrain import as_exact, same_outputs
 
 
 @dataclass(frozen=True)
@@ -151,27 +153,46 @@ class Table:
     """
 
     def __init__(self, attempts: Mapping[str, Attempts], heldout: HeldOut) -> None:
-        """Take the devices, at least one, and the samples that judge every engine."""
+        """Begin with the FP32 engines of each device, at least one, as they were judged.
+
+        If samples joined meanwhile, they are judged again.
+        """
         self._attempts, self._heldout = attempts, heldout
         self.offers: tuple[Offer, ...] = ()
+        trials = next(iter(attempts.values())).planner.trials
+        devices = {name: each.device for name, each in attempts.items()}
+        for device in devices.values():
+            judged = {full.calibration[0].ids for full in device.full.values()}
+            if judged != {trials.samples.ids}:
+                device.judge_again(trials.samples, heldout.left)
+        for plan in FULL.values():
+            full = {n: d.full[plan.rung] for n, d in devices.items() if plan.rung in d.full}
+            if len(full) < len(devices):
+                continue
+            parts = {n: self._built(f, trials) for n, f in full.items()}
+            outcome = Outcome(plan, next(iter(parts.values())).build.purpose, parts)
+            rows = {
+                n: f.row.model_copy(update={"excess": parts[n].excess}) for n, f in full.items()
+            }
+            # No search chose them: they have to be within the tolerance itself.
+            self.offers += (Offer(outcome, rows, trials.tolerance),)
 
-    def add(self, outcome: Outcome, *, allowed: bool = True) -> Offer:
-        """Add an engine of each device; an FP32 engine has to be within the tolerance itself."""
-        plan = outcome.plan
-        name = self._name(plan)
-        limit = (
-            next(iter(self._attempts.values())).planner.trials.tolerance if plan.is_full else 1.0
+    @staticmethod
+    def _built(full: Full, trials: Trials) -> Built:
+        samples, outputs = full.calibration
+        excess = (
+            trials.excess_of(outputs) if outputs and samples.ids == trials.samples.ids else None
         )
-        rows = {n: self._row(n, name, outcome) for n in self._attempts}
-        offer = Offer(outcome, rows, limit, allowed)
-        self.offers += (offer,)
-        return offer
+        row = full.row
+        return Built(row.build, excess, row.latency, row.failure, row.lost)
 
-    def on(self, attempts: Mapping[str, Attempts]) -> "Table":
-        """Return the table on some of its devices, at least one."""
-        table = Table(attempts, self._heldout)
-        table.offers = tuple(offer.on(attempts.keys()) for offer in self.offers)
-        return table
+    def add(self, outcome: Outcome, *, allowed: bool = True) -> None:
+        """Add an engine of each device, in the low format or with INT8."""
+        plan = outcome.plan
+        name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
+        name = name if plan.repaired else f"{name}, without repairs"
+        rows = {n: self._row(n, name, outcome) for n in self._attempts}
+        self.offers += (Offer(outcome, rows, 1.0, allowed),)
 
     def race(self) -> None:
         """Let engines that passed take turns, and set their times.
@@ -190,70 +211,26 @@ class Table:
                 for i, o in enumerate(self.offers)
             )
 
-    def _name(self, plan: EnginePlan) -> str:
-        """Return a name for a plan's row, without its build."""
-        if plan.is_full:
-            return FP32 if plan.rung == "fp32" else TF32
-        name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
-        return name if plan.repaired else f"{name}, without repairs"
-
     def _row(self, device: str, name: str, outcome: Outcome) -> EngineResult:
-        """Return the row of an engine; one that cannot be timed has no result, but for FP32."""
+        """Return the row of an engine."""
         plan, built, attempts = outcome.plan, outcome.parts[device], self._attempts[device]
         known = {o.rows[device].name for o in self.offers}
         row = EngineResult(
             name=f"{name}, build {built.build.number}" if name in known else name,
             build=built.build,
-            kept=0 if plan.is_full else len(kept_of(plan, attempts.planner)),
+            kept=len(kept_of(plan, attempts.planner)),
             rung=plan.rung,
             excess=built.excess,
         )
         if built.build.engine is None or built.failure:
             found = {"failure": built.why, "latency": built.latency, "lost": built.untold}
             return row.model_copy(update=found)
-        try:
-            timed = self._with_time(row, attempts)
-            return again_if_lost(lambda: self._measured(timed, plan, device))
-        except ENGINE_FAULTS as failed:
-            found = {"failure": failed.message, "untimed": "", "lost": is_lost(failed)}
-            return row.model_copy(update=found)
-
-    def _with_time(self, row: EngineResult, attempts: Attempts) -> EngineResult:
-        engine, measure = row.build.engine, attempts.device.bench.measure
-        assert engine is not None
-        try:
-            latency = again_if_lost(lambda: measure.latency(engine, thorough=True))
-        except ENGINE_FAULTS as failed:
-            if row.rung != "fp32":
-                raise
-            return row.model_copy(update={"untimed": failed.message})
-        return row.model_copy(update={"latency": latency})
-
-    def _measured(self, row: EngineResult, plan: EnginePlan, device: str) -> EngineResult:
-        attempts, heldout, engine = self._attempts[device], self._heldout, row.build.engine
-        measure = attempts.device.bench.measure
-        assert engine is not None
-        samples, references = heldout.samples, heldout.references
-        judged = measure.judge(engine, samples, references, unseen=heldout.unseen).verdict
-        # An engine that fails on the samples as they are is not delivered, whatever it does at
-        # other shapes.
-        at = measure.at_shapes(engine, samples) if judged.within else ()
-        full = {
-            o.plan.rung: v for o in self.offers if o.plan.is_full and (v := o.rows[device].verdict)
-        }
-        found = {"verdict": judged, "shapes": at}
-        if not plan.is_full:
-            found["shows"] = shown(judged, full)
-        row = row.model_copy(update=found)
-        as_fp32 = "fp32" in full and same_outputs(judged, full["fp32"])
-        asked = attempts.asked(plan, low=True)
-        try:
-            proof = again_if_lost(lambda: attempts.proof(plan, row.build, asked, as_fp32=as_fp32))
-        except ENGINE_FAULTS as failed:  # it still runs
-            note = f"what {row.name} computes in is not known: {failed.message}"
-            attempts.device.bench.notes.append(note)
-            return row
-        return row.model_copy(update={"proof": proof})
+        full = {o.plan.rung: o.rows[device].verdict for o in self.offers if o.plan.is_full}
+        heldout, asked = self._heldout, attempts.asked(plan, low=True)
+        judged = heldout.samples, heldout.references, heldout.unseen
+        prove = partial(attempts.proof, plan, built.build, asked)
+        verdicts = {rung: verdict for rung, verdict in full.items() if verdict is not None}
+        return row_of(attempts.device.bench, row, judged, verdicts, prove)
 
 
 def rows_of(offers: Sequence[Offer], delivered: Offer | None, name: str) -> Iterator[EngineResult]:
