@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.builds import judging, nothing_judged
+from halfwise.fixing.engines.builds import judging
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.plan import FP32, TF32
 from halfwise.fixing.engines.workbench import Workbench, has_tf32
@@ -36,7 +36,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.rungs import own_criterion, proven_line
 from halfwise.tensorrt.constrain import same_outputs, shown
-from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
 from halfwise.tensorrt.refusals import build_failed
 
 _Found = TypeVar("_Found")
@@ -136,7 +136,7 @@ class Device:
         row = EngineResult(name=name, build=build, rung=rung)
         found = self.full[rung] = self._judged(row, case.calibration, case.heldout)
         if found.row.lost and rung == "fp32":
-            raise nothing_judged(found.row.failure)
+            raise EngineFailed(found.row.failure, status="lost")
         verdict = found.row.verdict
         if verdict is None or not verdict.passed or self.proven is not None:
             return

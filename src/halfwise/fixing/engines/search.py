@@ -33,7 +33,7 @@ from halfwise.fixing.planner import Planner
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import EngineRung, Spared
+from halfwise.records import ALIKE, EngineRung, Spared
 from halfwise.wording import count
 
 FUTILE = 1.07
@@ -231,7 +231,7 @@ class EngineSearch:
         if is_enough:
             yield plain
         if not (is_enough and self._passes(self.plain)):
-            yield Try(self.start, "the plan of the emulation", free=not self.start.keep)
+            yield Try(self.start, "the plan of the emulation")
         yield plain
         if self._is_slower(self.plain) and self._is_slower(self.start):
             freed = replace(self.plain, tf32=True)
@@ -250,7 +250,8 @@ class EngineSearch:
     def _repairs(self) -> Iterator[Try]:
         """Yield what may mend plans that fail; an engine says more than a build that gave none.
 
-        The nearest engine gets what guards suspect, then each half of its low nodes, each quarter …
+        The nearest engine, of those alike the one that keeps least, gets what guards suspect, then
+        each half of its low nodes, each quarter …
         """
         failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_own(plan)]
         failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
@@ -258,7 +259,9 @@ class EngineSearch:
             return
         ran = [o for o in failed if o.excess is not None]
         low = self._planner.roles.computing & self._free
-        for outcome in sorted(ran, key=lambda o: (o.error, len(o.plan.keep))):
+        least = ALIKE * min((o.error for o in ran), default=inf)
+        ran = sorted(ran, key=lambda o: (o.error > least, len(o.plan.keep), o.error))
+        for outcome in ran:
             keep = outcome.plan.keep
             suspected = self._planner.evidence.suspected
             yield from self._tried(outcome.plan, suspected, "everything that guards suspect")
