@@ -441,10 +441,9 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
 
     nodes = map(node_name, variant.case.network.nodes())
     free = [name for name in nodes if name in kept & variant.may_have_bf16]
-    of = lambda others: replace(fp32, bf16=kept - others)  # noqa: E731
     try:
         with space.budget.bounding():
-            lowered(kept, free, lambda others: passes(of(others)))
+            lowered(kept, free, lambda others: passes(replace(fp32, bf16=kept - others)))
             if variant.may_have_tf32 & kept - best.bf16:
                 passes(replace(best, tf32=True))
     except OutOfTime:

@@ -7,7 +7,6 @@ stored as the strings "Infinity", "-Infinity" and "NaN".
 from halfwise.records.built import (
     FP32_ENGINE,
     FULL_RUNGS,
-    Band,
     BuildConfig,
     BuildOutcome,
     Cause,
@@ -55,6 +54,7 @@ from halfwise.records.diagnosis import (
     TriedInputs,
 )
 from halfwise.records.engine import (
+    ALIKE,
     EngineBuild,
     EngineLayer,
     EngineResult,
@@ -183,9 +183,9 @@ from halfwise.records.tensors import (
 )
 
 __all__ = [
-    "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "ALIKE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
-    "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
+    "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
