@@ -452,6 +452,7 @@ class Budget:
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
         self._since: float | None = None
+        self._stage: CutStage | None = None
         self._until = work
         self._interruption = interruption()
         self.outer: Budget | None = None
@@ -563,15 +564,19 @@ class Budget:
         """
         if self._since is not None:
             return work()
+        self._stage = stage
         try:
             with self.bounding(part):
                 return work()
         except OutOfTime:
             self.leave_out(stage)
             return otherwise
+        finally:
+            self._stage = None
 
     def leave_out(self, stage: CutStage) -> None:
-        """Record that a stage was cut, and by what."""
+        """Record that a stage was cut, and by what; within another one, it is that one."""
+        stage = self._stage or stage
         if stage not in self.cut:
             self.cut.append(stage)
         if (by := self._end()) is not None:

@@ -35,17 +35,17 @@ its file serves on those; "casts": how many Casts its model has;
 """
 
 P = TypeVar("P", bound=Hashable)
-P_judged = TypeVar("P_judged", bound=Hashable, contravariant=True)
+P_contra = TypeVar("P_contra", bound=Hashable, contravariant=True)
 Found = TypeVar("Found")
 
 
-class Judge(Protocol[P_judged]):
+class Judge(Protocol[P_contra]):
     """Runs plans: an emulation, a runtime, a device."""
 
-    def prepare(self, plan: P_judged, /) -> None:
+    def prepare(self, plan: P_contra, /) -> None:
         """Load what runs a plan; raises `CaseError` if it cannot be loaded."""
 
-    def run(self, sample: Sample, plan: P_judged, /) -> Outputs:
+    def run(self, sample: Sample, plan: P_contra, /) -> Outputs:
         """Return the outputs of a plan; raises `RunFailed`."""
 
     def release(self) -> None:

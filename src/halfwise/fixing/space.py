@@ -54,7 +54,7 @@ class Best:
         """
         if len(kept) >= len(space.choices):
             return
-        self._interruption.ready = True
+        self._interruption.offer()
         price, fp32 = space.cost(kept), space.cost(space.choices)
         if price is not None and fp32 is not None and price >= fp32:
             return  # all of FP32 is better
@@ -69,7 +69,7 @@ class Best:
 
     def serves(self, space: "Space", kept: Nodes, scores: Sequence[TaskScore]) -> None:
         """Report a plan whose task metrics pass on held-out samples, before the search."""
-        self._interruption.ready = True
+        self._interruption.offer()
         values = ", ".join(
             f"{score.metric} {number(usual(score.metric, score.value))}" for score in scores
         )
@@ -110,7 +110,7 @@ class Space(ABC):
     unit: int
     held: tuple[Guard, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    start: Start = Start(NONE)
+    start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
     serving: float | None = None
 

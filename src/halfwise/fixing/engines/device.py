@@ -111,7 +111,7 @@ class Device:
             self.fp32 = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
             bench.notes.append(own_criterion(verdict))
             if verdict.passed:
-                self._interruption.ready = True
+                self._interruption.offer()
                 self._judge("fp32", build)
 
     def with_tf32(self) -> None:

@@ -1,4 +1,4 @@
-"""Repairs as moves: made if they are proven, help, and cost no more than keeping nodes; undone else.
+"""Repairs as moves: made if they are proven, help, and cost no more than kept nodes; undone else.
 
 Once samples have joined, they are chosen again. A plan without repairs that is as good is taken.
 """
@@ -138,9 +138,8 @@ class _Choosing:
 
     def run(self) -> bool:
         for _ in range(ROUNDS):
-            if not any(
-                [self._taken(rule, self._proposed(rule)) for rule in asked_rules(self.space)]
-            ):
+            made = [self._taken(rule, self._proposed(rule)) for rule in asked_rules(self.space)]
+            if not any(made):
                 break
         return True
 
@@ -354,15 +353,12 @@ def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut
     kept = (found.kept & original.choices) | original.ruled | nodes
     why = "the repairs cost something themselves" if bare else "nodes are kept in spite of them"
     space.watcher.note(f"a search without repairs: {why}")
-    cut = [*budget.cut]
 
     def search() -> tuple[Remark, ...]:
         original.evaluate(kept)
         return original.find(NONE, certify=False).steps
 
     steps = budget.within("repair", search, (), part=BRIEF if bare else PART)
-    if budget.cut != cut:  # this search, not the run's
-        budget.cut[:] = dict.fromkeys((*cut, "repair"))
     best = budget.within("repair", lambda: _best(original, heldout), None)
     if found.passed and (best is None or not _is_dearer(space, found.kept, original, best, bare)):
         return None
