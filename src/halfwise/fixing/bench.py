@@ -23,7 +23,7 @@ Depth = Literal[
     "file",
     "casts",
     "types",
-    "settled",
+    "chosen",
 ]
 """How closely a plan is looked at.
 

@@ -278,7 +278,6 @@ class Measuring:
         """Take a run's curve and criterion, and the plans on the present samples."""
         self._curve, self._own, self._space = curve, own, space
         self._depths, self._bench = Depths(space, heldout), space.bench
-        self._references = space.bench.references
         now = heldout.case.criterion
         self._alike = own.metric is not None and own.metric == now.metric
         self._alike &= own.metric_drop == now.metric_drop
@@ -359,7 +358,9 @@ class Measuring:
             excess = self._bench.excess(plan, results) * self._bench.tolerance.factor
             if self._alike or self._own.metric is not None:
                 return (excess if self._alike else None,)
-            return (Tolerance(self._own).excess(results, self._bench.samples, self._references),)
+            return (
+                Tolerance(self._own).excess(results, self._bench.samples, self._bench.references),
+            )
 
         return self._bench.once(plan, "chosen", measured)[0]
 
