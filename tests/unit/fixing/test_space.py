@@ -1,83 +1,117 @@
+"""Searches in the plans of small models, and the types of what they keep."""
+
 from dataclasses import replace
 
 import pytest
 
+from halfwise.case import Chosen
 from halfwise.emulation.typed import TF32_MARK, TF32_OPS
-from halfwise.errors import CaseError, UsageError
+from halfwise.errors import CaseError
+from halfwise.fixing.emulating import predicting
 from halfwise.fixing.outcome import candidate_worth
-from halfwise.fixing.plan.found import FP32_ALONE, Types
+from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.plan.rules import Start
+from halfwise.fixing.repair import making
+from halfwise.fixing.space import Best, LowSpace
+from halfwise.interruption import offered
 from halfwise.judging.inside import emulate
-from halfwise.records import NodeName, Remark
+from halfwise.records import Remark, TaskScore
 from halfwise.reporting.remarks import remark
 from tests import models
 from tests.models import accumulation
 from tests.unit.casing import names
-from tests.unit.fixing.repair.sluices import WIDE, sluiced
-from tests.unit.fixing.running import found, growing, planner, types_in
+from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
+from tests.unit.fixing.repair.test_making import repair
+from tests.unit.fixing.running import Listener, found, growing, space_of, types_in
+
+NONE = names()
 
 
-def test_the_model_is_that_of_the_assignment():
-    made = planner(models.layer_norm())
-    found = made.find(frozenset())
-    assert found.kept == models.layer_norm().kept
-    rewritten, placed = made.rewrite(found.kept)
-    dtypes = {n.name: n.outputs[0].dtype.name for n in rewritten.model.graph}
-    names = {n.name for n in made.case.network.nodes()}
-    assert {n for n in names if dtypes[n] == "FLOAT"} == placed == found.kept
-
-
-def test_samples_that_join_change_the_emulation_where_ranges_grow():
-    made = planner(models.small())
-    runner = made.trials.runner
-    samples = made.case.heldout
-    evidence = made.evidence
-    made.join(samples, evidence.references[: len(samples)], evidence)
-    assert made.trials.runner is runner
-    name = evidence.observations.tensors[0].tensor
-    made.join(
-        samples,
-        evidence.references[: len(samples)],
-        type(evidence)(evidence.observations, evidence.references, evidence.guards, {name: 1.0}),
-    )
-    assert made.trials.runner is not runner
-
-
-def test_rules_are_applied_before_anything_runs():
-    with pytest.raises(UsageError, match="matches no node"):
-        planner(models.small(), keep=("nothing",))
+def test_the_plan_found_is_what_the_model_needs():
+    space = space_of(models.layer_norm())
+    found = space.find(NONE)
+    assert (found.passed, found.kept) == (True, models.layer_norm().kept)
+    assert space.settled(found.kept) == Plan(space.variant, found.kept)
+    assert space.tried()[found.kept].passed
+    assert not any(space.tried()[found.kept - {node}].passed for node in found.kept)
 
 
 def test_a_starting_plan_is_tried_and_told():
-    made = planner(models.layer_norm(), lower=("gamma",))
+    space = space_of(models.layer_norm(), lower=("gamma",))
     kept = names("gamma", *models.layer_norm().kept)
-    found = Remark(kind="start", names={"date": "1 May"})
-    made.start_from(Start(kept, found))
+    date = Remark(kind="start", names={"date": "1 May"})
+    started, (note,) = space.starting(Start(kept, date))
     told = "the plan comes from the run of 1 May; the starting plan keeps 4 nodes and passes"
-    assert remark(made.start.note) == made.watcher.notes[-1] == told
-    assert made.find(frozenset()).kept == models.layer_norm().kept
-    made = planner(models.layer_norm())
-    made.start_from(Start(frozenset(), found))
-    assert remark(made.start.note).endswith("keeps 0 nodes and fails")
+    assert isinstance(space.watcher, Listener)
+    assert remark(note) == space.watcher.notes[-1] == told
+    assert started.find(NONE).kept == models.layer_norm().kept
+    _, (note,) = space_of(models.layer_norm()).starting(Start(NONE, date))
+    assert remark(note).endswith("keeps 0 nodes and fails")
 
 
-def test_trials_with_fusion_have_no_headroom_and_the_same_samples():
-    made = planner(models.near_the_edge())
-    fused = made.engine_trials()
-    assert made.evidence.limits
-    assert fused.excess(names()) < 1 < made.trials.excess(names())
-    assert fused.samples is made.trials.samples
+def test_a_chosen_plan_takes_the_place_of_a_search():
+    kept, bf16 = names("square", "variance"), names("square")
+    space = replace(space_of(models.layer_norm()), chosen=Chosen(kept, "--kept 2", bf16))
+    found = space.find(NONE)
+    assert (found.kept, found.passed, found.minimal) == (kept, False, False)
+    assert space.settled(kept) == Plan(space.variant, kept, bf16)
+    assert space.bench.evaluations == 1
+
+
+def test_held_nodes_are_in_every_plan_and_what_was_tried_is_known():
+    space = space_of(models.layer_norm(), lower=["root"])
+    held = space.holding(space.evidence.guards)
+    assert held.held_nodes
+    assert held.held_nodes.isdisjoint(names("root"))
+    assert held.find(NONE).kept >= held.held_nodes
+    assert held.bench is space.bench
+    assert space.held == ()
+
+
+def test_plans_of_a_network_with_repairs_share_the_bench_and_samples_that_join(monkeypatch):
+    monkeypatch.setattr(making, "RULES", (Sluice(),))
+    ill = sluiced(WIDE, WIDE)
+    space = space_of(ill)
+    repaired = space.repaired([repair(0), repair(1)])
+    assert isinstance(repaired, LowSpace)
+    assert repaired.original is space
+    assert repaired.bench is space.bench
+    assert not space.evaluate(NONE).passed
+    assert repaired.evaluate(NONE).passed
+    assert (len(space.tried()), len(repaired.tried())) == (1, 1)
+    more = space.variant.case.heldout
+    everything = space.fresh(space.choices)
+    repaired.join(more, [space.bench.judge.run(sample, everything) for sample in more])
+    assert repaired.evidence.samples == space.bench.samples.ids
+    assert space.bench.exact(repaired.fresh(NONE)) is None
+    assert repaired.evaluate(NONE).passed
+    space.observed.catch_up(space.variant, space.bench.samples)
+    assert space.find(NONE).kept == names(
+        *(f"{n}_{i}" for n in ("up", "wide", "down") for i in (0, 1))
+    )
+
+
+def test_a_prediction_has_no_headroom_and_the_same_samples():
+    space = space_of(models.near_the_edge())
+    fused = predicting(space)
+    assert space.evidence.limits
+    assert fused.excess(space.fresh(NONE)) < 1 < space.excess(NONE)
+    assert fused.samples.ids == space.bench.samples.ids
     assert fused.evaluations == 1
 
 
 def test_products_alone_may_be_summed_in_the_low_format():
-    product, total = planner(accumulation.long_product()), planner(accumulation.long_sum())
-    assert product.engine_trials().excess(names()) < 1
-    assert product.engine_trials(accumulate="products").excess(names()) > 1
-    assert product.engine_trials(accumulate="products").excess(names("matmul")) < 1
-    same = total.engine_trials().excess(names())
-    assert total.engine_trials(accumulate="products").excess(names()) == same < 1
-    assert total.engine_trials(accumulate="fp16").excess(names()) > 1
+    def error(space, accumulate="", *kept):
+        return predicting(space, accumulate=accumulate).excess(space.fresh(names(*kept)))
+
+    product, total = (
+        space_of(model()) for model in (accumulation.long_product, accumulation.long_sum)
+    )
+    assert error(product) < 1
+    assert error(product, "products") > 1
+    assert error(product, "products", "matmul") < 1
+    assert error(total, "products") == error(total) < 1
+    assert error(total, "fp16") > 1
 
 
 def test_a_node_that_needs_range_gets_bf16_and_costs_less():
