@@ -8,6 +8,7 @@ from halfwise.case import Chosen
 from halfwise.emulation.typed import TF32_MARK, TF32_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.emulating import predicting
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.outcome import candidate_worth
 from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.plan.rules import Start
@@ -114,6 +115,13 @@ def test_products_alone_may_be_summed_in_the_low_format():
     assert error(total, "fp16") > 1
 
 
+def cost_of(fixed: Fixed, **types: object) -> float:
+    """Return the cost of the plan found, with other types of what it keeps."""
+    cost = fixed.space.variant.cost(replace(fixed.space.fresh(fixed.found.kept), **types))
+    assert cost is not None
+    return cost
+
+
 def test_a_node_that_needs_range_gets_bf16_and_costs_less():
     without = found(models.huge_weights(), no_repair=True)
     fixed = found(models.huge_weights(), no_repair=True, allow_bf16=True)
@@ -121,15 +129,13 @@ def test_a_node_that_needs_range_gets_bf16_and_costs_less():
     assert [k.precision for k in fixed.plan.keep] == ["bf16"]
     assert fixed.verdict.passed
     assert "BFLOAT16" in types_in(fixed).values()
-    kept, prices = fixed.found.kept, fixed.planner.prices
-    assert prices is not None
-    assert prices.of(kept, Types(kept)) < prices.of(kept)
+    assert cost_of(fixed, bf16=fixed.found.kept) < cost_of(fixed)
 
 
 def test_a_node_that_needs_bits_stays_in_fp32():
     fixed = found(models.cancellation(), no_repair=True, allow_bf16=True)
     assert {k.precision for k in fixed.plan.keep} == {"fp32"}
-    assert not fixed.planner.types_of(fixed.found.kept).bf16
+    assert not fixed.assigned.bf16
     assert fixed.verdict.passed
 
 
@@ -142,59 +148,56 @@ TWO = sluiced(WIDE, 1.0, 1.0, 1.0, 1.0, WIDE, 1.0)
 )
 def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
     fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=rel_max)
-    kept, planner = fixed.found.kept, fixed.planner
+    kept, bench = fixed.found.kept, fixed.space.bench
     bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
     assert len(kept) == 6
-    assert planner.types_of(kept).bf16 == bf16
+    assert fixed.assigned.bf16 == bf16
     assert fixed.verdict.passed
-    assert planner.prices is not None
     assert fixed.curve.plan is not None
     point = fixed.curve.points[fixed.curve.plan]
     assert point.count == 6
     assert fixed.curve.bf16(point) == bf16
-    assert point.cost == planner.prices.of(kept, Types(frozenset(bf16)))
-    written = planner.rewrite(kept)[0].model
-    trials = planner.trials
-    assert point.error == trials.excess_of(emulate(written, trials.samples).results) * trials.factor
-    heldout = trials.of(fixed.heldout.left, fixed.heldout.left_references)
-    seen = emulate(written, fixed.heldout.left, inspected=0).results
-    assert point.heldout == heldout.excess_of(seen) * trials.factor
+    assert point.cost == cost_of(fixed, bf16=frozenset(bf16))
+    written = fixed.space.variant.write(fixed.assigned)[0].model
+    factor = bench.tolerance.factor
+    assert point.error == bench.excess_of(emulate(written, bench.samples).results) * factor
+    left, references = fixed.heldout.left, fixed.heldout.left_references
+    seen = emulate(written, left, inspected=0).results
+    assert point.heldout == bench.tolerance.excess(seen, left, references) * factor
     assert not any(p.bf16 for p in fixed.curve.points if p.is_bound)
 
 
 def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
-    made = planner(TWO, allow_bf16=True, rel_max=0.007)
-    one = frozenset(map(NodeName, ("up_0", "wide_0", "down_0")))
-    prices = made.prices
-    assert prices is not None
-    assert made.price(one) == prices.of(one, Types(one)) < made.cost(one) == prices.of(one)
-    everything = made.roles.computing
-    assert made.price(everything) == prices.of(everything)
-    two = one | {"up_5", "wide_5", "down_5"}
-    assert made.trials.evaluate(two).passed
-    bf16 = made.types_of(two).bf16
-    assert frozenset() < bf16 < two
-    assert made.price(two) == made.cost(two) < prices.of(two)
+    space = space_of(TWO, allow_bf16=True, rel_max=0.007)
+    variant, one = space.variant, names("up_0", "wide_0", "down_0")
+    assert space.price(one) == variant.cost(Plan(variant, one, one))
+    assert (space.price(one) or 0) < (space.cost(one) or 0)
+    assert space.cost(one) == variant.cost(Plan(variant, one))
+    assert space.price(space.choices) == variant.cost(Plan(variant, space.choices))
+    two = one | names("up_5", "wide_5", "down_5")
+    assert space.evaluate(two).passed
+    bf16 = space.plan(two).bf16
+    assert NONE < bf16 < two
+    assert space.price(two) == space.cost(two)
+    assert (space.cost(two) or 0) < (variant.cost(Plan(variant, two)) or 0)
     # What needs its bits there is FP32 in all plans that come.
-    assert made.narrowing.foreseen(two - {"up_0"}).bf16 == bf16 - {"up_0"}
+    assert space.foreseen(two - {"up_0"}).bf16 == bf16 - {"up_0"}
 
 
 @pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])
 def test_without_time_nothing_has_bf16_and_the_plan_passes(limit):
     fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=0.05, **limit)
-    assert not fixed.planner.types_of(fixed.found.kept).bf16
+    assert not fixed.assigned.bf16
     assert fixed.verdict.passed
 
 
 def test_samples_that_join_are_tried_with_bf16_anew():
     fixed = found(growing(7), no_repair=True, allow_bf16=True, rel_max=0.05)
-    kept = fixed.found.kept
+    bench = fixed.space.bench
     assert fixed.search.joined == ("inputs[7]",)
     assert fixed.verdict.passed
-    planner, written = fixed.planner, fixed.rewritten.model
-    results = emulate(written, planner.trials.samples).results
-    assert planner.trials.excess_of(results) <= 1
-    assert planner.trials.exact(kept) == planner.trials.excess_of(results)
+    results = emulate(fixed.rewritten.model, bench.samples).results
+    assert bench.exact(fixed.assigned) == bench.excess_of(results) <= 1
 
 
 def test_an_opset_without_bf16_is_told_before_the_search():
@@ -204,31 +207,31 @@ def test_an_opset_without_bf16_is_told_before_the_search():
         found(ill, allow_bf16=True)
 
 
-def products(fixed):
+def products(fixed: Fixed) -> dict[str, str]:
     return {k.op: k.precision for k in fixed.plan.keep if k.op in TF32_OPS}
 
 
 def test_products_that_need_range_get_tf32_and_cost_less():
     fixed = found(models.busy_product(), no_repair=True, allow_tf32=True)
-    kept, planner = fixed.found.kept, fixed.planner
+    space, bench, plan = fixed.space, fixed.space.bench, fixed.assigned
     assert set(products(fixed).values()) == {"tf32"}
-    assert planner.types_of(kept) == Types(tf32=True)
+    assert (plan.tf32, plan.bf16) == (True, NONE)
     assert fixed.verdict.passed
-    assert planner.prices is not None
-    assert planner.cost(kept) == planner.prices.of(kept, Types(tf32=True)) < planner.prices.of(kept)
-    mixed = replace(planner.case.network, model=fixed.rewritten.model)
-    worth = candidate_worth(planner.case, planner.settings, mixed)
+    assert space.cost(plan.kept) == cost_of(fixed, tf32=True) < cost_of(fixed)
+    case = space.variant.case
+    mixed = replace(case.network, model=fixed.rewritten.model)
+    worth = candidate_worth(case, space.variant.settings, mixed)
     assert worth is not None
-    assert worth.cost == pytest.approx(planner.cost(kept))
+    assert worth.cost == pytest.approx(space.cost(plan.kept))
     # What is told of the plan is of the written model, whose nodes say that they are TF32.
-    written, trials = planner.rewrite(kept)[0].model, planner.trials
-    error = trials.excess_of(emulate(written, trials.samples).results) * trials.factor
+    written, factor = space.variant.write(plan)[0].model, bench.tolerance.factor
+    error = bench.excess_of(emulate(written, bench.samples).results) * factor
     assert fixed.curve.plan is not None
     point = fixed.curve.points[fixed.curve.plan]
     assert (point.tf32, point.error) == (True, error)
     for node in written.graph:
         node.metadata_props.pop(TF32_MARK, None)
-    assert trials.excess_of(emulate(written, trials.samples).results) * trials.factor != error
+    assert bench.excess_of(emulate(written, bench.samples).results) * factor != error
 
 
 def test_a_model_that_was_marked_before_is_marked_anew():
@@ -249,13 +252,78 @@ def test_a_model_that_was_marked_before_is_marked_anew():
 def test_products_that_need_more_bits_than_tf32_has_stay_in_fp32():
     fixed = found(models.busy_product(), no_repair=True, allow_tf32=True, rel_max=1e-5)
     assert set(products(fixed).values()) == {"fp32"}
-    assert fixed.planner.types_of(fixed.found.kept) == FP32_ALONE
+    assert not fixed.assigned.is_typed
     assert fixed.verdict.passed
 
 
 def test_bf16_and_tf32_are_weighed_in_one_search():
     fixed = found(TWO, no_repair=True, allow_bf16=True, allow_tf32=True, rel_max=0.007)
-    types = fixed.planner.types_of(fixed.found.kept)
-    assert types.bf16
-    assert types.tf32 == any(k.op in TF32_OPS and k.precision == "tf32" for k in fixed.plan.keep)
+    tf32 = any(k.op in TF32_OPS and k.precision == "tf32" for k in fixed.plan.keep)
+    assert fixed.assigned.bf16
+    assert fixed.assigned.tf32 == tf32
     assert fixed.verdict.passed
+
+
+# --- what is told on the way -------------------------------------------------------------------
+
+
+class Priced:
+    """A hundred nodes, of which plans keep some."""
+
+    choices = names(*map(str, range(100)))
+
+    def __init__(self, price=lambda kept: 1 + len(kept) / 8):
+        self.cost = price
+
+
+def best_told(*counts, price=lambda kept: 1 + len(kept) / 8):
+    best = Best(notes := Listener())
+    for count in counts:
+        best.passed(Priced(price), names(*map(str, range(count))), 0.5)
+    return notes.notes
+
+
+def test_a_plan_is_told_with_what_it_costs_and_its_error():
+    assert best_told(12) == [
+        "best plan so far: 12 of 100 nodes in FP32, 2.5 × the cost of everything low, "
+        "error 0.5 × what is allowed"
+    ]
+
+
+@pytest.mark.parametrize("price", [lambda kept: 1 + len(kept) / 8, lambda _: None])
+def test_few_lines_tell_a_long_search(price):
+    lines = best_told(*range(99, 0, -1), price=price)
+    assert [int(line.split()[4]) for line in lines] == [99, 49, 24, 12, 6, 3, 1]
+
+
+def test_what_gains_nothing_keeps_nothing_or_is_no_better_is_not_told():
+    assert best_told(100, 0) == []
+    assert best_told(40, 60) == best_told(40)
+    assert best_told(60, price=lambda kept: 2.0 if len(kept) == 100 else 2.1) == []
+    assert len(best_told(60, price=lambda kept: 2.0 if len(kept) == 100 else 1.9)) == 1
+
+
+def test_there_is_something_to_keep_once_a_plan_passes():
+    with offered() as made:
+        space = space_of(models.layer_norm())
+        assert not space.evaluate(NONE).passed
+        assert space.evaluate(space.choices).passed
+        assert not made.ready
+        assert space.watcher.notes == []
+        assert space.evaluate(names(*models.layer_norm().kept)).passed
+        assert made.ready
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "told"), [("f1", 0.9961, "f1 0.996"), ("epe", -0.0942, "epe 0.0942")]
+)
+def test_a_plan_that_serves_the_task_is_told_and_kept(metric, value, told):
+    score = TaskScore(metric=metric, outputs=(), value=value, required=-0.1, passed=True)
+    with offered() as made:
+        best = Best(notes := Listener())
+        best.serves(Priced(lambda _: 1.0), NONE, (score,))
+        assert made.ready
+    assert notes.notes == [
+        "serves the task: 0 of 100 nodes in FP32, 1 × the cost of everything low, "
+        f"{told} on held-out samples"
+    ]
