@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import TensorProto
+from tests.unit.fixing.int8.test_planner import FOUND, MADE, hold
 
 from halfwise.fixing import holding
 from halfwise.fixing.holding import BASELINE_INSPECTED, DEARER, Holding, PlanJudge
@@ -17,7 +18,6 @@ from halfwise.reporting.remarks import reasons
 from tests import models
 from tests.models import Ill
 from tests.models.accumulation import mean_beside_products
-from tests.unit.fixing.int8.test_planner import FOUND, MADE, hold
 from tests.unit.fixing.running import Listener, found, kept, planner, scoring_of
 from tests.unit.graph.sketch import Sketch, f32
 
