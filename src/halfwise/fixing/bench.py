@@ -31,7 +31,7 @@ Depth = Literal[
 whether its model is infinite inside there; "decisions": whether its file decides otherwise there;
 "searched": its scores there; "heldout": its error and scores on held-out samples; "file": whether
 its file serves on those; "casts": how many Casts its model has;
-"types", "settled": which other types may take the place of FP32 in it.
+"types": which other types may take the place of FP32 in it.
 """
 
 P = TypeVar("P", bound=Hashable)

@@ -1,7 +1,7 @@
 """The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import inf, log10
 
@@ -9,12 +9,11 @@ from halfwise.emulation.ort import give_back
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.fixing.space import Int8Space, LowSpace, Space
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.metrics import Computed, Excess, totals
-from halfwise.records import LEAST_DEARER, Criterion, Curve, Point, Row, RowKind
+from halfwise.records import LEAST_DEARER, Criterion, Curve, Point
 from halfwise.records.run import runs
 
 MEASURED = 12
@@ -61,7 +60,7 @@ class TradeOff:
                 if serving is not None:
                     space.best.serves(space, serving, self._point(serving).scores)
                     is_default = space.variant.case.criterion == Criterion()
-                    return space.price(serving) if is_default else None
+                    return space.cost(serving) if is_default else None
             return None
 
         return space.budget.within("curve", look, None)
@@ -96,7 +95,6 @@ class TradeOff:
             points=tuple(points),
             front=tuple(shown),
             plan=kept.index(found.kept) if found.kept in kept else None,
-            rows=tuple(self._rows(kept, found.kept)) if found.kept and not chosen else (),
             recognised=self._depths.heldout.recognised,
             reference=self._depths.heldout.reference if scored else (),
             recommended=self._recommended(kept, points),
@@ -176,11 +174,6 @@ class TradeOff:
             self._budget.check()
             self._measure(kept[place])
         self._settle(plan)
-        for part in parts(space, plan):
-            for each in self._beside(part, plan):
-                self._budget.check()
-                if self._may_evaluate:
-                    space.evaluate(each)
 
     def _of_use(self, kept: Sequence[Nodes], points: Sequence[Point]) -> Callable[[Point], bool]:
         """Return whether a plan may be chosen: for its error, or because its task may bear it."""
@@ -256,23 +249,6 @@ class TradeOff:
     def _measure(self, kept: Nodes) -> None:
         self._depths.measure(self._space.plan(kept), is_original=self._depths.is_original(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
-
-    def _beside(self, part: "Part", plan: Nodes) -> tuple[Nodes, Nodes]:
-        """Return the plan that keeps only a part, and the one without it; rules apply to both."""
-        return part.nodes & self._all | self._ruled, plan - part.nodes | self._ruled
-
-    def _rows(self, kept: Sequence[Nodes], plan: Nodes) -> Iterator[Row]:
-        measured = {each: place for place, each in enumerate(kept)}
-        for part in parts(self._space, plan):
-            alone, without = self._beside(part, plan)
-            yield Row(
-                kind=part.kind,
-                name=part.name,
-                kept=self._written(part.nodes & self._all),
-                count=len(part.nodes & self._all),
-                alone=measured.get(alone),
-                without=None if without == plan else measured.get(without),
-            )
 
     def _shown(self, kept: Sequence[Nodes], points: Sequence[Point], plan: Nodes) -> list[int]:
         best = self._recommended(kept, points)
@@ -475,58 +451,3 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOW
         chosen.append(max(left, key=apart))
         left.remove(chosen[-1])
     return sorted(chosen, key=lambda place: (prices[place], points[place].error))
-
-
-MOST = 12
-"""Maximum number of parts of a plan reported separately; each may take two evaluations."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some of the kept nodes; attributes as in `Row`."""
-
-    kind: RowKind
-    name: str
-    nodes: Nodes
-
-
-def parts(space: Space, plan: Nodes) -> list[Part]:
-    """Return the parts of a plan, at most `MOST`: rules, kinds of guard, operators, each once.
-
-    Guards come most severe first, operators by their number of nodes. Of parts with the same
-    nodes only the first is reported. A guard's nodes count even if the plan does not keep them:
-    they may have been lowered because others help.
-
-    Args:
-        space: The plans, after a search.
-        plan: Compute nodes in FP32.
-    """
-    found: dict[Nodes, Part] = {}
-    for part in (*_rules(space, plan), *_guards(space, plan), *_operators(space, plan)):
-        if part.nodes and part.nodes != plan:
-            found.setdefault(part.nodes, part)
-    return list(found.values())[:MOST]
-
-
-def _rules(space: Space, plan: Nodes) -> Iterator[Part]:
-    ruled = space.variant.forced.kept if isinstance(space, LowSpace) else {}
-    for rule in filter(None, dict.fromkeys(ruled.values())):
-        named = frozenset(n for n, own in ruled.items() if own == rule)
-        yield Part("rule", rule, named & plan)
-
-
-def _guards(space: Space, plan: Nodes) -> Iterator[Part]:
-    for kind in dict.fromkeys(guard.kind for guard in space.guards):
-        named = union([space.variant.holdable(g) for g in space.guards if g.kind == kind])
-        if named & plan:
-            yield Part("guard", kind, named)
-
-
-def _operators(space: Space, plan: Nodes) -> Iterator[Part]:
-    nodes = [n for n in space.variant.case.network.nodes() if node_name(n) in plan]
-    operators = {
-        op: frozenset(node_name(n) for n in nodes if n.op_type == op)
-        for op in dict.fromkeys(node.op_type for node in nodes)
-    }
-    for op, named in sorted(operators.items(), key=lambda item: -len(item[1])):
-        yield Part("operator", op, named)

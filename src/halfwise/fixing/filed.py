@@ -298,17 +298,17 @@ def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
     searched.
     """
     variant, bench, settings = space.variant, space.bench, space.variant.settings
-    cost, fp32 = space.price(kept), space.price(space.choices)
+    cost, fp32 = space.cost(kept), space.cost(space.choices)
     if cost is None or fp32 is None or not space.searches:
         return ()
     free = space.choices - kept - variant.lowered
     nodes = {node_name(n): n for n in variant.case.network.nodes() if has_sum(n)}
 
     def cheap(more: Nodes) -> bool:
-        price = space.price(more)
+        price = space.cost(more)
         return price is not None and price <= DEARER * cost and price < fp32
 
-    cheapest = sorted(free & nodes.keys(), key=lambda n: space.price(kept | {n}) or inf)
+    cheapest = sorted(free & nodes.keys(), key=lambda n: space.cost(kept | {n}) or inf)
     plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
     chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
     seen = (LowSums(bench.samples, bench.references),)

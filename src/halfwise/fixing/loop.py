@@ -378,8 +378,8 @@ class _Fix:
         """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
         space, depths = self.space, self.depths
         plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
-        plans = clearly_cheaper(plans, space.price, kept, space.choices)
-        for plan in sorted(plans, key=lambda p: (space.price(p) or inf, len(p)))[:LOOKED_AT]:
+        plans = clearly_cheaper(plans, space.cost, kept, space.choices)
+        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:LOOKED_AT]:
             if space.evaluate(plan).passed and not depths.inside(space.plan(plan)).guards:
                 return plan
         return None

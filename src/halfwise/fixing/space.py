@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from typing import Self
 
 from halfwise.case import Chosen, Samples
@@ -134,10 +133,6 @@ class Space(ABC):
         """Return the plan that keeps some choices, in the cheapest types that are known to pass."""
         return self.fresh(kept)
 
-    def foreseen(self, kept: Nodes) -> Plan:
-        """Return that plan, or what it may become if it is untried."""
-        return self.plan(kept)
-
     def settled(self, kept: Nodes) -> Plan:
         """Return that plan, with the cheapest types that still pass."""
         return self.plan(kept)
@@ -187,10 +182,6 @@ class Space(ABC):
     @abstractmethod
     def is_safe(self) -> bool:
         """Whether everything kept is certain to pass."""
-
-    def price(self, kept: Nodes) -> float | None:
-        """Return the cost of a plan relative to all low, with the types foreseen for it."""
-        return self.variant.cost(self.foreseen(kept))
 
     def cost(self, kept: Nodes) -> float | None:
         """Return the predicted cost of a plan relative to all low; None if unknown."""
@@ -301,7 +292,7 @@ class Space(ABC):
             watcher=self.watcher,
             steps=steps,
             passing=passing,
-            price=self.price,
+            price=self.cost,
             guide=self.guide,
             serving=self.serving,
         )
@@ -314,14 +305,12 @@ class Space(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LowSpace(Space):
-    """Plans that keep nodes in FP32, or in BF16 or TF32 if that is allowed and cheaper.
+    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper.
 
     Attributes:
-        types: Chooses between these.
         original: The plans of the network without repairs; None if these are they.
     """
 
-    types: "Types" = field(kw_only=True)
     original: "LowSpace | None" = None
 
     @classmethod
@@ -334,9 +323,8 @@ class LowSpace(Space):
         watcher: Watcher,
     ) -> "LowSpace":
         """Return the plans of a network, none tried yet."""
-        types = Types(variant, bench, budget)
         best, unit = Best(watcher), len(bench.samples)
-        return LowSpace(variant, bench, observed, budget, watcher, best, unit, types=types)
+        return LowSpace(variant, bench, observed, budget, watcher, best, unit)
 
     def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "LowSpace":
         """Return the plans of the network with repairs instead, after a run with everything low.
@@ -384,11 +372,15 @@ class LowSpace(Space):
         """Return the plan with the cheapest types that are known to pass."""
         if self.chosen is not None and kept == self.chosen.kept:
             return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        return self.types.best(kept)
+        typed: Plan | None = self.bench.known(self.fresh(kept), "types")
+        return typed or self.fresh(kept)
 
-    def foreseen(self, kept: Nodes) -> Plan:
-        """Return that plan, or with the types that it may have if it is untried."""
-        return self.types.foreseen(kept)
+    def settled(self, kept: Nodes) -> Plan:
+        """Return the plan with the BF16 and TF32 that still pass and cost less."""
+        if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
+            return self.plan(kept)
+        fp32 = self.fresh(kept)
+        return self.bench.once(fp32, "types", lambda: _typed(self, fp32))
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -410,20 +402,10 @@ class LowSpace(Space):
         """Proposes plans where nothing stands out."""
         return self.variant.guide
 
-    def take(self, kept: Nodes) -> None:
-        """Report a plan that passes, with the types that may make it the cheapest so far."""
-        if self.searches:
-            self.types.look(kept)
-        super().take(kept)
-
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to those of the search, and look at them."""
         super().join(samples, references)
         self.observed.catch_up(self.variant, self.bench.samples)
-
-    def settled(self, kept: Nodes) -> Plan:
-        """Return a plan with the BF16 and TF32 that still pass and cost less."""
-        return self.types.settled(kept) if self.searches else self.plan(kept)
 
 
 MOST = 24
@@ -431,143 +413,43 @@ MOST = 24
 all samples of the calibration."""
 
 
-class Types:
-    """BF16 and TF32 in place of FP32 in the plans of one variant, where the user allows them."""
+def _typed(space: LowSpace, fp32: Plan) -> Plan:
+    """Return a passing plan with the BF16 and TF32 that still pass and cost less.
 
-    def __init__(self, variant: Variant, bench: Bench[Plan], budget: Budget) -> None:
-        """Take what is asked of plans."""
-        self._variant, self._bench, self._budget = variant, bench, budget
-        self._may = variant.may_have_bf16
-        self._products = variant.products if "tf32" in variant.settings.allow else NONE
-        self._start()
-
-    def _start(self) -> None:
-        """Begin anew: samples joined."""
-        self._samples = self._bench.samples.ids
-        self._needy, self._least, self._needs_bits = NONE, inf, False
-
-    def best(self, kept: Nodes) -> Plan:
-        """Return the cheapest plan of these kept nodes that is known to pass, else FP32 alone."""
-        fp32 = Plan(self._variant, kept)
-        for depth in ("settled", "types"):
-            if (known := self._bench.known(fp32, depth)) is not None:
-                plan: Plan = known
-                return plan
+    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST` trials,
+    within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
+    or for none. With every node kept, all stay FP32: that is the original, not a plan.
+    """
+    variant, kept = space.variant, fp32.kept
+    best, tried = fp32, {kept}
+    if kept >= space.choices - variant.lowered:
         return fp32
 
-    def foreseen(self, kept: Nodes) -> Plan:
-        """Return the best plan, or what it may become if it is untried.
-
-        With every node kept, all stay FP32: that is the original, not a plan.
-        """
-        fp32, variant = Plan(self._variant, kept), self._variant
-        if self._bench.known(fp32, "types") is not None or not (self._may or self._products):
-            return self.best(kept)
-        whole = kept >= variant.computing - variant.lowered
-        return fp32 if whole else self._possible(kept)
-
-    def look(self, kept: Nodes) -> None:
-        """Try BF16 and TF32 for a passing plan if they may make it the cheapest so far.
-
-        If the first plan fails with BF16, its nodes that need more bits stay FP32 in later plans;
-        if TF32 does not suffice for one plan, no later plan has it.
-
-        Raises:
-            OutOfTime: inside a block whose budget is spent.
-        """
-        if self._samples != self._bench.samples.ids:
-            self._start()
-        if self._may or self._products:
-            self._bench.once(Plan(self._variant, kept), "types", lambda: self._looked(kept))
-
-    def _looked(self, kept: Nodes) -> Plan:
-        fp32, free = Plan(self._variant, kept), self.foreseen(kept)
-        if free == fp32 or self._budget.is_spent:
-            return fp32
-        best = fp32
-        if self._price(free) < min(self._least, self._price(fp32)):
-            best = self._tried(fp32, free)
-        self._least = min(self._least, self._price(best))
-        return best
-
-    def _tried(self, fp32: Plan, free: Plan) -> Plan:
-        if self._passes(free):
-            return free
-        if free.tf32 and (not free.bf16 or self._passes(replace(free, tf32=False))):
-            self._needs_bits = True
-            return replace(free, tf32=False)
-        best = fp32
-        if not self._needy:
-            best = self._halved(fp32, failed=free.bf16)
-            self._needy = free.bf16 - best.bf16
-        return self._with_tf32(best) if free.tf32 else best
-
-    def _with_tf32(self, plan: Plan) -> Plan:
-        """Return a plan with TF32 too if that passes and is cheaper."""
-        other = replace(plan, tf32=bool(self._products & plan.kept - plan.bf16))
-        if other == plan or self._price(other) >= self._price(plan):
-            return plan
-        if self._passes(other):
-            return other
-        self._needs_bits = True
-        return plan
-
-    def settled(self, kept: Nodes) -> Plan:
-        """Return a passing plan with the BF16 and TF32 that still pass and cost less.
-
-        BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST`
-        trials, within the budget. Casts count as cost, so a single node seldom gains. TF32 is for
-        all products or for none.
-        """
-        return self._bench.once(Plan(self._variant, kept), "settled", lambda: self._settled(kept))
-
-    def _settled(self, kept: Nodes) -> Plan:
-        plan, within = self.best(kept), self._budget.within
-        if self._may & kept and not plan.is_typed:
-            plan = within("search", lambda: self._halved(plan), plan)
-        if self._products & kept:
-            plan = within("search", lambda: self._with_tf32(plan), plan)
-        return plan
-
-    def _possible(self, kept: Nodes) -> Plan:
-        bf16 = kept & self._may - self._needy
-        products = NONE if self._needs_bits else self._products
-        return Plan(self._variant, kept, bf16, bool(products & kept - bf16))
-
-    def _price(self, plan: Plan) -> float:
-        price = self._variant.cost(plan)
-        return -float(len(plan.bf16) + plan.tf32) if price is None else price
-
-    def _halved(self, fp32: Plan, failed: Nodes = NONE) -> Plan:
-        """Return a plan with as many BF16 nodes as pass; `failed` is not tried again."""
-        kept, tried, best = fp32.kept, {fp32.kept - failed}, fp32
-
-        def passes(others: Nodes) -> bool:
-            nonlocal best
-            plan = replace(fp32, bf16=kept - others)
-            dearer = self._price(plan) >= self._price(best)
-            if len(tried) == MOST or others in tried or dearer:
-                return False
-            self._budget.check()
-            tried.add(others)
-            if passed := self._passes(plan):
-                best = plan
-            return passed
-
-        free = self._may & kept
-        nodes = map(node_name, self._variant.case.network.nodes())
+    def passes(plan: Plan) -> bool:
+        nonlocal best
+        costs = variant.cost(plan), variant.cost(best)
+        if len(tried) == MOST or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
+            return False
+        space.budget.check()
+        tried.add(plan.bf16)
         try:
-            lowered(kept, [n for n in nodes if n in free], passes)
-        except OutOfTime:
-            if best == fp32:
-                raise
-        return best
-
-    def _passes(self, plan: Plan) -> bool:
-        try:
-            return self._bench.excess(plan) <= 1
+            passed = space.bench.excess(plan) <= 1
         except CaseError:  # its opset or a custom operator lacks the type
             return False
+        best = plan if passed else best
+        return passed
+
+    nodes = map(node_name, variant.case.network.nodes())
+    free = [name for name in nodes if name in kept & variant.may_have_bf16]
+    of = lambda others: replace(fp32, bf16=kept - others)  # noqa: E731
+    try:
+        with space.budget.bounding():
+            lowered(kept, free, lambda others: passes(of(others)))
+            if variant.may_have_tf32 & kept - best.bf16:
+                passes(replace(best, tf32=True))
+    except OutOfTime:
+        space.budget.leave_out("search")
+    return best
 
 
 @dataclass(frozen=True, eq=False)

@@ -160,8 +160,6 @@ from halfwise.records.run import (
     FigureKind,
     Point,
     Provenance,
-    Row,
-    RowKind,
     Run,
     RunKind,
 )
@@ -205,7 +203,7 @@ __all__ = [
     "PreprocessingReport", "Preview", "Profile", "Proof", "ProvenEngine", "Provenance",
     "QuantisationLoss", "RangeFault", "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
-    "Rewriting", "Right", "RightBy", "Row", "RowKind", "Run", "RunEvidence",
+    "Rewriting", "Right", "RightBy", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",

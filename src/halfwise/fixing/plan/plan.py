@@ -241,6 +241,11 @@ class Variant:
         may = may_have_bf16(self.case.network, self.roles)
         return may - frozenset(self.forced.kept) - self.islands
 
+    @cached_property
+    def may_have_tf32(self) -> Nodes:
+        """Compute nodes that may be TF32 where they are kept; none if that is not allowed."""
+        return self.products if "tf32" in self.settings.allow else NONE
+
     # --- what a plan is ------------------------------------------------------------------------
 
     @cached_property

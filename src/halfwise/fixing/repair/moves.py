@@ -344,7 +344,7 @@ def needed_repairs(space: LowSpace, found: Found, heldout: HeldOut, *, joined: b
 def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut) -> Choice | None:
     """Return the cheapest plan known or found without repairs, unless it costs more."""
     bare = found.passed and found.kept <= space.ruled
-    if bare and (space.price(found.kept) or 0.0) <= LEAST:
+    if bare and (space.cost(found.kept) or 0.0) <= LEAST:
         return None
     budget = space.budget
     original.observed.catch_up(original.variant, original.bench.samples)
@@ -367,7 +367,7 @@ def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut
     if found.passed and (best is None or not _is_dearer(space, found.kept, original, best, bare)):
         return None
     best = NONE if best is None else best
-    costs = {"before": original.price(best), "after": space.price(found.kept)}
+    costs = {"before": original.cost(best), "after": space.cost(found.kept)}
     numbers = {name: cost for name, cost in costs.items() if cost is not None and found.passed}
     remarks = [
         Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in space.repairs
@@ -403,7 +403,7 @@ def _is_dearer(space: LowSpace, kept: Nodes, original: LowSpace, other: Nodes, b
 
 def _rank(space: LowSpace, original: LowSpace, kept: Nodes) -> tuple[float, float, int]:
     """Return the cost (inf if the original in FP32 costs no more), and the actual cost."""
-    price, fp32 = space.price(kept), original.price(original.choices)
+    price, fp32 = space.cost(kept), original.cost(original.choices)
     if price is None or fp32 is None:
         return inf, float(len(kept)), len(kept)
     return price if price < fp32 else inf, price, len(kept)
@@ -483,7 +483,7 @@ class _Undoing:
     def _does(self, without: LowSpace) -> bool:
         """Return whether the plan passes there and costs no more; it is the plan then."""
         kept = self._kept_of(without.choices, without.ruled)
-        price, now = without.price(kept), self.space.price(self.kept)
+        price, now = without.cost(kept), self.space.cost(self.kept)
         if price is not None and now is not None and price > now and not self._keeps_all:
             return False
         if not without.evaluate(kept).passed:
