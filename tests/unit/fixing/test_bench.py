@@ -279,6 +279,10 @@ def test_what_passes_may_be_demanded_more_of():
     bench.demand(lambda kept: 0.5 if kept else 3.0)
     assert bench.evaluate(NONE) == Outcome(False, 3.0, number=1)
     assert bench.evaluate(names("matmul")).passed
+    surveyed = prepare(models.small()).bench()
+    surveyed.demand(lambda _: 3.0)
+    surveyed.survey(NONE, Silent())
+    assert not surveyed.evaluate(NONE).passed
 
 
 # --- runs that fail ----------------------------------------------------------------------------

@@ -167,21 +167,19 @@ def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
     assert not any(p.bf16 for p in fixed.curve.points if p.is_bound)
 
 
-def test_a_plan_that_was_not_tried_may_cost_what_it_does_with_bf16():
+def test_types_are_chosen_for_a_plan_at_the_end():
     space = space_of(TWO, allow_bf16=True, rel_max=0.007)
-    variant, one = space.variant, names("up_0", "wide_0", "down_0")
-    assert space.price(one) == variant.cost(Plan(variant, one, one))
-    assert (space.price(one) or 0) < (space.cost(one) or 0)
-    assert space.cost(one) == variant.cost(Plan(variant, one))
-    assert space.price(space.choices) == variant.cost(Plan(variant, space.choices))
-    two = one | names("up_5", "wide_5", "down_5")
+    two = names(*(f"{name}_{i}" for name in ("up", "wide", "down") for i in (0, 5)))
+    fp32 = space.cost(two)
     assert space.evaluate(two).passed
-    bf16 = space.plan(two).bf16
-    assert NONE < bf16 < two
-    assert space.price(two) == space.cost(two)
-    assert (space.cost(two) or 0) < (variant.cost(Plan(variant, two)) or 0)
-    # What needs its bits there is FP32 in all plans that come.
-    assert space.foreseen(two - {"up_0"}).bf16 == bf16 - {"up_0"}
+    assert space.plan(two) == space.fresh(two)
+    settled = space.settled(two)
+    assert NONE < settled.bf16 < two
+    assert space.plan(two) == settled
+    assert (space.cost(two) or 9) < (fp32 or 0)
+    assert space.bench.excess(settled) <= 1
+    # With every node kept that is the original.
+    assert space.settled(space.choices) == space.fresh(space.choices)
 
 
 @pytest.mark.parametrize("limit", [{"time_budget": 0}, {"budget": 4}])

@@ -85,7 +85,7 @@ def test_all_left_out_is_the_plan_below():
         for space, kept in ((INT8, INT8.choices), (LOW, NONE))
     )
     assert [n.op_type for n in above.graph] == [n.op_type for n in below.graph]
-    assert INT8.price(INT8.choices) == LOW.price(NONE)
+    assert INT8.cost(INT8.choices) == LOW.cost(NONE)
 
 
 def holding(space: Int8Space, *nodes: str) -> Int8Space:
@@ -179,8 +179,8 @@ def test_a_residual_sum_is_left_out_if_it_hurts_or_its_convolution_does(at, left
 
 def test_a_residual_costs_less_in_int8_and_nothing_beside_a_convolution_left_out():
     space = int8_of(residual_run(""))
-    costs = {n: space.price(names(*n.split())) for n in ("first", "sum", "second", "second sum")}
-    all_int8 = space.price(NONE)
+    costs = {n: space.cost(names(*n.split())) for n in ("first", "sum", "second", "second sum")}
+    all_int8 = space.cost(NONE)
     assert all_int8 is not None
     assert costs["sum"] is not None
     assert all_int8 < costs["sum"]
@@ -218,7 +218,7 @@ def test_a_run_goes_on_to_int8_and_tells_both_rungs():
     assert (plan.left_out[0].error_without or 0) > 1
     assert plan.minimal
     assert plan.casts == fixed.rewritten.casts > 0
-    assert (INT8.price(names("product2")) or 9) < (LOW.price(NONE) or 0)
+    assert (INT8.cost(names("product2")) or 9) < (LOW.cost(NONE) or 0)
     assert fixed.curve.nodes == ("product0", "product1", "product2", "product3")
     assert fixed.rungs[1].plan == plan
     assert any("minmax" in note and "entropy" in note for note in listener.notes)
