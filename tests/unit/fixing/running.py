@@ -1,7 +1,9 @@
 """Runs of `fix`, plans of a model and what listens to them, for the tests of this room."""
 
+from dataclasses import replace
 from functools import partial
 
+from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing import loop
 from halfwise.fixing.bench import Bench, Tolerance
@@ -76,18 +78,30 @@ def types_in(fixed: Fixed) -> dict[str, str]:
     return {str(v.name): v.dtype.name for v in values if v.dtype}
 
 
-def space_of(ill, **options) -> LowSpace:
-    """The plans of a model, after a look at its calibration samples; none tried yet."""
-    request = understand(dict(ill.inputs), options)
-    case, settings = load_case(ill.proto, request.data, request.criterion), request.settings
+def plans_of(case: Case, settings: Settings, *, look: bool = False) -> LowSpace:
+    """The plans of a case, none tried; without a `look` at its samples they cannot be."""
     samples, watcher = case.calibration, Listener()
     budget = Budget(settings.time_budget, work=settings.budget * len(samples))
     variant, observed = Variant(case, settings), Observed(budget, watcher)
-    references = observed.look(variant, samples).references
+    references = observed.look(variant, samples).references if look else []
     tolerance = Tolerance(case.criterion, case.metric, 1.0 if case.metric else settings.margin)
     spend = partial(budget.spend, "trial")
     bench: Bench[Plan] = Bench(Emulation(observed), samples, references, tolerance, spend)
     return LowSpace.of(variant, bench, observed, budget, watcher)
+
+
+def space_of(ill, **options) -> LowSpace:
+    """The plans of a model, after a look at its calibration samples; none tried yet."""
+    request = understand(dict(ill.inputs), options)
+    case = load_case(ill.proto, request.data, request.criterion)
+    return plans_of(case, request.settings, look=True)
+
+
+def changed(fixed: Fixed, *, settings=None, case=None, **more) -> Fixed:
+    """Return a result of other settings, or of another case, or with other plans."""
+    variant = fixed.space.variant
+    own, its = replace(variant.settings, **settings or {}), replace(variant.case, **case or {})
+    return replace(fixed, space=replace(fixed.space, variant=Variant(its, own), **more))
 
 
 def heldout_of(space: Space) -> HeldOut:

@@ -16,7 +16,6 @@ from halfwise.fixing import loop, verdicts
 from halfwise.fixing.evidence import FIRST_LOOK
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import LATE, end_remarks, fix, stands, tolerance_note
-from halfwise.fixing.plan.plan import Variant
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
@@ -32,7 +31,16 @@ from tests import models
 from tests.models.depth import one_channel
 from tests.models.normalisation import layer_norm_axes_input
 from tests.unit.fixing.repair.sluices import WIDE, sluiced
-from tests.unit.fixing.running import Clock, Listener, found, growing, kept, space_of, types_in
+from tests.unit.fixing.running import (
+    Clock,
+    Listener,
+    changed,
+    found,
+    growing,
+    kept,
+    space_of,
+    types_in,
+)
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.runs import output_error
 
@@ -529,16 +537,9 @@ def test_a_plan_counts_that_passes_on_real_data():
     assert stands(fixed)
     failed = fixed.verdict.model_copy(update={"passed": False})
     assert not stands(replace(fixed, verdict=failed))
-    random = with_variant(fixed, settings={"allow_random": False}, case={"real": False})
+    random = changed(fixed, settings={"allow_random": False}, case={"real": False})
     assert not stands(random)
-    assert stands(with_variant(random, case={"real": True}))
-
-
-def with_variant(fixed: Fixed, *, settings=None, case=None) -> Fixed:
-    """Return a result of other settings, or of another case."""
-    variant = fixed.space.variant
-    own, its = replace(variant.settings, **settings or {}), replace(variant.case, **case or {})
-    return replace(fixed, space=replace(fixed.space, variant=Variant(its, own)))
+    assert stands(changed(random, case={"real": True}))
 
 
 def test_what_the_samples_leave_untested_does_not_count_unless_allowed(monkeypatch):
@@ -546,7 +547,7 @@ def test_what_the_samples_leave_untested_does_not_count_unless_allowed(monkeypat
     untested = Unjudged(kind="zeros", name="y")
     monkeypatch.setattr(loop, "find_unjudged", lambda *_, **__: (untested,))
     assert not stands(fixed)
-    assert stands(with_variant(fixed, settings={"allow_unjudged": True}))
+    assert stands(changed(fixed, settings={"allow_unjudged": True}))
 
 
 def note(criterion=None, *outputs, factor=0.8, kept=0, fmt=FP16):
