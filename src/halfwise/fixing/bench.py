@@ -219,14 +219,17 @@ class Bench(Generic[P]):
 
     def _evaluated(self, plan: P) -> Outcome:
         judge = self._errors if self.tolerance.metric is None else self._by_metric
-        outcome = judge(plan)
-        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
-            outcome = Outcome(False, beyond)
+        outcome = self._demanded(plan, judge(plan))
         self.evaluations += 1
         if outcome.sample is not None:
             self._order.remove(outcome.sample)
             self._order.insert(0, outcome.sample)
         return replace(outcome, number=self.evaluations)
+
+    def _demanded(self, plan: P, outcome: Outcome) -> Outcome:
+        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
+            return Outcome(False, beyond)
+        return outcome
 
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
@@ -243,7 +246,7 @@ class Bench(Generic[P]):
         else:
             own = self.excess_of(results)
         self.evaluations += 1
-        outcome = Outcome(own <= 1, own, number=self.evaluations)
+        outcome = replace(self._demanded(plan, Outcome(own <= 1, own)), number=self.evaluations)
         known = own <= 1 or (self.tolerance.metric is not None and isfinite(own))
         self.once(plan, "samples" if known else "all", lambda: outcome)
         return each
