@@ -10,7 +10,6 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.fixing.test_planner import TWO
 
 from halfwise import choose, fix
 from halfwise.case import hash_sample
@@ -22,6 +21,7 @@ from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
+from tests.unit.fixing.test_space import TWO
 from tests.unit.records.curves import curve, point, score
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
