@@ -12,7 +12,11 @@ from math import isinf, isnan
 from pathlib import PurePath
 
 WIDEST_NAME = 60
-"""Columns for a name in running text."""
+"""Columns for a name in running text. Our choice."""
+LONGEST_EXCERPT = 500
+"""Characters shown of what another program, a file or a user's function says. Our choice."""
+FEW = 4
+"""Names, places or sentences shown of a list; the rest are counted. Our choice."""
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
@@ -51,6 +55,11 @@ def shorten(name: str, width: int = WIDEST_NAME) -> str:
     head = (width - 1) // 2
     start, end = name[:head], name[head + 1 - width :]
     return clean(f"{start[: start.rfind('/') + 1] or start}…{end[max(end.find('/'), 0) :]}")
+
+
+def excerpt(text: str) -> str:
+    """Return the first `LONGEST_EXCERPT` characters of what another program says."""
+    return text if len(text) <= LONGEST_EXCERPT else f"{text[: LONGEST_EXCERPT - 1]}…"
 
 
 def sentence(text: str) -> str:
@@ -135,7 +144,7 @@ def mebibytes(nbytes: int) -> str:
     return number(nbytes / 2**20)
 
 
-def ranges(runs: Sequence[tuple[int, int]], most: int = 4) -> str:
+def ranges(runs: Sequence[tuple[int, int]], most: int = FEW) -> str:
     """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
     shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
     return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
@@ -237,7 +246,7 @@ def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
     return f"everything in {fmt.upper()}{f' but {left}' if left else ''}"
 
 
-def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str:
+def listed(names: Sequence[str], most: int = FEW, width: int = WIDEST_NAME) -> str:
     """Return `names` as a short list, merging those that differ in one number.
 
     Args:

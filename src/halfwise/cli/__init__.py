@@ -31,7 +31,7 @@ from halfwise.cli import engines, models, verdicts
 from halfwise.cli.options import Command
 from halfwise.errors import CaseError, HalfwiseError, UsageError
 from halfwise.interruption import Interruption, interruption, offered
-from halfwise.wording import clean, size_of
+from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
 _FILES = 1024
 """Limit on open files to ask for: Linux's default."""
@@ -262,8 +262,6 @@ def defer_unused() -> None:
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
-LONGEST_MESSAGE = 800
-"""Largest number of characters shown of an error or hint."""
 
 OBJECTS_PER_COLLECTION = 100_000
 """Objects allocated between two garbage collections, instead of 700.
@@ -367,8 +365,8 @@ def _complain(error: HalfwiseError) -> None:
 
 def _readable(text: str) -> str:
     """Return a text, cut in the middle if too long to read, as names may be."""
-    half = LONGEST_MESSAGE // 2
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
+    half = LONGEST_EXCERPT
+    return text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"
 
 
 def _out_of_memory(error: MemoryError) -> CaseError:

@@ -30,7 +30,7 @@ from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
-from halfwise.wording import size_of
+from halfwise.wording import excerpt, size_of
 
 _SPARE = 1 << 20
 """Bytes that a chunk may waste if it is less than twice as large as the request; with ONNX
@@ -283,7 +283,7 @@ class Session:
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",
                 node=node,
-                why=_SOURCE.sub("", " ".join(why.split()))[:500],
+                why=excerpt(_SOURCE.sub("", " ".join(why.split()))),
             ) from error
         return dict(zip(names, results if lent else map(own, results), strict=True))
 
@@ -413,7 +413,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return _SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0]))[:500]
+    return excerpt(_SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0])))
 
 
 @dataclass(frozen=True)

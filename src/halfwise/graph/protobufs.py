@@ -18,9 +18,8 @@ from halfwise.errors import CaseError
 from halfwise.files import is_regular, is_special, mistaken, no_file, open_regular, unreadable
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.progress import Weighed
+from halfwise.wording import excerpt
 
-_SHOWN = 100
-"""Most characters of a file's text that a message quotes."""
 STAND_IN = "in-memory"
 """The file that a serialised graph names for tensors kept out of it."""
 
@@ -133,7 +132,7 @@ def _is_size(text: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+    return repr(excerpt(text))
 
 
 def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:

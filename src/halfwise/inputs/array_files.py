@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.files import is_regular, mistaken, no_file, open_regular, read_text, unreadable
 from halfwise.memory import refuse_beyond
+from halfwise.wording import listed
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
@@ -383,7 +384,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
 def _read_array(path: Path, count: int) -> Sequence[Any]:
     arrays = peek_arrays(path)
     if len(arrays) != 1:
-        names = ", ".join(list(arrays)[:5]) or "none"
+        names = listed(list(arrays)) or "none"
         raise CaseError(
             f"Labels {path.name}: found {len(arrays)} arrays ({names}); expected one.",
             "Save the labels alone with np.save(path, labels).",

@@ -23,7 +23,7 @@ from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, numbered
 from halfwise.memory import available
 from halfwise.records import Fact, MadeUp, Note
-from halfwise.wording import count, dimensions
+from halfwise.wording import count, dimensions, excerpt
 
 SUFFIX = ".json"
 
@@ -295,7 +295,7 @@ def _read(file: Path) -> object:
         return json.loads(text, object_hook=functools.partial(_decode, file=file))
     except (*BROKEN, RecursionError) as error:
         # The message may quote the array, which can be megabytes.
-        reason = str(error)[:200] or type(error).__name__
+        reason = excerpt(str(error)) or type(error).__name__
         raise CaseError(
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
             "Write it again with `polygraphy run … --save-inputs` or `--save-outputs`.",

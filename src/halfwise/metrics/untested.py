@@ -104,8 +104,9 @@ _NEXT_TO_NOTHING = 1e-6
 """Relative to an output's largest value: less than FP16 can resolve."""
 _RESOLVED = 2.0**-11
 """Relative to an output's largest value: what rounding to FP16 may change."""
-_FEWEST_ROWS = 10
-"""With fewer rows, a sound classifier may well be no better than guessing."""
+FEWEST_ROWS = 10
+"""Rows, boxes and the like below which a score is weak evidence: a sound classifier may well be no
+better than guessing, and if ten are all right, up to one in four others may be wrong (95 %)."""
 CONFIDENCE = 0.95
 """Smallest probability, over many runs, that a bound holds."""
 
@@ -185,7 +186,7 @@ def untested_metric(
     if other >= own - criterion.metric_drop:
         return (found,)
     chance = None if labels is None else guessing(criterion.metric, references)
-    if chance is not None and chance.rows >= _FEWEST_ROWS and own <= chance.share:
+    if chance is not None and chance.rows >= FEWEST_ROWS and own <= chance.share:
         return (found.model_copy(update={"kind": "guessing", "other": chance.share}),)
     return ()
 

@@ -16,6 +16,7 @@ from halfwise.reporting.nodes import (
     planned_words,
     type_words,
 )
+from halfwise.wording import WIDEST_NAME
 
 
 def passing(graph: Graph) -> list[int]:
@@ -35,8 +36,6 @@ MOST_INSIDE = 36
 many, and they are laid out instantly."""
 _DEPTH = 12
 """Largest number of scopes in a name; the rest of a longer name is one scope."""
-_LABEL = 60
-"""Largest number of characters in a label."""
 _TO = " … "
 
 
@@ -88,7 +87,7 @@ def fold(graph: Graph) -> Folding:
         if isinstance(item, int):
             places[item] = parent
             continue
-        boxes.append(Box(item.label[: 2 * _LABEL], parent))
+        boxes.append(Box(item.label[: 2 * WIDEST_NAME], parent))
         waiting += [(child, len(boxes) - 1) for child in reversed(item.inside)]
     return Folding(tuple(boxes), tuple(places))
 
@@ -166,7 +165,7 @@ def _label(items: Sequence[_Item], graph: Graph) -> str:
     )
     # For nested stretches the outer ends count.
     first, last = first.partition(_TO)[0], last.rpartition(_TO)[2]
-    return f"{first[: _LABEL // 2]}{_TO}{last[-_LABEL // 2 :]}"
+    return f"{first[: WIDEST_NAME // 2]}{_TO}{last[-WIDEST_NAME // 2 :]}"
 
 
 _SCRIPTS = ("model", "measures", "scene", "drawing", "panel", "controls")

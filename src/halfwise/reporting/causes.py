@@ -26,11 +26,12 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
+from halfwise.reporting.parts import MOST_ROWS, Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.steps import quantised_note
 from halfwise.wording import (
+    FEW,
     capital,
     count,
     filled,
@@ -103,7 +104,7 @@ def quantisation_summary(loss: QuantisationLoss) -> str:
     }
     facts: dict[str, str | float] = {k: v for k, v in numbers.items() if v is not None}
     names = {"gravest": loss.gravest, "foreign": loss.foreign}
-    facts |= {name: listed(tensors, 3) for name, tensors in names.items() if tensors}
+    facts |= {name: listed(tensors) for name, tensors in names.items() if tensors}
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     return f"{filled(_SUMMARIES[kind], facts)}{right}"
 
@@ -149,8 +150,6 @@ def _span(cause: PairLoss) -> str:
     return f"{number(low)} … {number(high)}"
 
 
-_SHOWN = 3
-"""Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
@@ -182,9 +181,7 @@ def repair_lines(run: Run) -> Lines | None:
     if left_out := len(plan.repairs) - sum(map(len, shown)):
         lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
     undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
-    lines += undone[:_SHOWN]
-    if len(undone) > _SHOWN:
-        lines.append(f"And {len(undone) - _SHOWN} more undone: see run.json.")
+    lines += first_of(undone, "more undone: see run.json")
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
     return lines_of(title, lines)
 
@@ -212,8 +209,8 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
 
 
 def _few(texts: Sequence[str], between: str) -> str:
-    more = f" (and {len(texts) - _SHOWN} more alike)" if len(texts) > _SHOWN else ""
-    return between.join(texts[:_SHOWN]) + more
+    more = f" (and {len(texts) - FEW} more alike)" if len(texts) > FEW else ""
+    return between.join(texts[:FEW]) + more
 
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:

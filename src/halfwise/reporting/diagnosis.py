@@ -26,6 +26,7 @@ from halfwise.reporting.parts import (
     Report,
     Table,
     commands,
+    first_of,
     known,
     lines_of,
     present,
@@ -126,8 +127,6 @@ QUESTIONS: dict[RungName, str] = {
     "precision": "which nodes does the low format break?",
     "kernels": "does the engine match its emulation?",
 }
-_FIRST = 3
-"""Most pieces of evidence on the first screen."""
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -153,12 +152,10 @@ def diagnosed_screen(run: Run) -> Report:
     failed = _first_failed(run)
     if failed is None:
         return replace(whole, parts=(_ladder(run).only(range(3)), *whole.parts[1:]))
-    where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
+    where = Lines("Where", (listed(failed.nodes),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
-    lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors[:_FIRST]]
-    if left := len(errors) - len(lines):
-        lines.append(f"and {left} more in the full report")
-    seen = lines_of("Evidence", lines)
+    lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors]
+    seen = lines_of("Evidence", first_of(lines, "more in the full report"))
     parts = present(where, seen, commands("Next", steps_told(failed.advice)))
     return replace(whole, parts=parts)
 

@@ -23,6 +23,7 @@ from halfwise.reporting.parts import (
     Lines,
     Report,
     Table,
+    first_of,
     known,
     lines_of,
     present,
@@ -199,7 +200,6 @@ def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
 
 
-_MOST_LINES = 8
 _ENDS = {
     "failed": "failed",
     "crashed": "crashed",
@@ -334,10 +334,7 @@ def _failed(engines: Engines) -> Lines | None:
     failed = [b for b in engines.builds if b.status != "built" and b.number not in told]
     if not failed:
         return None
-    lines = [_failure(build) for build in failed[:_MOST_LINES]]
-    if len(failed) > _MOST_LINES:
-        lines.append(f"and {count(len(failed) - _MOST_LINES, 'more build')}")
-    return Lines("Failed builds", tuple(lines))
+    return Lines("Failed builds", tuple(first_of([_failure(b) for b in failed], most=MOST_ROWS)))
 
 
 def _failure(build: BuildOutcome) -> str:

@@ -16,19 +16,27 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.engines import inspected, proof_parts, shape_line, speed_lines
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
+from halfwise.reporting.parts import (
+    MOST_ROWS,
+    Column,
+    Lines,
+    Report,
+    Table,
+    first_of,
+    lines_of,
+    present,
+)
 from halfwise.wording import (
     clean,
     count,
     dimensions,
+    listed,
     number,
     percent,
     sentence,
     shorten,
     size_of,
 )
-
-_MOST_LINES = 12
 
 
 def built(made: EngineBuild) -> Report:
@@ -49,7 +57,10 @@ def built(made: EngineBuild) -> Report:
         Lines("Build", lines),
         *look.parts,
         lines_of("Constraints without a layer", made.unmatched),
-        lines_of("What the builder said", _said(made.findings)),
+        lines_of(
+            "What the builder said",
+            first_of(list(_said(made.findings)), "more; --json has all", MOST_ROWS),
+        ),
     )
     return Report(
         title=look.title,
@@ -130,12 +141,10 @@ def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
 
 
 def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
-    told = [finding for finding in findings if finding.severity != "info"]
-    for finding in told[:_MOST_LINES]:
-        nodes = f" At {', '.join(finding.nodes[:4])}." if finding.nodes else ""
-        yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
-    if len(told) > _MOST_LINES:
-        yield f"and {len(told) - _MOST_LINES} more; --json has all."
+    for finding in findings:
+        if finding.severity != "info":
+            nodes = f" At {listed(finding.nodes)}." if finding.nodes else ""
+            yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
 
 
 def observed(observations: Observations, limit: float) -> Report:

@@ -30,7 +30,7 @@ from halfwise.reporting.guards import (
     followed_over,
     reason_of,
 )
-from halfwise.reporting.parts import Lines
+from halfwise.reporting.parts import Lines, first_of
 from halfwise.reporting.remarks import in_words, stated
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.wording import count, everything_low, listed, number, ratio, sentence, shorten
@@ -50,8 +50,6 @@ _UNKNOWN = ("effect", "unknown")
 _LAST = ("spare", *_UNKNOWN)
 
 _ASKED = ("margin", "headroom")
-_MOST_WRONG = 3
-"""Most reasons why everything low fails that are shown."""
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -67,9 +65,8 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     beside = () if brief else tuple(non_finite(run.baseline))
     fixes = () if brief else tuple(_usual_fixes(run))
     if not run.baseline.within:
-        wrong = stated(run.baseline.failures)
-        more = [f"And {len(wrong) - _MOST_WRONG} more."] * (len(wrong) > _MOST_WRONG)
-        return Lines(title, (*wrong[:_MOST_WRONG], *more, *beside, *causes, *fixes))
+        wrong = first_of(stated(run.baseline.failures))
+        return Lines(title, (*wrong, *beside, *causes, *fixes))
     guards = {kept.guard for kept in run.plan.keep}
     found = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""

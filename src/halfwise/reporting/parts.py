@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from halfwise.wording import clean, number, sentence, shorten
+from halfwise.wording import FEW, clean, number, sentence, shorten
 
 T = TypeVar("T")
 MOST_ROWS = 12
@@ -129,6 +129,12 @@ def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
     return Lines(title, told) if told else None
 
 
+def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[str]:
+    """Return the first `most` lines, then how many `more` there are."""
+    rest = len(lines) - most
+    return [*lines[:most], f"And {rest} {more}."] if rest > 0 else list(lines)
+
+
 _COLUMNS = 78
 """Columns of a command on an 80-column terminal."""
 _LONGEST = 6
@@ -210,13 +216,9 @@ def shortened(report: Report) -> Report | None:
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
-_FEW = 4
-"""Most rows of a table that is cut last: a ladder has one row per type, and all matter."""
-
-
 def _spare(part: Lines | Table) -> tuple[int, int]:
     """Return what can go first: lists, further commands, tables, one-liners, small tables."""
-    if isinstance(part, Table) and len(part.shown) <= _FEW:
+    if isinstance(part, Table) and len(part.shown) <= FEW:
         return 0, len(part.shown)
     if isinstance(part, Table):
         return 2, len(part.shown)

@@ -342,10 +342,6 @@ def _heldout(run: Run) -> str:
     return "held-out samples"
 
 
-_PARTS = 8
-"""Most parts of a plan to show; the record has all."""
-
-
 def part_table(run: Run) -> Table | None:
     """Return what parts of the plan buy; None if none was measured."""
     curve = run.curve
@@ -360,7 +356,7 @@ def part_table(run: Run) -> Table | None:
             *_change(_place(curve, row.alone), least),
             *_change(_place(curve, row.without), plan),
         )
-        for row in measured[:_PARTS]
+        for row in measured[:MOST_ROWS]
     ]
     right = tuple(Column(c, "right") for c in ("part alone", "its error", "plan without"))
     minor = (Column(title, "right", minor=True) for title in ("nodes", "its error"))

@@ -34,9 +34,6 @@ from halfwise.wording import (
     verb,
 )
 
-_MOST_NAMES = 4
-"""Most values that a note names; the rest are counted."""
-
 _NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
 _REPAIRED = {
     "NAMELESS": "the graph has no name",
@@ -154,8 +151,7 @@ def _folded(facts: Mapping[str, Any]) -> str:
 
 
 def _ignored(facts: Mapping[str, Any]) -> str:
-    names = facts["names"]
-    return f"ignored in {facts['folder']}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
+    return f"ignored in {facts['folder']}: {listed(facts['names'])}"
 
 
 def _paired(facts: Mapping[str, Any]) -> str:
@@ -175,11 +171,8 @@ def _random(facts: Mapping[str, Any]) -> str:
 
 
 def _repaired(facts: Mapping[str, Any]) -> str:
-    names = facts["names"]
-    rest = len(names) - _MOST_NAMES
-    more = [f"and {count(rest, 'more value')}"] if rest > 0 else []
-    shown = ", ".join([*names[:_MOST_NAMES], *more])
-    return f"repaired while reading: {_REPAIRED[facts['flaw']].format(names=shown)}"
+    names = listed(facts["names"])
+    return f"repaired while reading: {_REPAIRED[facts['flaw']].format(names=names)}"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:

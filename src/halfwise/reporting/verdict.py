@@ -8,7 +8,7 @@ from typing import Literal
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.recognised import REL_MAX
 from halfwise.metrics.slices import extent, place
-from halfwise.metrics.untested import upper_bound
+from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
 from halfwise.records import (
     OF_METRIC,
     Criterion,
@@ -29,16 +29,25 @@ from halfwise.records import (
     UnjudgedKind,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.wording import count, filled, listed, number, percent, ratio, sentence, shorten, verb
-
-_MOST_OUTPUTS = 3
+from halfwise.reporting.parts import MOST_ROWS, Lines, first_of
+from halfwise.wording import (
+    FEW,
+    count,
+    filled,
+    listed,
+    number,
+    percent,
+    ratio,
+    sentence,
+    shorten,
+    verb,
+)
 
 
 def allowed_together(criterion: Criterion) -> str:
     """Return what each recognised output, and the others, must meet, in one clause."""
     each = (
-        f"{one.metric} of {listed(one.outputs, _MOST_OUTPUTS)} {_limit(one.metric, one.required)}"
+        f"{one.metric} of {listed(one.outputs)} {_limit(one.metric, one.required)}"
         for one in criterion.recognised
     )
     return sentence(f"{', '.join(each)}, default tolerance for other outputs")
@@ -101,21 +110,16 @@ def counted(evidence: int, unit: str) -> str:
     return f"on {evidence} {verb(evidence, one, unit)}" if unit else ""
 
 
-FEW = 10
-"""Number of boxes, rows and the like below which a score is weak evidence: if ten are all right, up
-to one in four others may be wrong (95 %)."""
-
-
 def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
-    """Return the score that rests on least, if that is fewer than `FEW`; else None."""
-    few = [score for score in scores if score.evidence is not None and score.evidence < FEW]
+    """Return the score that rests on least, if that is fewer than `FEWEST_ROWS`; else None."""
+    few = [score for score in scores if score.evidence is not None and score.evidence < FEWEST_ROWS]
     return min(few, key=lambda score: score.evidence or 0, default=None)
 
 
 def _of(part: TaskScore, *, start: bool = True) -> str:
     error = "Largest error" if start else "largest error"
     what = error if part.metric == REL_MAX else sentence(part.metric)
-    return f"{what} of {listed(part.outputs, _MOST_OUTPUTS)}"
+    return f"{what} of {listed(part.outputs)}"
 
 
 def _value(part: TaskScore) -> str:
@@ -280,7 +284,7 @@ def doubt(verdict: Verdict) -> str:
         few = upper_bound(0, len(verdict.samples)) > WEAK
         told = ", too few to say how many inputs may fail" if few else ""
         score = verdict.metric
-        weak = score.evidence is not None and score.evidence < FEW
+        weak = score.evidence is not None and score.evidence < FEWEST_ROWS
         return f"{told}; {sentence(score.name)} rests {rests_on(score)}" if weak else told
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
@@ -369,7 +373,6 @@ _WHY: dict[NotBatched, str] = {
     "metric": "no batches were judged: {detail}, and the metric reads one sample at a time",
     "recorded": "recorded outputs have no other",
 }
-_MOST_SIZES = 4
 
 
 def size_lines(verdict: Verdict) -> Iterator[str]:
@@ -393,11 +396,11 @@ def _name(axis: DynamicAxis) -> str:
     inputs = dict.fromkeys(axis.inputs.values())
     where = f"Axis {next(iter(inputs))}" if len(inputs) == 1 else "An axis"
     symbol = "" if axis.symbol is None else f" '{shorten(axis.symbol, 20)}'"
-    return f"{where}{symbol} of {listed(list(axis.inputs), 3)}"
+    return f"{where}{symbol} of {listed(list(axis.inputs))}"
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    if len(sizes) > _MOST_SIZES:
+    if len(sizes) > FEW:
         return f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
     return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
@@ -418,10 +421,8 @@ def scale_lines(verdict: Verdict) -> Lines | None:
     if not groups:
         return None
     groups.sort(key=lambda one: one[1].passed)
-    lines = [_line(name, group, verdict) for name, group in groups[:MOST_ROWS]]
-    if len(groups) > MOST_ROWS:
-        lines.append(f"And {len(groups) - MOST_ROWS} more.")
-    return Lines("Scales within outputs", tuple(lines))
+    lines = [_line(name, group, verdict) for name, group in groups]
+    return Lines("Scales within outputs", tuple(first_of(lines, most=MOST_ROWS)))
 
 
 def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:

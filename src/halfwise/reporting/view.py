@@ -80,6 +80,7 @@ from halfwise.reporting.verdict import (
     thresholds,
 )
 from halfwise.wording import (
+    FEW,
     clean,
     count,
     fixed,
@@ -417,9 +418,6 @@ def shown_row(engines: Engines) -> EngineResult | None:
     return engines.row or (ran[-1] if ran else None)
 
 
-_CAUSES = 3
-
-
 def screen(run: Run) -> Report:
     """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
@@ -490,7 +488,7 @@ def _why(run: Run) -> tuple[str, list[str]]:
         pairs = quantisation_lines(run.quantisation)
         blamed = pairs.lines[:1] if pairs is not None else ()
         told = stated(verdict.failures)
-        lines = [*told[: _CAUSES - len(blamed)], *blamed]
+        lines = [*told[: FEW - len(blamed)], *blamed]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):
         return "Why types fail", types

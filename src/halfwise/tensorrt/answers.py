@@ -30,7 +30,7 @@ from halfwise.tensorrt.versions import (
     WRITTEN,
 )
 from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL
-from halfwise.wording import stopped
+from halfwise.wording import excerpt, stopped
 
 _SIZE = range(1 << 62)
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -292,10 +292,6 @@ def ran_of(engine: "Description", watch: Sequence[str] | None) -> Expected:
     return Expected("run", fits)
 
 
-_LONGEST = 500
-"""Largest number of characters of the reason why a worker cannot build."""
-
-
 @dataclass(frozen=True)
 class Description:
     """An engine's description of itself.
@@ -393,7 +389,7 @@ def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
 
 def _trouble(answer: Mapping[str, Any]) -> str:
     found = [
-        answer[key]["message"][:_LONGEST] for key in ("import_error", "cuda_error") if key in answer
+        excerpt(answer[key]["message"]) for key in ("import_error", "cuda_error") if key in answer
     ]
     return " ".join(map(stopped, found))
 

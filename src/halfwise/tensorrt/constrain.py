@@ -151,7 +151,7 @@ def readable(network: Network, tensorrt: str | None) -> Network:
         reasons.setdefault(each.reason, []).append(each.node)
     if reasons:
         told = (
-            f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes, most=3)})"
+            f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes)})"
             for reason, nodes in reasons.items()
         )
         raise CaseError(
@@ -261,7 +261,6 @@ _UNTYPED = ("Cast", "Constant", "DequantizeLinear", "QuantizeLinear")
 """Operators whose layers have their own type: constraining a Cast ends the build with an
 assertion in castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
-_SHOWN = 5
 
 
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
@@ -307,11 +306,7 @@ def unmatched(network: Network, unconstrained: Mapping[NodeName, str]) -> tuple[
     reasons: dict[str, list[NodeName]] = {}
     for name in (n for n in nodes if n in unconstrained):
         reasons.setdefault(_why(nodes[name], unconstrained[name]), []).append(name)
-    return tuple(
-        f"No constraint reached {', '.join(names[:_SHOWN])}"
-        f"{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}: {why}."
-        for why, names in reasons.items()
-    )
+    return tuple(f"No constraint reached {listed(names)}: {why}." for why, names in reasons.items())
 
 
 def _why(node: ir.Node, told: str) -> str:

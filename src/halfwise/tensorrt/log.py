@@ -30,12 +30,12 @@ from halfwise.errors import CaseError
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
 from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import OPERATORS, logged_version, support
+from halfwise.wording import excerpt
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
 """Kinds of unknown lines that are kept apart; the rest are counted together."""
 _MOST_LINES = 3
-_LONGEST = 500
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 """Errors that only follow from others, so they are listed after them."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -115,7 +115,7 @@ class Entry:
         """Count a line."""
         self.count += 1
         if len(self.lines) < _MOST_LINES:
-            self.lines.append(raw.strip()[:_LONGEST])
+            self.lines.append(excerpt(raw.strip()))
 
     def record(self) -> LogFinding:
         """Return the finding."""
@@ -128,7 +128,7 @@ class Entry:
             nodes=tuple(map(NodeName, self.nodes)),
             count=self.count,
             lines=tuple(self.lines),
-            before=self.before[:_LONGEST],
+            before=excerpt(self.before),
         )
 
 
@@ -160,7 +160,7 @@ class Findings:
             self._unknown += 1
             if self._unknown > MOST_UNKNOWN:
                 key, text = (UNKNOWN, severity, ""), f"More {severity}s of other kinds."
-        self.entry(key, Entry(UNKNOWN, severity, text[:_LONGEST])).heard(raw)
+        self.entry(key, Entry(UNKNOWN, severity, excerpt(text))).heard(raw)
 
     def name(self, kind: str, names: Iterable[str]) -> None:
         """Add names to the last finding of `kind`, or of kinds that begin with it."""

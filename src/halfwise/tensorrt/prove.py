@@ -218,7 +218,6 @@ _QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
 _WIDER: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _HIGH: tuple[Precision, ...] = ("fp32", "tf32")
 _LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
-_SHOWN = 4
 
 
 def prove(
@@ -495,4 +494,4 @@ def _kinds(nodes: Sequence[NodePrecision], kinds: Sequence[Precision]) -> str:
 
 
 def _names(nodes: Sequence[NodePrecision]) -> str:
-    return listed([n.node for n in nodes], most=_SHOWN)
+    return listed([n.node for n in nodes])

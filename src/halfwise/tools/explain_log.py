@@ -8,7 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
 from halfwise.graph.loading import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, first_of, present
 from halfwise.tensorrt.log import Explainer, read_lines
 from halfwise.wording import clean, count, listed, sentence, shorten
 
@@ -60,8 +60,6 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
 
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
 _CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
-_MOST_UNKNOWN = 20
-"""Kinds of unknown lines printed for each severity; the rest is counted (see --json)."""
 
 
 def explained(log: LogReport) -> Report:
@@ -106,8 +104,7 @@ def _title(log: LogReport) -> str:
 
 
 def _lines(finding: LogFinding) -> Iterator[str]:
-    often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
-    yield f"{sentence(finding.sentence)}{often}"
+    yield _counted(finding)
     if finding.nodes:
         yield f"  → At: {listed(finding.nodes)}."
     elif finding.before:
@@ -120,15 +117,17 @@ def _lines(finding: LogFinding) -> Iterator[str]:
         yield f"  → See {clean(finding.source)}"
 
 
+def _counted(finding: LogFinding) -> str:
+    often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
+    return f"{sentence(finding.sentence)}{often}"
+
+
 def _unknown(findings: list[LogFinding]) -> Lines | None:
     lines = []
     for severity in _TITLES:
         some = [f for f in findings if f.severity == severity]
-        for finding in some[:_MOST_UNKNOWN]:
-            often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
-            lines.append(f"{severity}: {sentence(finding.sentence)}{often}")
-        if len(some) > _MOST_UNKNOWN:
-            lines.append(f"and {count(len(some) - _MOST_UNKNOWN, 'more kind')} of {severity}")
+        shown = [f"{severity}: {_counted(f)}" for f in some]
+        lines += first_of(shown, f"more of {severity}", MOST_ROWS)
     return Lines("Not known, in the builder's words", tuple(lines)) if lines else None
 
 

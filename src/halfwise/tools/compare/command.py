@@ -41,7 +41,7 @@ from halfwise.tools.compare.walk import (
     excess_of,
     reference,
 )
-from halfwise.wording import count
+from halfwise.wording import count, listed
 
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
 """Operators that other tools fold into the product before them if their operands are constant."""
@@ -320,7 +320,7 @@ def _demand_usable(
 ) -> None:
     names = tensors[0].keys()
     if not names:
-        held = ", ".join(sorted(recorded)[:5]) or "nothing"
+        held = listed(sorted(recorded)) or "nothing"
         raise CaseError(
             f"{path} holds no tensor of the model: {held}.",
             "Save outputs under their names in the model.",

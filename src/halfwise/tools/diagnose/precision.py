@@ -30,6 +30,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.guards import explained, worded
+from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import all_low
@@ -94,8 +95,6 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     return verdict, signs, side
 
 
-_MOST = 8
-"""Reasons and fixes reported; `fix` writes all to run.json."""
 _OF_DECISIONS: frozenset[GuardKind] = frozenset(("margin", "decision"))
 """Suspicions that decisions change. Any other, such as an overflow, is a cause of its own, and
 decisions change because of it."""
@@ -142,7 +141,7 @@ def precision(subject: Subject) -> Rung:
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *((subject.fix,) if subject.fix and fixed.found.passed else ()),
-            *said(*fixes[:_MOST]),
+            *said(*fixes[:MOST_ROWS]),
         ),
     )
     if any(told[guard].kind not in _OF_DECISIONS for guard in blamed):
@@ -187,7 +186,7 @@ def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
         told.setdefault(each.reason, []).append(each.node)
     return [
         Sign(severity="error", text=text, nodes=tuple(nodes))
-        for text, nodes in list(told.items())[:_MOST]
+        for text, nodes in list(told.items())[:MOST_ROWS]
     ]
 
 
