@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from halfwise.case import Case
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
+from halfwise.metrics.kinds import SMOOTH
+from halfwise.metrics.targets import SIDE
 from halfwise.records import Frame, Graph, NodeName, Preview, Run, RunEvidence, Source, Verdict
 from halfwise.wording import dimensions
 
@@ -179,9 +181,6 @@ def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
 WORST, TYPICAL = 4, 2
 """How many samples are shown of each kind."""
 _WIDEST = 128
-_LEAST_SIDE = 8
-_SMOOTH = 0.3
-"""Smallest correlation of neighbours: photographs have 0.9 or more, unrelated features none."""
 
 Why = Literal["worst", "typical"]
 
@@ -239,7 +238,7 @@ def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
         one = np.moveaxis(one, 0, -1)
     elif one.shape[-1] not in (1, 3):
         return None
-    return one.astype(np.float64) if min(one.shape[:2]) >= _LEAST_SIDE else None
+    return one.astype(np.float64) if min(one.shape[:2]) >= SIDE else None
 
 
 def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
@@ -248,7 +247,7 @@ def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
         return False
     centred = np.moveaxis(values - values.mean((0, 1)), axis, 0)
     power = float(np.square(centred).mean())
-    return power == 0 or float((centred[1:] * centred[:-1]).mean()) >= _SMOOTH * power
+    return power == 0 or float((centred[1:] * centred[:-1]).mean()) >= SMOOTH * power
 
 
 def _image(array: NDArray[Any]) -> str:

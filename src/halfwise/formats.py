@@ -8,6 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+ROUNDINGS = 1e-6
+"""Relative difference that a few FP32 roundings explain: each is up to 6e-8, and a few combine."""
+ROUNDINGS_OF_MODEL = 1e-5
+"""Relative difference that another order of FP32 sums explains in a whole model."""
+
 
 @dataclass(frozen=True)
 class Format:

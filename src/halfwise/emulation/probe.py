@@ -37,7 +37,8 @@ _PERMUTATIONS = frozenset(
     )
 )
 _PACKED = "halfwise::packed"
-_GROUP = 16
+TENSORS_AT_ONCE = 16
+"""Tensors held or packed at a time, however large: bounds the number of runs. Our choice."""
 
 
 @dataclass(frozen=True)
@@ -351,9 +352,9 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
         return packed
     values = _values(packed.graph)
     groups: list[list[ir.Node]] = []
-    for start in range(0, len(tensors), _GROUP):
+    for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
-        for i, name in enumerate(tensors[start : start + _GROUP], start):
+        for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
             flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
             results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
             per_tensor.append([flat, *results])

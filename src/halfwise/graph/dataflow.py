@@ -22,6 +22,9 @@ Uses = Mapping[ir.Value, list[tuple[ir.Node, int]]]
 FARTHEST = 24
 """Nodes after which a walk upstream ends: a guard is a local suspicion. If a whole network computes
 with tiny values, guards that each name all its nodes would say nothing and take O(n²) time."""
+LONGEST_WAY = 8
+"""Most nodes between two that belong together, such as a mask and its Softmax, where exporters
+write at most five: Mul, Sub, Mul, Add, Clip."""
 GIVEN = "::given"
 """Suffix of the tensors that a region takes as inputs instead of computing them."""
 

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.formats import ROUNDINGS
 from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard
 from halfwise.graph.polynomials import (
@@ -24,7 +25,6 @@ from halfwise.graph.polynomials import (
     OFFSET,
     ONE,
     ROOT,
-    ROUNDING,
     SCALED,
     SQUARES,
     Array,
@@ -308,7 +308,7 @@ class _Reader:
         bias = terms.get(ONE)
         if self.kind == "LayerNormalization" and terms.keys() - {ONE} == {SCALED, OFFSET}:
             weight, offset = np.broadcast_arrays(terms[SCALED], -terms[OFFSET])
-            if not np.allclose(weight, offset, rtol=ROUNDING, atol=0):
+            if not np.allclose(weight, offset, rtol=ROUNDINGS, atol=0):
                 return None
         elif self.kind == "RMSNormalization" and terms.keys() == {SCALED}:
             weight = terms[SCALED]
@@ -477,7 +477,7 @@ def _spread_of(inside: Polynomial) -> tuple[Kind, float, float] | None:
         return None
     if not centre:
         return "RMSNormalization", factor, added
-    exact = abs(centre + factor) <= ROUNDING * factor
+    exact = abs(centre + factor) <= ROUNDINGS * factor
     return ("LayerNormalization", factor, added) if exact else None
 
 

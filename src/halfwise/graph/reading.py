@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.dataflow import nodes_between
+from halfwise.formats import ROUNDINGS
+from halfwise.graph.dataflow import FARTHEST, LONGEST_WAY, nodes_between
 from halfwise.graph.model import Network, Writer, constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
@@ -172,14 +173,8 @@ Array = NDArray[np.float64]
 
 _POINTS: Array = np.linspace(-7.3, 8.1, 65)
 """Points with small to large exponentials; none is an integer."""
-_CLOSE = 1e-6
-"""Relative tolerance: numbers in models are FP32, off by up to 6e-8, and a few are combined."""
 _CANCELLED = 1e-7
 """Absolute tolerance of activations: 1 + tanh(…) and the like cancel for negative x."""
-_MOST = 24
-"""Most nodes of one expression."""
-_LONGEST = 8
-"""Most nodes between x and the node that an activation is recognised by."""
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -227,7 +222,7 @@ _softplus_of_minus = np.log1p(np.exp(-_POINTS))
 
 
 def _is(truth: Array) -> Callable[[Array], bool]:
-    return lambda values: np.allclose(values, truth, rtol=_CLOSE, atol=_CANCELLED)
+    return lambda values: np.allclose(values, truth, rtol=ROUNDINGS, atol=_CANCELLED)
 
 
 def _is_swish(values: Array) -> bool:
@@ -308,7 +303,7 @@ def _arguments(gate: ir.Node) -> list[ir.Value]:
     """Return the values from which scalars alone lead to `gate`, farthest first."""
     before: list[ir.Value] = []
     waiting = [v for v in gate.inputs[:2] if v is not None]
-    while waiting and len(before) < _LONGEST:
+    while waiting and len(before) < LONGEST_WAY:
         value = waiting.pop(0)
         if value.const_value is None and value not in before:
             before.append(value)
@@ -329,7 +324,7 @@ def read_functions(network: Network) -> Iterator[Rewritable]:
         if minus is not None and is_standard(minus, "Neg") and minus.inputs[0] is not None:
             x = minus.inputs[0]
         for value, values in _follow(x, order).items():
-            close = (write for truth, write in _FORMS if np.allclose(values, truth, _CLOSE, 0))
+            close = (write for truth, write in _FORMS if np.allclose(values, truth, ROUNDINGS, 0))
             write = next(close, None)
             if write is not None and node in (nodes := nodes_between(x, value)):
                 yield Rewritable(x, value, nodes, write)
@@ -340,7 +335,7 @@ def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
     """Return the values that depend only on x and scalars, as arrays, in graph order."""
     known = {x: _POINTS}
     after = {u.node for u in x.uses()} & order.keys()
-    while after and len(known) <= _MOST:
+    while after and len(known) <= FARTHEST:
         node = min(after, key=order.__getitem__)
         after.remove(node)
         operands = [_values(v, known) for v in node.inputs]

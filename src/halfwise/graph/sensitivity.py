@@ -10,7 +10,16 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
-from halfwise.graph.dataflow import FARTHEST, Uses, ancestors, moves, operands, reached, uses_in
+from halfwise.graph.dataflow import (
+    FARTHEST,
+    LONGEST_WAY,
+    Uses,
+    ancestors,
+    moves,
+    operands,
+    reached,
+    uses_in,
+)
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import activations, is_constant, scalar, square_of
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
@@ -471,7 +480,7 @@ def _may_vanish(exponent: ir.Value | None, op: str) -> bool:
 
 def _grows_exponentially(value: ir.Value) -> bool:
     """Return whether `value` is an exponential plus a constant: its inverse beats any factor."""
-    for _ in range(8):
+    for _ in range(LONGEST_WAY):
         node = value.producer()
         if node is None:
             return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.graph.dataflow import nodes_between
+from halfwise.graph.dataflow import LONGEST_WAY, nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
@@ -36,8 +36,6 @@ from halfwise.records import NodeName
 _ARITHMETIC = ("Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where")
 """Operators between an attention's products and its softmax: scale, bias, mask."""
 _PRODUCTS = ("Einsum", "Gemm", "MatMul")
-_LONGEST_WAY = 8
-"""Most nodes between product and softmax; exporters write at most Mul, Sub, Mul, Add, Clip."""
 BY_AXIS = 13
 """From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
 _OF_SOFTMAX = frozenset(("Div", "Exp", "Log", "Mul", "Reciprocal", "ReduceSum", "Sub"))
@@ -163,7 +161,7 @@ def attentions(network: Network) -> Iterator[Nodes]:
     softmaxes = [(n.inputs[0], n.outputs[0], frozenset((n,))) for n in native]
     written = (s for s in read_softmaxes(network) if s.op == "Softmax")
     for x, output, nodes in (*softmaxes, *((s.x, s.output, s.nodes) for s in written)):
-        scores, weighted = _scores(x, _LONGEST_WAY), _weighted(output, _LONGEST_WAY)
+        scores, weighted = _scores(x, LONGEST_WAY), _weighted(output, LONGEST_WAY)
         if scores and weighted:
             yield nodes | scores | weighted
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
+from halfwise.graph.dataflow import LONGEST_WAY
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
@@ -20,6 +21,7 @@ from halfwise.graph.reading import (
     readers,
     scalar,
 )
+from halfwise.graph.sensitivity import MASK_SHARE
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
@@ -116,17 +118,10 @@ _ADDERS = ("Add", "Sum", "Max", "Clip")
 """Operators that add an eps to a value."""
 _DEMANDING = {"Sqrt": (0,), "Log": (0,), "Reciprocal": (0,), "Div": (1,), "Pow": (0,)}
 """Operands that must not become zero: a Sqrt or Pow often leads to a division."""
-_EDGE = -FP16.max / 4
-"""Below this, the sum of a few masks and scores leaves the range; with -1e4, the usual choice for
-FP16 (huggingface/transformers PR 17306), it does not."""
 _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum", "Where"))
 """Operators between a mask constant and its Softmax."""
-_LONGEST_MASK_PATH = 8
-"""Most nodes between a mask constant and its Softmax; exporters write Sub, Mul, Add, Clip."""
 _SCORING = ("Add", "Sub", "Sum")
 """Operators that add scores to a mask; a Where puts it in their place."""
-_TO_INFINITY = -65520.0
-"""From here on, FP16 rounds to -inf."""
 _MASK_FIX = "Mask with -1e4 instead: its exponential is zero too."
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
 _SCALE = (
@@ -163,9 +158,6 @@ _INDICES = {
 }
 """Operands that are indices or sizes, according to ONNX's operator reference."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
-_LONGEST_INDEX_PATH = 6
-"""Most nodes between a Cast and the node that takes indices; exporters write Clip, Mul, Add,
-Concat."""
 
 
 @rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
@@ -262,20 +254,19 @@ def _hazard(least: float, path: Sequence[ir.Node]) -> str:
     fits, end = least >= -FP16.max, path[-1].op_type
     stored = f"{number(least, 6) if fits else '-inf or -65504'} in FP16"
     if any(node.op_type in _SCORING for node in path):
-        score = number(min(0.0, _TO_INFINITY - max(least, -FP16.max)), 6)
+        score = number(min(0.0, -FP16.overflow_threshold - max(least, -FP16.max)), 6)
         return f"{stored}, and -inf once a score of {score} or below is added before {end}"
     return "" if fits else f"{stored}; with -inf, a fully masked row is NaN after {end}"
 
 
 def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:
     """Return the nodes from a mask constant to its Softmax; empty for other constants."""
-    if extent.least > _EDGE:
+    if extent.least > -MASK_SHARE * FP16.max:
         return ()
     return _path(
         value,
         lambda node, _: node.op_type in ("Softmax", "LogSoftmax"),
         lambda node: node.op_type in _MASK_PATH,
-        _LONGEST_MASK_PATH,
     )
 
 
@@ -283,11 +274,10 @@ def _path(
     value: ir.Value,
     ends: Callable[[ir.Node, int], bool],
     passes: Callable[[ir.Node], bool],
-    longest: int,
 ) -> tuple[ir.Node, ...]:
     """Return the nodes from a value to the nearest one that `ends` accepts; empty if none does.
 
-    `ends` takes node and slot. At most `longest` nodes lie between, all accepted by `passes`.
+    `ends` takes node and slot. At most `LONGEST_WAY` nodes lie between, all accepted by `passes`.
     """
     paths: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(value, ())]
     seen = {value}
@@ -296,7 +286,7 @@ def _path(
             if ends(node, slot):
                 return (*path, node)
             output = node.outputs[0] if node.outputs else None
-            if output is None or output in seen or len(path) >= longest:
+            if output is None or output in seen or len(path) >= LONGEST_WAY:
                 continue
             if passes(node):
                 seen.add(output)
@@ -426,7 +416,6 @@ def float_indices(subject: Subject) -> Iterator[Found]:
             output,
             lambda node, slot: slot in _INDICES.get(node.op_type, ()),
             lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
-            _LONGEST_INDEX_PATH,
         )
         if path:
             yield Found(

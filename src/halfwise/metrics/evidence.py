@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, without_trailing_ones
 from halfwise.records import Boxes, Evidence, Kind, Recognised
 
@@ -223,15 +224,11 @@ _FOUR_MAPS = (*STRIDES, 64)
 """Strides of models for 1280-pixel images."""
 _FEWEST_CELLS = 84
 """Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
-_ALONG = 0.9
-"""Least correlation of the rows' centres with the positions of their cells."""
 _BOTH_WAYS = (20, 80)
 """Numbers of classes in VOC and COCO: four columns before them are more likely than five before one
 class fewer."""
 _RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
-FEWEST_ROWS = 8
-"""Fewest rows that show something: 8 of uniform values have ordered corners with chance 2^-16."""
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
 box per cell have more."""
@@ -332,7 +329,7 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
     found = np.concatenate(boxes)[..., :2].mean(axis=0)
-    return any(_correlation(found, places) >= _ALONG for places in orders)
+    return any(_correlation(found, places) >= MOSTLY for places in orders)
 
 
 def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -365,7 +362,7 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
     for box, score, kind in _ORDERS.get(width, ()):
         seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
         if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
-            seen, fewest = rows, FEWEST_ROWS
+            seen, fewest = rows, FEWEST
         whole = whole_numbers([rows[:, kind]])
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
@@ -392,7 +389,7 @@ def _listed(
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
     seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
-    placed = places.shown(seen, fewest=FEWEST_ROWS)
+    placed = places.shown(seen, fewest=FEWEST)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
         return _look(names, boxes, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
@@ -417,10 +414,10 @@ def _per_class(
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = in_order(rows), rows.sum(axis=1)
-    evidence = places.shown(rows, fewest=FEWEST_ROWS)
+    evidence = places.shown(rows, fewest=FEWEST)
     if not evidence and places.named and np.all(rows[:, 2:] >= 0):
         evidence = ("by-name",)
-    if len(rows) < FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
+    if len(rows) < FEWEST or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
         return None, ()
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
     # Logits accompany boxes in DETR's family, whose boxes are fractions.
@@ -483,8 +480,6 @@ def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64
 
 
 _NAMES = ("bbox", "dets", "detect")
-_MOSTLY = 0.9
-"""Least share of rows with an area; a box clipped to the border may have none."""
 _SAME_SIDES = 1e-3
 """Share of the largest side by which sides along one axis must differ."""
 _BEYOND = 0.5
@@ -520,7 +515,7 @@ class Places:
         if not len(rows) or not in_order(rows):
             return ()
         sides = rows[:, 2:] - rows[:, :2]
-        if float((sides > 0).all(axis=1).mean()) < _MOSTLY:
+        if float((sides > 0).all(axis=1).mean()) < MOSTLY:
             return ()
         if self.named:
             return ("corners-in-order", "by-name")

@@ -26,8 +26,8 @@ SAMPLE_GAP = 10.0
 """The same for samples: loud and quiet ones are alike, and a few samples leave gaps by chance. A
 neighbour can then hide an error of at most a tenth of a sample's own scale."""
 FEWEST = 8
-"""Fewest values for a slice's largest to mean something: the largest of 8 uniform around 0 is below
-a quarter of the range with probability 4^-8."""
+"""Fewest values or rows that show something: the largest of 8 uniform around 0 is below a quarter
+of the range with probability 4^-8, and 8 uniform rows are ordered corners with 2^-16."""
 FILLED = 0.25
 """Share of nonzero values, relative to the fullest slice, that a slice needs to have a scale: a
 channel after a Relu that rarely fires has none. It still fills a gap between others."""
@@ -35,10 +35,12 @@ FLOOR = 1e-4
 """Smallest scale of a group relative to the output's largest value: -80 dB. A silent recording or
 frame is not held to its hiss."""
 ROUNDING = 2.0**-24
-"""FP32's rounding relative to the output's largest value. A larger slice has no floor if it is
-`FULL` and its axis has at most `SHORT` slices: a quantity next to others, in its own unit."""
-FULL = 0.9
-"""Least share of nonzero values in such a slice."""
+"""FP32's rounding relative to the output's largest value. A larger slice has no floor if
+`MOSTLY` all of its values are nonzero and its axis has at most `SHORT` slices: a quantity next to
+others, in its own unit."""
+MOSTLY = 0.9
+"""Share that counts as nearly all: nonzero values of a slice, rows with an area, neighbouring
+pixels of one class. Our choice."""
 SHORT = 12
 """Most slices on an axis of quantities. There are more frames, positions, and bins of a spectrum,
 which a pure tone leaves at 1e-5 (cepstra start at 13)."""
@@ -104,7 +106,7 @@ class _Extents:
 
     def quantities(self) -> NDArray[np.bool_]:
         """Return which slices may be quantities in their own units."""
-        return (self.filled >= FULL * self.values) & (self.filled.size <= SHORT)
+        return (self.filled >= MOSTLY * self.values) & (self.filled.size <= SHORT)
 
 
 class Slices:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
@@ -47,9 +48,6 @@ _BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
 """Names of an axis that say what it counts."""
 _TRIED = 3
 """Rows that run alone and together."""
-_SAME = 1e-3
-"""Largest difference between a row alone and among others, relative to the output's largest value:
-another order of summation causes 1e-5 in deep models."""
 
 
 def load_settled(
@@ -126,11 +124,11 @@ def _compared(together: object, alone: Sequence[object]) -> Reading | None:
     if any(one.shape != ones[0].shape for one in ones):
         return None
     if together.shape == ones[0].shape:
-        return None if all(is_close(together, one, _SAME) for one in ones) else "one"
+        return None if all(is_close(together, one, OTHER_KERNELS) for one in ones) else "one"
     axis = next((i for i in range(together.ndim) if _rows(together, i, ones)), None)
     if axis is None:
         return None
-    return "samples" if is_close(together, np.concatenate(ones, axis), _SAME) else "mixed"
+    return "samples" if is_close(together, np.concatenate(ones, axis), OTHER_KERNELS) else "mixed"
 
 
 def _rows(together: NDArray[Any], axis: int, ones: Sequence[NDArray[Any]]) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import LIVE_BYTES, TENSORS_AT_ONCE
 from halfwise.emulation.runner import (
     OTHER_KERNELS,
     TOLERANCES,
@@ -238,14 +239,6 @@ def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> N
         return np.asarray(array * factors, array.dtype)
 
 
-BYTES_AT_ONCE = 32 << 20
-"""Size of the tensors alive at a time on each side, without their nodes' inputs; bounds memory.
-Each such part of the graph takes a run of the model from its inputs, so parts are few: time grows
-with nodes times parts."""
-AT_LEAST = 8
-"""Tensors at a time, however large: bounds the number of parts."""
-REMEMBERED = 16
-"""Errors whose tensors are kept to try their effect on the outputs; bounds memory."""
 WIGGLED = 8.0
 """An error is born if it is this many times what rounding the node's inputs would cause. Our
 choice: the roundings are drawn once, and a kernel may round at several steps. For a region of n
@@ -472,12 +465,15 @@ class Walk:
         """Keep an error's tensors if it is among the first in the graph."""
         found.worst = born
         held = [f for f in self.found.values() if f.worst is not None and f.worst.tensors]
-        for late in held[REMEMBERED:]:
+        for late in held[TENSORS_AT_ONCE:]:
             assert late.worst is not None
             late.worst = replace(late.worst, tensors=())
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
-        """Yield the tensors in order, in parts that fit in memory on the largest sample."""
+        """Yield the tensors in order, in parts that fit in memory on the largest sample.
+
+        Each part takes a run of the model from its inputs, so parts are few.
+        """
         if not names:
             return
         largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
@@ -486,7 +482,7 @@ class Walk:
         alive = 0
         for name in names:
             alive += sizes[name]
-            if len(part) >= AT_LEAST and alive > BYTES_AT_ONCE:
+            if len(part) >= TENSORS_AT_ONCE and alive > LIVE_BYTES[0]:
                 yield part
                 part, alive = [], sizes[name]
             part.append(name)

@@ -38,9 +38,6 @@ from halfwise.reporting.diagnosis import (
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.diagnose.subject import Subject
 
-UNDONE = 1.0
-"""Errors, relative to what is allowed, up to which the reference's decisions undo an error."""
-
 
 def in_emulation(
     subject: Subject,
@@ -123,7 +120,7 @@ def decided_rung(
         return rung
     case = subject.case
     criterion = case.criterion
-    if found.left > UNDONE:
+    if found.left > 1:
         part = decided_part(found, criterion)
         return rung.model_copy(update={"evidence": (part, *rung.evidence), "decided": found})
     auto = criterion.metric is None and is_tested(subject.references, case.input_shapes)

@@ -25,6 +25,7 @@ from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete, relative_rms
+from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
     Comparison,
     Finding,
@@ -43,6 +44,7 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
 from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
+    ALIKE,
     Subject,
     signs_of,
     skipped,
@@ -202,13 +204,6 @@ def _sign(alike: Sequence[Finding]) -> Sign:
     )
 
 
-ALIKE = 4.0
-"""How many times as far from FP64 as ONNX Runtime's FP32 another FP32 computation may be: both
-flip a few choices each, and counts as small as these vary."""
-_SAMPLES = 32
-"""FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`)."""
-
-
 def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     """Return the outputs in doubt, if rounding in FP32 explains all of the framework's error.
 
@@ -220,7 +215,8 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     """
     if subject.case.metric is not None or not subject.given:
         return {}
-    chosen = range(min(len(subject.samples), _SAMPLES))
+    # FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`).
+    chosen = range(min(len(subject.samples), DETAIL_SAMPLES))
     try:
         double = DoubleSession(subject.case.network.model)
         exact = [double.run(subject.samples[i]) for i in chosen]

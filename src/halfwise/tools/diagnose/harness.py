@@ -18,6 +18,7 @@ from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
+from halfwise.formats import ROUNDINGS, ROUNDINGS_OF_MODEL
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import RelativeError, energies, is_discrete
@@ -32,17 +33,12 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.diagnose.subject import ALIKE, LONGEST_ROW, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
 
 PIPELINES_CODE, CODE_FILE = "a_to_b.py", "framework_inputs.py"
-_SAME = 1e-6
-"""Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
-order differs by less."""
-_NOTHING = 0.9
-"""Share of a difference that must be left for its causes to explain nothing of it."""
 MAKE_ALIKE = (
     "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
     "precision can repair a difference here."
@@ -57,12 +53,6 @@ _NUDGE = 0.05
 _CURVED = 0.2
 """Singular value of eight directions of length 1 that curvature and float rounding may explain:
 with nudges of a twentieth, outputs that follow one number have a second value of at most 0.06."""
-_FLOAT = 1e-6
-_EXACT = 1e-5
-"""Errors that rounding explains, in one operation and in a whole model in other kernels."""
-_LONGEST = 4096
-_ALIKE = 3.0
-"""Factor over the smallest error up to which the simpler of two changes wins."""
 
 
 def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step, ...]]:
@@ -80,7 +70,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
     for name in subject.samples[0]:
         a, b = Column(subject.samples, name), Column(others, name)
         error = _difference(a, b)
-        if error.value <= _SAME:
+        if error.value <= ROUNDINGS:
             signs.append(Sign(severity="info", text=f"The two pipelines agree on '{name}'."))
             continue
         text = (
@@ -116,7 +106,7 @@ def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
 def _named(found: InputComparison, text: str, before: float, left: float) -> Iterator[Sign]:
     """Yield what differs; unless it explains nothing of relative RMS difference `before`."""
     kinds = {each.kind for each in found.differences}
-    unknown = left > _NOTHING * before and kinds.isdisjoint(("kernel", "resampling", "shape"))
+    unknown = left >= before and kinds.isdisjoint(("kernel", "resampling", "shape"))
     what = " ".join(d.sentence for d in found.differences)
     what = f"With A of --inputs and B of --inputs-b: {what}"
     if unknown:
@@ -279,7 +269,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     tried = list(_tried(subject, target, before, planned))
     matching = [each for each in tried if each.error <= OTHER_KERNELS and each.shown]
     least = min((each.error for each in matching or tried), default=inf)
-    close = (each for each in matching or tried if each.error <= _ALIKE * least + _FLOAT)
+    close = (each for each in matching or tried if each.error <= ALIKE * least + ROUNDINGS)
     best = next(close, None) if least < inf else None
     matches = bool(matching) and best is not None and best.numbers >= _FEWEST
     if best is not None and matches:
@@ -344,7 +334,7 @@ class _Target:
     def row(self, outputs: Outputs) -> NDArray[np.float64]:
         """Return the float outputs as one row over their RMS, subsampling long ones."""
         parts = [np.ravel(outputs[name]) / rms for name, rms in self.rms.items() if rms]
-        return np.concatenate([p[:: -(-p.size // _LONGEST)].astype(np.float64) for p in parts])
+        return np.concatenate([p[:: -(-p.size // LONGEST_ROW)].astype(np.float64) for p in parts])
 
 
 @dataclass(frozen=True)
@@ -376,7 +366,7 @@ def _tried(
                 budget.spend("trial", unit)
                 found = _try(subject, target, before, hypothesis)
             yield found
-            if found.error <= _EXACT and found.numbers >= _FEWEST:
+            if found.error <= ROUNDINGS_OF_MODEL and found.numbers >= _FEWEST:
                 return
 
 
@@ -413,7 +403,7 @@ def _independent(subject: Subject, target: _Target, sample: Sample) -> int:
         with suppress(RunFailed):
             row = target.row(subject.session.run(nudged))
             size = float(np.linalg.norm(row - base)) if row.shape == base.shape else 0.0
-            if np.isfinite(size) and size > _FLOAT * sqrt(base.size):
+            if np.isfinite(size) and size > ROUNDINGS * sqrt(base.size):
                 moved.append((row - base) / size)
     values = np.linalg.svd(np.stack(moved), compute_uv=False) if moved else np.zeros(0)
     return int(np.count_nonzero(values > _CURVED))

@@ -49,7 +49,7 @@ from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions, emulated, reference
-from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.wording import capital, count
 
@@ -472,7 +472,7 @@ def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:
     """
     how = (engine.subject, verdict, engine.engines, engine.side)
     found = in_engine(*how, criterion=engine.criterion)
-    if found is None or found.left > UNDONE or found.read is None:
+    if found is None or found.left > 1 or found.read is None:
         return None
     return found if found.read <= engine.side.tolerance else None
 

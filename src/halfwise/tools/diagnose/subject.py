@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import BackendMissing, CaseError, RunFailed, UsageError
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
 from halfwise.judging.judge import judge_outputs
@@ -43,9 +44,11 @@ from halfwise.wording import number
 _SHARE = 0.25
 """Error, relative to the outputs' spread between samples, up to which another order fits: the
 outputs of other samples give about √2."""
-_ROUNDING = 1e-5
-"""Spread of an output, relative to its size, that FP32 rounding in other kernels explains."""
-_LONGEST = 4096
+ALIKE = 4.0
+"""Factor up to which two errors in FP32 are alike: both flip a few choices each, and counts as
+small as these vary. Our choice."""
+LONGEST_ROW = 4096
+"""Most numbers of an output that are compared between samples. Our choice."""
 
 
 def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
@@ -66,10 +69,10 @@ def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, .
         arrays = [np.ravel(each[name]) for side in (given, computed) for each in side]
         if is_discrete(first.dtype) or len({array.shape for array in arrays}) > 1:
             continue
-        rows = np.stack([a[:: -(-a.size // _LONGEST) or 1] for a in arrays]).astype(np.float64)
+        rows = np.stack([a[:: -(-a.size // LONGEST_ROW) or 1] for a in arrays]).astype(np.float64)
         actual = rows[len(given) :]
         spread = _rms(actual - actual.mean(axis=0))
-        if np.isfinite(rows).all() and spread > _ROUNDING * _rms(actual):
+        if np.isfinite(rows).all() and spread > ROUNDINGS_OF_MODEL * _rms(actual):
             parts.append((rows - actual.mean(axis=0)) / spread)
     if not parts:
         return None

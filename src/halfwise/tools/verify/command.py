@@ -19,6 +19,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
+from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.holding import judged_as_file
 from halfwise.fixing.next_steps import after_verify
@@ -233,10 +234,6 @@ def _noted(case: Case, note: Note, watcher: Watcher) -> Case:
     return replace(case, notes=(*case.notes, note))
 
 
-_LOOKED_AT = 4
-"""Most failing samples on which the reference's values are observed for the page."""
-
-
 def observed_worst(
     case: Case, run: Run, settings: Settings, watcher: Watcher
 ) -> Observations | None:
@@ -245,7 +242,7 @@ def observed_worst(
     if run.verdict.passed or len(excesses) != len(case.calibration):
         return None
     watcher.stage("observe")
-    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:WORST]
     low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
     roles = roles_of(case.network, low_type(low))
     with frozen_named(case, settings):

@@ -26,16 +26,16 @@ def test_an_error_is_born_where_the_node_is_another():
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 def test_the_number_of_tensors_at_once_changes_nothing(monkeypatch, at_once):
-    monkeypatch.setattr(stage, "AT_LEAST", at_once)
-    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", at_once)
+    monkeypatch.setattr(stage, "LIVE_BYTES", (1, 1))
     walk = walked(side(network(c=1.5).model))
     assert walk.found[TensorName("c_out")].born["b"].value == pytest.approx(0.5, rel=1e-3)
     assert walk.found[TensorName("y_out")].born["b"].value == 0
 
 
 def test_few_tensors_are_alive_at_a_time(monkeypatch):
-    monkeypatch.setattr(stage, "AT_LEAST", 1)
-    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 2 * 4 * 16 * 4)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 1)
+    monkeypatch.setattr(stage, "LIVE_BYTES", (2 * 4 * 16 * 4, 0))
     asked = []
 
     class Watched:
@@ -72,7 +72,7 @@ def test_the_effect_of_an_error_alone():
 
 
 def test_no_more_errors_are_remembered_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(stage, "REMEMBERED", 1)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 1)
     walk = walked(side(network(b=1.01, y=1.5).model))
     assert walk.effect(walk.found[TensorName("b_out")]) < np.inf
     assert walk.effect(walk.found[TensorName("y_out")]) == np.inf
