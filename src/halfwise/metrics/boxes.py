@@ -27,9 +27,15 @@ SCORE = 0.3
 """Smallest score of a detection."""
 STRIDES = (8, 16, 32)
 """Pixels between cells of a YOLO's three maps."""
-_SUPPRESS = 0.45
+SAME_BOX = 0.5
+"""IoU from which two boxes are of one object, as in PASCAL VOC and torchvision's detectors."""
+VISIBLE = 0.05
+"""Smallest score of a box that may be one, as in torchvision's RetinaNet; others may be padding.
+Average precision ranks these boxes of a candidate: the truth starts at `SCORE`, so none is lost
+because its score is just below, and boxes ranked after all true ones change nothing."""
 _MOST = 300
 _CANDIDATES = 1000
+"""Most boxes of an image, and most that are looked through, as in torchvision's RetinaNet."""
 Floats = NDArray[np.float64]
 
 
@@ -222,18 +228,12 @@ def _suppressed(found: Detections) -> Detections:
         best, rest = rest[0], rest[1:]
         kept.append(int(best))
         shares = overlaps(found.boxes[best : best + 1], found.boxes[rest])[0]
-        rest = rest[(shares <= _SUPPRESS) | (found.classes[rest] != found.classes[best])]
+        rest = rest[(shares <= SAME_BOX) | (found.classes[rest] != found.classes[best])]
     return found.select(np.array(kept, np.int64))
 
 
-_MATCH = 0.5
-"""Smallest IoU of a match, as in PASCAL VOC."""
 _IOUS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0, 1, 101)
-_GUESS = 0.05
-"""Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so a
-box is not lost because its score is just below that; boxes ranked after all true ones change
-nothing."""
 
 
 def f1(
@@ -252,7 +252,7 @@ def f1(
     """
     matched = boxes = 0
     for truth, found in _images(reference, candidate, names, how):
-        matched += int(_matches(truth, found, np.array([_MATCH])).sum())
+        matched += int(_matches(truth, found, np.array([SAME_BOX])).sum())
         boxes += len(truth) + len(found)
     return 2 * matched / boxes if boxes else 1.0
 
@@ -271,7 +271,7 @@ def mean_ap(
     scores: list[Floats] = []
     classes: list[NDArray[np.int64]] = []
     hits: list[NDArray[np.bool_]] = []
-    for truth, found in _images(reference, candidate, names, how, _GUESS):
+    for truth, found in _images(reference, candidate, names, how, VISIBLE):
         truths.append(truth.classes)
         scores.append(found.scores)
         classes.append(found.classes)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.boxes import STRIDES, VISIBLE, cells
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, without_trailing_ones
 from halfwise.records import Boxes, Evidence, Kind, Recognised
@@ -232,8 +232,6 @@ _RAW_LARGEST = 16.0
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
 box per cell have more."""
-_VISIBLE = 0.05
-"""Least score of rows whose corners count: others may be padding."""
 
 
 def boxes_in(
@@ -360,7 +358,7 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
         return None
     rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
     for box, score, kind in _ORDERS.get(width, ()):
-        seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
+        seen, fewest = rows[rows[:, score] >= VISIBLE], 1
         if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
             seen, fewest = rows, FEWEST
         whole = whole_numbers([rows[:, kind]])
@@ -388,7 +386,7 @@ def _listed(
 ) -> Recognised:
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
-    seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
+    seen = np.concatenate([b[s >= VISIBLE] for b, s in zip(boxes, scores, strict=True)])
     placed = places.shown(seen, fewest=FEWEST)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
         return _look(names, boxes, ("beside-scores",), None)

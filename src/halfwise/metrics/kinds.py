@@ -191,8 +191,6 @@ _AHEAD = 1.0
 """Margin of the largest logit over the next at half of the pixels: e times as probable."""
 _MOST_CLASSES = 1000
 """Larger whole numbers are not classes of pixels."""
-_SCALES = (1, 2, 3, 4, 8)
-"""Factors by which an image may be larger than its input."""
 _RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
 """Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
 _OPPOSITE = -0.5
@@ -258,7 +256,7 @@ def image(seen: Seen) -> Recognised | None:
         return None
     channels, *size = maps[0].shape[1:]
     sizes = image_sizes(seen.inputs)
-    times = [n for n in _SCALES for h, w in sizes if (h * n, w * n) == tuple(size)]
+    times = [size[0] // h for h, w in sizes if size[0] % h == 0 and size[0] * w == size[1] * h]
     if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
         return None
     if not _is_in_range(maps):

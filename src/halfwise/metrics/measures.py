@@ -33,6 +33,7 @@ from halfwise.metrics.difference import (
 )
 from halfwise.metrics.slices import Group, Slices, group_errors
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
+from halfwise.wording import FEW
 
 Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
@@ -45,8 +46,6 @@ DEFAULT_REL_MAX: float = default("rel_max")
 
 _COSINE_ROUNDING = 1e-12
 """Upper bound on the error of float64 sums in 1 - cosine, which keeps a bound a bound."""
-_MOST_RANGES = 8
-"""Runs of slices that a record lists per group, besides their number."""
 
 
 def is_default(criterion: Criterion) -> bool:
@@ -302,7 +301,7 @@ class OutputMeasure:
             found.append(
                 SliceGroup(
                     axis=group.axis,
-                    ranges=group.ranges()[:_MOST_RANGES],
+                    ranges=group.ranges()[:FEW],
                     slices=group.slices.size,
                     scale=group.scale,
                     span=group.span,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.slices import FLOOR
 from halfwise.wording import count
 
 CAP_DB = 100.0
@@ -353,8 +354,6 @@ def shapes_of(outputs: Outputs) -> str:
 
 
 Floats = NDArray[np.float64]
-_FAINT = 1e-6
-"""Power relative to the loudest signal below which a signal counts as faded."""
 
 
 def cosine(
@@ -433,7 +432,7 @@ def snr(
         loudest[name] = max(loudest.get(name, 0.0), float(power.max()))
         noises.setdefault(name, []).append((power, noise))
     ratios = [
-        _decibels(*pair, _FAINT * loudest[n]) for n, pairs in noises.items() for pair in pairs
+        _decibels(*pair, FLOOR**2 * loudest[n]) for n, pairs in noises.items() for pair in pairs
     ]
     return float(np.concatenate(ratios).min())
 

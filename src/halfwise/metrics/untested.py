@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
@@ -100,10 +101,6 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
 """Unit and count of each metric that takes outputs directly."""
 
 
-_NEXT_TO_NOTHING = 1e-6
-"""Relative to an output's largest value: less than FP16 can resolve."""
-_RESOLVED = 2.0**-11
-"""Relative to an output's largest value: what rounding to FP16 may change."""
 FEWEST_ROWS = 10
 """Rows, boxes and the like below which a score is weak evidence: a sound classifier may well be no
 better than guessing, and if ten are all right, up to one in four others may be wrong (95 %)."""
@@ -270,7 +267,10 @@ def _flat(
     Values that vary by less than FP16 resolves of the largest may be meant to be constant.
     """
     spread = _spread(arrays)
-    varies = spread.count >= FEWEST and spread.maximum - spread.minimum > _RESOLVED * spread.absmax
+    varies = (
+        spread.count >= FEWEST
+        and spread.maximum - spread.minimum > spread.absmax / 2**FP16.precision
+    )
     middle = (spread.minimum + spread.maximum) / 2
     passes = varies and _constant_passes(criterion, arrays, total, middle)
     return (spread.minimum, spread.maximum) if passes else None
@@ -300,7 +300,7 @@ def _small(outputs: Outputs, end: int) -> Outputs:
 
 
 def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:
-    last = end * _NEXT_TO_NOTHING * (_spread([array]).absmax or 1.0)
+    last = end * ROUNDINGS * (_spread([array]).absmax or 1.0)
     # A single element gets only the start.
     return np.linspace(-last, last, array.size).reshape(array.shape).astype(array.dtype)
 
