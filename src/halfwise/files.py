@@ -10,6 +10,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+BLOCK = 1 << 20
+"""Bytes read or written at a time. Our choice."""
+HEAD_BYTES = 100
+"""First bytes of a file by which `mistaken` knows it."""
 TEXT_BYTES = 1 << 28
 """The largest text that is read whole: records, labels, settings. They are a few megabytes at most.
 """

@@ -18,7 +18,16 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, mistaken, no_file, open_regular, read_text, unreadable
+from halfwise.files import (
+    BLOCK,
+    HEAD_BYTES,
+    is_regular,
+    mistaken,
+    no_file,
+    open_regular,
+    read_text,
+    unreadable,
+)
 from halfwise.memory import refuse_beyond
 from halfwise.wording import listed
 
@@ -30,7 +39,6 @@ _HEADER_BYTES = 1 << 20
 """Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
 _NAMES_AT = 26
 """Byte offset of the lengths of an entry's name and extra field (APPNOTE.TXT, 4.3.7)."""
-_BLOCK = 1 << 20
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
@@ -161,7 +169,7 @@ def _place(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> Pl
         file = archive.zip.fp
         assert file is not None
         with archive.zip.open(info) as member:
-            while member.read(_BLOCK):  # which compares checksums at the end
+            while member.read(BLOCK):  # which compares checksums at the end
                 pass
         size = header + math.prod(shape) * dtype.itemsize
         if not size == info.file_size == info.compress_size:
@@ -312,7 +320,7 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
 def _head(path: Path) -> bytes:
     try:
         with open_regular(path) as stream:
-            return stream.read(100)
+            return stream.read(HEAD_BYTES)
     except OSError:
         return b""
 

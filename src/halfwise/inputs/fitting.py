@@ -11,26 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.graph.model import SMALL_BYTES
+from halfwise.graph.weights import ALIGNMENT
 from halfwise.records import Note
 from halfwise.user_code import RAISED, described
 from halfwise.wording import dimensions, number, quoted
-
-ALIGNMENT = 64
-"""Bytes: as for ONNX Runtime's own tensors (onnxruntime, allocator.h)."""
-COPIED = 1 << 16
-"""Bytes up to which views of mapped files are copied: many samples of this size may stay loaded at
-once (`halfwise.case.HELD_BYTES`), and each map has a file descriptor."""
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """Return a C-contiguous array whose address is a multiple of `ALIGNMENT`; itself, if it is so.
 
-    Small views of mapped files are copied too (`COPIED`).
+    Views of mapped files up to `SMALL_BYTES` are copied too: many may stay loaded at once
+    (`halfwise.case.HELD_BYTES`), and each map has a file descriptor.
 
     Args:
         array: C-contiguous; numbers or booleans of any shape and type, or objects, which stay.
     """
-    pins = isinstance(array.base, np.memmap) and array.nbytes <= COPIED
+    pins = isinstance(array.base, np.memmap) and array.nbytes <= SMALL_BYTES
     if not array.size or array.dtype.hasobject or not (_address(array) % ALIGNMENT or pins):
         return array
     buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)

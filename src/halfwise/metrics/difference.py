@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import CHUNK
 
 
 class Common(NamedTuple):
@@ -90,10 +91,6 @@ class Rare:
         # What is yet to come adds as much to both sides.
         both = total + self.candidate + total - self.reference
         return (both - self.apart) / both if both else 1.0
-
-
-CHUNK = 1 << 16
-"""Elements per chunk: a few float64 temporaries of this length fit into a core's L2 cache."""
 
 
 def is_discrete(dtype: DTypeLike) -> bool:

@@ -9,13 +9,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.formats import Format
+from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Detail, Histogram
 
 # Small enough that all temporaries of one block stay in a core's cache.
-_BLOCK = 1 << 16
 _INFINITY = 0x7F800000
 _FIRST_EXPONENT = -149
 
@@ -28,9 +27,9 @@ class _Scratch(threading.local):
     """
 
     def __init__(self) -> None:
-        self.magnitudes = np.empty(_BLOCK, np.uint32)
-        self.less_one = np.empty(_BLOCK, np.uint32)
-        self.exponents = np.empty(_BLOCK, np.intp)
+        self.magnitudes = np.empty(CHUNK, np.uint32)
+        self.less_one = np.empty(CHUNK, np.uint32)
+        self.exponents = np.empty(CHUNK, np.intp)
 
 
 _scratch = _Scratch()
@@ -62,8 +61,8 @@ class DetailCounter:
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities only count as elements."""
         bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
-        for start in range(0, bits.size, _BLOCK):
-            block = bits[start : start + _BLOCK]
+        for start in range(0, bits.size, CHUNK):
+            block = bits[start : start + CHUNK]
             magnitudes = _scratch.magnitudes[: block.size]
             self._add_block(np.bitwise_and(block, np.uint32(0x7FFFFFFF), out=magnitudes))
 

@@ -27,6 +27,7 @@ from importlib.resources import files
 from typing import BinaryIO, Literal, NamedTuple
 
 from halfwise.errors import CaseError
+from halfwise.files import BLOCK
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
 from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import OPERATORS, logged_version, support
@@ -339,7 +340,6 @@ def _refused(op: str) -> str:
 
 LONGEST_LINE = 1 << 20
 """Characters read of a line: bounds the memory for a file without line ends."""
-_CHUNK = 1 << 16
 
 _SEVERITIES = {
     "error": "e error f fatal c critical ! internal_error internal-error",
@@ -519,7 +519,7 @@ def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
     Raises:
         CaseError: the file is empty or not text.
     """
-    chunk = stream.read(_CHUNK)
+    chunk = stream.read(BLOCK)
     if not chunk:
         raise CaseError(f"{source} is empty.", "Give the output of trtexec, Polygraphy or Python.")
     encoding = _encoding(chunk)
@@ -536,7 +536,7 @@ def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
         elif len(rest) > LONGEST_LINE:
             yield rest[:LONGEST_LINE]
             rest, cut = "", True
-        chunk = stream.read(_CHUNK)
+        chunk = stream.read(BLOCK)
         rest += decoder.decode(chunk, final=not chunk)
     if rest and not cut:
         yield rest

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
 from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
@@ -32,7 +33,6 @@ ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
-_CHUNK = 1 << 20
 _LOOK_SECONDS = 1.0
 _SECONDS_TO_EXPLAIN = 1.0
 _SECONDS_TO_LEAVE = 5.0
@@ -247,7 +247,7 @@ class Connection:
             self._read_errors(heard)
         ended = False
         if self._stdout in ready:
-            data = os.read(self._stdout.fileno(), _CHUNK)
+            data = os.read(self._stdout.fileno(), BLOCK)
             ended = not data
             self._frames += self._unpacker.feed(data)
         # Processes that a command left in the background may keep its output open.
@@ -256,7 +256,7 @@ class Connection:
 
     def _send(self) -> None:
         try:
-            sent = os.write(self._stdin.fileno(), self._unsent[0][:_CHUNK])
+            sent = os.write(self._stdin.fileno(), self._unsent[0][:BLOCK])
         except BlockingIOError:
             return
         except BrokenPipeError:
@@ -267,7 +267,7 @@ class Connection:
             self._unsent.popleft()
 
     def _read_errors(self, heard: Heard) -> None:
-        data = os.read(self._stderr.fileno(), _CHUNK)
+        data = os.read(self._stderr.fileno(), BLOCK)
         self._hear(self._errors.feed(data), heard)
         if not data:
             self._stderr.close()
@@ -331,7 +331,7 @@ class Connection:
         """Read for a moment, since a worker with unread output cannot exit."""
         time.sleep(0.01)
         for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
-            os.read(pipe.fileno(), _CHUNK)
+            os.read(pipe.fileno(), BLOCK)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
