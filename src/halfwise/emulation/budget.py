@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
 from halfwise.interruption import interruption
+from halfwise.progress import WORTH_TELLING
 from halfwise.records import BudgetEnd, CutStage
 from halfwise.wording import number
 
@@ -89,10 +90,6 @@ _AGAIN = 2.0
 _LONGER = 10.0
 """Smallest limit after another call reached its limit, as a multiple of the longest finished call:
 emulations run longer than their models."""
-
-
-_WORTH_TELLING = 2.0
-"""Seconds of work from which its expected time is reported."""
 
 
 class OutOfTime(Exception):
@@ -227,7 +224,7 @@ def sized(kind: str, size: int = 1) -> Iterator[None]:
     limits, started = _now(), time.monotonic()
     paces = limits.calls.paces
     expected = 0.0 if started < limits.expected else paces.expected(kind, size)
-    told, of = expected >= _WORTH_TELLING, kind if kind in paces.known else ""
+    told, of = expected >= WORTH_TELLING, kind if kind in paces.known else ""
     if told:
         limits.expect(expected, of)
     try:

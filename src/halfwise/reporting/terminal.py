@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.progress import PERCENT
+from halfwise.progress import PERCENT, WORTH_TELLING
 from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
@@ -152,8 +152,6 @@ def _headings(table: Table, width: int) -> list[str]:
     return titles if needed + gaps <= width else slim
 
 
-SHORT = 2.0
-"""Seconds without a remaining time before a stage shows one: earlier, it would be a guess."""
 BRIEF = 0.5
 """Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
@@ -348,9 +346,9 @@ class _Stage:
 
     @property
     def left(self) -> str:
-        """The time left, "" in the first `SHORT` seconds without one."""
+        """The time left, "" in the first `WORTH_TELLING` seconds without one."""
         now = self.clock()
-        if now - self.begun < SHORT:
+        if now - self.begun < WORTH_TELLING:
             return ""
         ends = (
             (self.span[1] if self.span and self.is_expected else None, "about"),

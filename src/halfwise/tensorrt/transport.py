@@ -21,22 +21,20 @@ from typing import IO, Any, NoReturn
 from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
-from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, MAGIC, Unpacker, pack
 from halfwise.wording import seconds
 
-GRACE = 7.0
+GRACE = GRACE_SECONDS + KILL_SECONDS
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
-as lost: the worker gives a process stuck in the driver five to end."""
-LONGEST_LINE = 2000
-"""Largest number of characters kept of a line of noise."""
+as lost: as long as the worker waits for a process stuck in the driver."""
+LONGEST_LINE = 1 << 14
+"""Largest number of characters kept of a line."""
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
 _LOOK_SECONDS = 1.0
-_SECONDS_TO_EXPLAIN = 1.0
-_SECONDS_TO_LEAVE = 5.0
-_SECONDS_TO_TERMINATE = 2.0
+"""Seconds between two looks at a worker, and for one that failed to say why. Our choice."""
 
 # One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
 # buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
@@ -279,10 +277,10 @@ class Connection:
 
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
-        deadline = time.monotonic() + _SECONDS_TO_EXPLAIN
+        deadline = time.monotonic() + _LOOK_SECONDS
         while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
             self._read_errors(heard)
-        ended = self._ended_within(_SECONDS_TO_EXPLAIN)
+        ended = self._ended_within(_LOOK_SECONDS)
         if ended is None:
             return f"{self._name} closed its output"
         if ended.si_code == os.CLD_EXITED:
@@ -294,7 +292,7 @@ class Connection:
         self.close(patience=0.0)
         raise Lost(reason, self._printed)
 
-    def close(self, patience: float = _SECONDS_TO_LEAVE) -> None:
+    def close(self, patience: float = KILL_SECONDS) -> None:
         """End the process and its session: first close its input, then send signals.
 
         Args:
@@ -307,7 +305,7 @@ class Connection:
         try:
             if self._ended_within(patience) is None:
                 self._signal(signal.SIGTERM)
-                self._ended_within(_SECONDS_TO_TERMINATE)
+                self._ended_within(GRACE_SECONDS)
         finally:
             self._signal(signal.SIGKILL)
             self._process.wait()

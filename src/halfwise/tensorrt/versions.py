@@ -15,17 +15,15 @@ import onnx
 
 from halfwise.errors import UsageError
 from halfwise.graph.taken import taken
+from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
 
 Version = tuple[int, int]
 """Major and minor."""
 
-OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
-NEWEST_CHECKED: Version = (11, 4)
-FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")

@@ -56,8 +56,11 @@ FIRST_UNKNOWN = (12, 0)
 CHUNK = 1 << 20
 _UNUSED_DAYS = 14
 _FOLDER = "model-"
-_GRACE_SECONDS = 2.0
-_KILL_SECONDS = 5.0  # a child stuck in the driver may take longer, and is left alone
+GRACE_SECONDS = 2.0
+"""Seconds that a process has to end once told to. Our choice."""
+KILL_SECONDS = 5.0
+"""Seconds that a process has to end otherwise. A child stuck in the driver may take longer, and is
+left alone. Our choice."""
 
 
 # ---------------------------------------------------------------------------------------- frames
@@ -310,12 +313,12 @@ class Supervisor:
         A child that closed its pipe is about to end; `patient` waits to learn how.
         """
         self.child = None
-        ended, status = _waited(child.pid, _GRACE_SECONDS if patient else 0)
+        ended, status = _waited(child.pid, GRACE_SECONDS if patient else 0)
         # The whole session, including processes that the child started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
-            status = _waited(child.pid, _KILL_SECONDS)[1]
+            status = _waited(child.pid, KILL_SECONDS)[1]
         # Its last output tells the most.
         while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
             pass
