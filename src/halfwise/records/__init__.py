@@ -71,6 +71,7 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.judged import (
+    CHANCE,
     FP32_SNR_DB,
     OF_METRIC,
     Boxes,
@@ -184,7 +185,7 @@ from halfwise.records.tensors import (
 )
 
 __all__ = [
-    "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
+    "CHANCE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
     "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
     "Band", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",

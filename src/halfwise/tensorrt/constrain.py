@@ -11,7 +11,7 @@ makes that form if it computes exactly the same numbers.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, log10
 from typing import Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
+from halfwise.records import CHANCE, EngineResult, EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed, number
@@ -318,15 +318,11 @@ def _why(node: ir.Node, told: str) -> str:
 
 
 _CHANGED_ERROR = 2.0
-_CHANGED_TIME = 0.05
-"""Errors differ beyond this factor, latencies beyond this share. Our choice: chance in the choice
-of kernels may explain smaller differences (builds of one configuration on an H200 differ in time by
-a few percent)."""
+"""Factor beyond which errors differ. Our choice: chance in the choice of kernels may explain less,
+while FP32 engines of one model differ by less than 1 dB."""
 _EXACT_DB = 100.0
-_ALIKE_DB = 6.0
-"""An SNR that FP16 cannot reach, and a difference that chance in the choice of FP32 kernels can
-explain. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly spread values; averaging
-adds 3 dB per doubling of its length. FP32 engines of one model differ by less than 1 dB."""
+"""An SNR that FP16 cannot reach. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly
+spread values; averaging adds 3 dB per doubling of its length."""
 
 
 def same_outputs(result: Verdict, full: Verdict) -> bool:
@@ -347,7 +343,8 @@ def as_exact(result: Verdict, fp32: Verdict) -> bool:
     This is weaker than `same_outputs`: FP16 that does not affect the outputs remains possible.
     """
     errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
-    exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - _ALIKE_DB for r, f in errors)
+    lost = 20 * log10(_CHANGED_ERROR)
+    exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - lost for r, f in errors)
     return exact and any(isfinite(f.snr_db) for _, f in errors)
 
 
@@ -394,7 +391,7 @@ def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
     if with_constraint.latency and without.latency:
         own, other = with_constraint.latency.median_ms, without.latency.median_ms
         text += f"; a run takes {number(own)} ms, without {number(other)} ms"
-        time = abs(own - other) > _CHANGED_TIME * other
+        time = abs(own - other) > CHANCE * other
     changed = " and ".join(["error"] * error + ["time"] * time)
     meaning = (
         f"so the constraint changes the engine's {changed}, whatever its inspector shows"

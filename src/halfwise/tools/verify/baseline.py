@@ -7,14 +7,12 @@ from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import Baseline, Change, Failure, FigureKind, Run, Step
+from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run, Step
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import command, count
 
-_SHARE = 0.05
-"""Default rise allowed in errors, costs and times: a choice, not measured."""
 _GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
     "error": ("rel-max", "mean-abs", "unequal"),
     "metric": ("metric",),
@@ -55,7 +53,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         RecordMismatch: the folder holds no run, or a run without a verdict.
     """
     words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
-    allowed = {group: 0.0 if group == "metric" else _SHARE for group in _GROUPS}
+    allowed = {group: 0.0 if group == "metric" else CHANCE for group in _GROUPS}
     for word in words:
         group, _, number = word.rpartition("=")
         if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
