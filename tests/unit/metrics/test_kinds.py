@@ -191,7 +191,8 @@ def rough(correlation: float) -> NDArray[np.float32]:
     share = correlation / (7 / 8)
     blocks = np.kron(RNG.random((1, 3, 8, 8)), np.ones((8, 8))) - 0.5
     noise = RNG.random((1, 3, 64, 64)) - 0.5
-    return (0.5 + 0.7 * (share**0.5 * blocks + (1 - share) ** 0.5 * noise)).astype(np.float32)
+    mixed = 0.5 + 0.7 * (share**0.5 * blocks + (1 - share) ** 0.5 * noise)
+    return np.asarray(mixed, np.float32)
 
 
 def bins(count: int) -> NDArray[np.float32]:
