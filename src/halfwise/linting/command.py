@@ -47,13 +47,13 @@ def lint(
     """
     version = None if trt_version is None else known_version(trt_version)
     ignored = tuple(dict.fromkeys(ignore))
-    known = [rule.id for rule in RULES]
+    rules = [rule.id for rule in RULES]
     for name in ignored:
-        if name not in known:
-            close = get_close_matches(name, known)
+        if name not in rules:
+            close = get_close_matches(name, rules)
             raise UsageError(
                 f"There is no rule called {name!r}.",
-                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(known)}.",
+                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(rules)}.",
             )
     unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
     findings, skipped = lint_model(unchecked, version, ignored, watcher)

@@ -45,7 +45,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
                 "LayerNormalization takes only the last axes: put a Transpose before and after it, "
                 "or keep these nodes in FP32 (halfwise fix)."
             )
-        yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
+        yield _written_out(subject, nodes, "LayerNormalization", 17, fix, what)
 
 
 @rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
@@ -55,10 +55,10 @@ def group_norm(subject: Subject) -> Iterator[Found]:
     TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
     """
     version = first_reading(FIRST_OPSET["GroupNormalization"])
-    known = "" if version is None else f" --trt-version {text_of(version)}"
-    fix = f"Export with opset 18 or later, or run halfwise modernize{known}."
+    option = "" if version is None else f" --trt-version {text_of(version)}"
+    fix = f"Export with opset 18 or later, or run halfwise modernize{option}."
     for nodes in _normalisations(subject, "GroupNormalization"):
-        yield _found(subject, nodes, "GroupNormalization", 18, fix)
+        yield _written_out(subject, nodes, "GroupNormalization", 18, fix)
 
 
 @rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
@@ -72,7 +72,7 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
         "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
-        yield _found(subject, nodes, "RMSNormalization", 23, fix)
+        yield _written_out(subject, nodes, "RMSNormalization", 23, fix)
 
 
 @rule("gelu-written-out", "info", _ONNX + "Gelu.html")
@@ -83,15 +83,17 @@ def gelu(subject: Subject) -> Iterator[Found]:
     """
     fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
-        yield _found(subject, nodes, "Gelu", 20, fix)
+        yield _written_out(subject, nodes, "Gelu", 20, fix)
 
 
 def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
-    found = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
-    return list(dict.fromkeys(found))
+    members = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
+    return list(dict.fromkeys(members))
 
 
-def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
+def _written_out(
+    subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = ""
+) -> Found:
     ordered = sorted(nodes, key=subject.order.__getitem__)
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
     message = (

@@ -165,14 +165,14 @@ def _suppression(
     node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
 ) -> View:
     # Without a threshold, every box competes.
-    given = node.inputs[4] if len(node.inputs) > 4 else None
-    fixed = -np.inf if given is None or varies(given) else float(constant_array(given).item())
+    limit = node.inputs[4] if len(node.inputs) > 4 else None
+    fixed = -np.inf if limit is None or varies(limit) else float(constant_array(limit).item())
 
     def visit(sample: int, array: NDArray[np.float32], *threshold: NDArray[np.float32]) -> None:
         lowest = float(threshold[0].item()) if threshold else fixed
         add(rank_margin(array, lowest, fmt), sample)
 
-    tensors = (scores, given) if given is not None and varies(given) else (scores,)
+    tensors = (scores, limit) if limit is not None and varies(limit) else (scores,)
     return View(tuple(tensor_name(v) for v in tensors), visit)
 
 

@@ -187,8 +187,8 @@ class Worker:
             # Separate from the last lines, since errors may outnumber the lines kept.
             lines = tuple(failures.refusal_lines(answer))
             parsed = answer.get("code") != "parse"
-            found = {"status": "failed", "message": failures.summary(answer), "log": lines}
-            return {**found, "parsed": parsed}
+            outcome = {"status": "failed", "message": failures.summary(answer), "log": lines}
+            return {**outcome, "parsed": parsed}
         return {
             "status": "built",
             "seconds": answer["seconds"],

@@ -287,8 +287,8 @@ def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
         _sentence(answer),
         excerpt(str(answer.get("hint", ""))),
     )
-    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
-        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+    if code == "engine" and (findings := explain(map(str, answer.get("log", ())))):
+        why, what = _UNREADABLE.get(findings[0].kind, (findings[0].sentence, findings[0].hint))
         message, hint = f"{message} {why}", f"{what} {hint}".strip()
     if kind := _ERRORS.get(code):
         return kind(message, hint)
@@ -408,11 +408,11 @@ def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[
     changed = {**answer, "errors": errors}
     if not errors:
         return changed
-    first, told = errors[0], explain(parser_lines(errors[:1]))
+    first, findings = errors[0], explain(parser_lines(errors[:1]))
     where = f" at node {first['node']} ({first['op']})" if first["node"] else ""
-    what = told[0].sentence if told else first["text"]
+    what = findings[0].sentence if findings else first["text"]
     changed["message"] = f"TensorRT {tensorrt} cannot parse the model{where}: {what}"
-    changed["hint"] = answer.get("hint") or (told[0].hint if told else "")
+    changed["hint"] = answer.get("hint") or (findings[0].hint if findings else "")
     return changed
 
 

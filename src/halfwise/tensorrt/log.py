@@ -64,9 +64,9 @@ class Message:
     source: str
     hint: str = ""
 
-    def words(self, found: re.Match[str], op: str = "") -> str:
+    def words(self, match: re.Match[str], op: str = "") -> str:
         """Return the sentence for a match; `op` is used if the match names no operator."""
-        groups = {name: (text or "").strip() for name, text in found.groupdict().items()}
+        groups = {name: (text or "").strip() for name, text in match.groupdict().items()}
         if "op" in groups:
             groups["op"] = groups["op"] or op or "that a node needs"
         # Alternatives of a pattern fill different groups; the others are empty.
@@ -247,9 +247,9 @@ _IMPORTER = re.compile(r"^import(?!FallbackPluginImporter$)(?P<op>\w+)$")
 class ParserErrors:
     """Reads the lines of a log that belong to a parser error."""
 
-    def __init__(self, found: Findings) -> None:
-        """Collect findings in `found`."""
-        self._found = found
+    def __init__(self, findings: Findings) -> None:
+        """Collect findings in `findings`."""
+        self._found = findings
         self._current: Entry | None = None
         self._printing = self._unnamed = False
         self._missing = ""
@@ -403,10 +403,10 @@ class LogLine(NamedTuple):
 def split_line(line: str) -> LogLine:
     """Return a line's severity and text, without colours, timestamps, tags and source location."""
     text, severity = _COLOUR.sub("", line), ""
-    while found := _PREFIX.match(text):
-        if found.lastgroup:
-            severity = _SEVERITY.get(found[found.lastgroup].lower(), "error")
-        text = text[found.end() :]
+    while prefix := _PREFIX.match(text):
+        if prefix.lastgroup:
+            severity = _SEVERITY.get(prefix[prefix.lastgroup].lower(), "error")
+        text = text[prefix.end() :]
     return LogLine(severity, _PLACE.sub("", text.strip()))
 
 
@@ -450,10 +450,10 @@ class Explainer:
         """Read a line, or a message of several lines, of which only the first is counted."""
         severity, text = ("", line) if isinstance(line, str) else line
         first, *rest = text.split("\n")
-        own = split_line(first)
-        severity = own.severity or _SEVERITY.get(severity.lower(), "")
-        self._take(LogLine(severity, own.text), text)
-        self._before = first if own.text else self._before
+        split = split_line(first)
+        severity = split.severity or _SEVERITY.get(severity.lower(), "")
+        self._take(LogLine(severity, split.text), text)
+        self._before = first if split.text else self._before
         for raw in rest:
             self._take(split_line(raw), raw)
         self.lines += 1 + len(rest)
@@ -472,9 +472,9 @@ class Explainer:
         if line.severity == "verbose":
             self._take_names(line.text)
             return
-        found = known(line.text)
-        if found is not None:
-            self._take_known(*found, raw)
+        message = known(line.text)
+        if message is not None:
+            self._take_known(*message, raw)
         elif line.severity in ("error", "warning"):
             self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
         elif _CODE.search(line.text):
@@ -507,8 +507,8 @@ class Explainer:
 
 def at_layer(text: str) -> str:
     """Return the layer that a builder says it is working on; "" if the line does not say."""
-    found = _AT.search(text)
-    return found["layer"] if found else ""
+    match = _AT.search(text)
+    return match["layer"] if match else ""
 
 
 def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:

@@ -164,13 +164,13 @@ def _profiles(recipe: Recipe) -> list[str]:
 
 
 def _tactic_sources(names: Sequence[str], version: str) -> str:
-    known = tactic_sources(version_of(version))
-    if unknown := [name for name in names if name not in known]:
+    sources = tactic_sources(version_of(version))
+    if unknown := [name for name in names if name not in sources]:
         raise CaseError(
             f"trtexec {version} has no tactic source {', '.join(unknown)}.",
             "Use --as python or cpp instead.",
         )
-    return ",".join(f"{'+' if name in names else '-'}{name}" for name in known)
+    return ",".join(f"{'+' if name in names else '-'}{name}" for name in sources)
 
 
 def python(recipe: Recipe) -> dict[str, str]:

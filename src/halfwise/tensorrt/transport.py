@@ -227,7 +227,7 @@ class Connection:
                     deadline = _after(wait if waiting else limit)
                 heard(header)
             # Endless frames and noise must not keep the connection alive.
-            if deadline is not None and not _left(deadline):
+            if deadline is not None and not _remaining(deadline):
                 if waiting and wait is not None:
                     raise Waited(wait)
                 self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
@@ -237,7 +237,7 @@ class Connection:
     def _receive(self, deadline: float | None, heard: Heard) -> None:
         """Wait for the pipes once, and take what is available."""
         reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
-        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
+        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _remaining(deadline))
         ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
         if self._stdin in ready:
             self._send()
@@ -278,7 +278,7 @@ class Connection:
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
         deadline = time.monotonic() + _LOOK_SECONDS
-        while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
+        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
             self._read_errors(heard)
         ended = self._ended_within(_LOOK_SECONDS)
         if ended is None:
@@ -320,7 +320,7 @@ class Connection:
         deadline = time.monotonic() + seconds
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
-            if not _left(deadline):
+            if not _remaining(deadline):
                 return None
             self._discard_output()
         return ended
@@ -340,7 +340,7 @@ def _after(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 
