@@ -397,8 +397,8 @@ def _no_model(path: Path, head: bytes) -> CaseError:
         "",
         "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
     )
-    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
-    return CaseError(f"{path} is {told}.", hint)
+    kind = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
+    return CaseError(f"{path} is {kind}.", hint)
 
 
 _CONTEXT = re.compile(r"\.?\s*==> Context: Bad node spec")
@@ -419,8 +419,8 @@ def said(error: Exception) -> str:
         return "a name in it is not UTF-8, so the file is probably damaged"
     text = " ".join(str(first).split()) or type(first).__name__
     what, *context = _CONTEXT.split(text, maxsplit=1)
-    found = _NODE.match(context[0]) if context else None
-    if found is None:
+    match = _NODE.match(context[0]) if context else None
+    if match is None:
         return what
-    name, op = found["name"], found["op"]
+    name, op = match["name"], match["op"]
     return f"{f'node {name!r} ({op})' if name else f'a {op} without a name'}: {what}"

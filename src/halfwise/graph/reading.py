@@ -157,10 +157,10 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
     attribute = node.attributes.get("axes")
     if attribute is not None:
         return tuple(attribute.as_ints())
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None or given.const_value is None:
+    source = node.inputs[1] if len(node.inputs) > 1 else None
+    if source is None or source.const_value is None:
         return None
-    return tuple(int(axis) for axis in constant_array(given).ravel())
+    return tuple(int(axis) for axis in constant_array(source).ravel())
 
 
 def from_integer(node: ir.Node) -> bool:
@@ -333,18 +333,18 @@ def read_functions(network: Network) -> Iterator[Rewritable]:
 
 def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
     """Return the values that depend only on x and scalars, as arrays, in graph order."""
-    known = {x: _POINTS}
+    computed = {x: _POINTS}
     after = {u.node for u in x.uses()} & order.keys()
-    while after and len(known) <= FARTHEST:
+    while after and len(computed) <= FARTHEST:
         node = min(after, key=order.__getitem__)
         after.remove(node)
-        operands = [_values(v, known) for v in node.inputs]
+        operands = [_values(v, computed) for v in node.inputs]
         present = [a for a in operands if a is not None]
         result = _computed(node, present) if len(present) == len(operands) else None
         if result is not None and node.outputs[0].shape == x.shape:
-            known[node.outputs[0]] = result
+            computed[node.outputs[0]] = result
             after |= {u.node for u in node.outputs[0].uses()} & order.keys()
-    return known
+    return computed
 
 
 def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
@@ -357,9 +357,9 @@ def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
         return None if compute is None else np.asarray(compute(*operands), np.float64)
 
 
-def _values(value: ir.Value | None, known: Mapping[ir.Value, Array]) -> Array | None:
-    if value is None or value in known:
-        return None if value is None else known[value]
+def _values(value: ir.Value | None, computed: Mapping[ir.Value, Array]) -> Array | None:
+    if value is None or value in computed:
+        return None if value is None else computed[value]
     number = scalar(value) if value.const_value is not None else None
     return None if number is None else np.full(_POINTS.shape, number)
 

@@ -138,10 +138,10 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     """Return a file's bytes; a file that is loaded twice is mapped once, unless it changed."""
     seen = file.stat()
     key = (file, seen.st_ino, seen.st_size, seen.st_mtime_ns)
-    found = _IN_USE.get(key)
-    if found is None:
-        found = _IN_USE[key] = np.memmap(file, np.uint8, "r")
-    return np.asarray(found)
+    mapped = _IN_USE.get(key)
+    if mapped is None:
+        mapped = _IN_USE[key] = np.memmap(file, np.uint8, "r")
+    return np.asarray(mapped)
 
 
 def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -307,11 +307,11 @@ def _own_attributes(
 
 def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """Return a tensor in memory: a file is only found next to the user's model."""
-    told: dict[str, Any] = {"name": tensor.name, "doc_string": tensor.doc_string}
-    told["metadata_props"] = dict(tensor.metadata_props)
+    about: dict[str, Any] = {"name": tensor.name, "doc_string": tensor.doc_string}
+    about["metadata_props"] = dict(tensor.metadata_props)
     array = tensor.numpy()
-    own = np.array(array) if isinstance(tensor, ir.ExternalTensor) else array
-    return ir.Tensor(own, dtype=tensor.dtype, **told)
+    copied = np.array(array) if isinstance(tensor, ir.ExternalTensor) else array
+    return ir.Tensor(copied, dtype=tensor.dtype, **about)
 
 
 def _is_own(file: Path, folder: Path) -> bool:

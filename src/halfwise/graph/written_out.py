@@ -144,10 +144,10 @@ def summed_axis(node: ir.Node) -> int | None:
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    known = given is None or (given.const_value is not None and constant_array(given).size == 1)
+    source = node.inputs[1] if len(node.inputs) > 1 else None
+    single = source is None or (source.const_value is not None and constant_array(source).size == 1)
     kept = bool(node.attributes.get_int("keepdims", 1))
-    return axes[0] % x.shape.rank() if kept and known else None
+    return axes[0] % x.shape.rank() if kept and single else None
 
 
 def attentions(network: Network) -> Iterator[Nodes]:
@@ -224,5 +224,5 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
         written = activations(network, "Swish" if op == "Silu" else op)
         groups = (function.nodes for function in written)
     # Names of operators alone are compared above; another domain's may compute anything.
-    own = (nodes for nodes in groups if all(map(is_standard, nodes)))
-    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in own))
+    standard = (nodes for nodes in groups if all(map(is_standard, nodes)))
+    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in standard))

@@ -67,8 +67,8 @@ def begins(name: str, *words: str) -> bool:
 
     Words end at punctuation, a digit or a capital: "perspective" is not a spectrum.
     """
-    own = [part.lower() for part in _WORD.findall(name)]
-    return any(part.startswith(word) for part in own for word in words)
+    parts = [part.lower() for part in _WORD.findall(name)]
+    return any(part.startswith(word) for part in parts for word in words)
 
 
 def is_against(kind: Kind, name: str) -> bool:
@@ -203,19 +203,19 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     with np.errstate(over="ignore"):
         each = 1 / (1 + np.exp(-logits))
-    found = (powers / powers.sum(axis=-1, keepdims=True), each)
-    return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in found)
+    both = (powers / powers.sum(axis=-1, keepdims=True), each)
+    return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 
 def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
     """Return height and width of inputs that are images with one or three channels."""
-    found = []
+    sizes = []
     for shape in inputs.values():
         if len(shape) == 4 and shape[1] in (1, 3):
-            found.append((shape[2], shape[3]))
+            sizes.append((shape[2], shape[3]))
         elif len(shape) == 4 and shape[3] in (1, 3):
-            found.append((shape[1], shape[2]))
-    return found
+            sizes.append((shape[1], shape[2]))
+    return sizes
 
 
 _ANCHORS = 3
@@ -247,8 +247,8 @@ def boxes_in(
         inputs: Shapes of the inputs; without them no layout that needs the image size is known.
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
-    found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
-    return min(found, key=lambda one: one.boxes is None, default=None)
+    candidates = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
+    return min(candidates, key=lambda one: one.boxes is None, default=None)
 
 
 def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
@@ -326,15 +326,15 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     by_cell = np.repeat(one, _ANCHORS, axis=0)
     by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
-    found = np.concatenate(boxes)[..., :2].mean(axis=0)
-    return any(_correlation(found, places) >= MOSTLY for places in orders)
+    centres = np.concatenate(boxes)[..., :2].mean(axis=0)
+    return any(_correlation(centres, places) >= MOSTLY for places in orders)
 
 
-def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+def _correlation(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
     """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
-    if not (np.isfinite(found).all() and np.ptp(found, axis=0).all()):
+    if not (np.isfinite(actual).all() and np.ptp(actual, axis=0).all()):
         return 0.0
-    return min(float(np.corrcoef(found[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+    return min(float(np.corrcoef(actual[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
 
 
 def _is_raw(array: NDArray[np.float64]) -> bool:
@@ -535,12 +535,12 @@ def in_order(rows: NDArray[np.float64]) -> bool:
 
 def _images(inputs: Inputs) -> list[tuple[int, int]]:
     """Return height and width of input images, including [3, height, width] and channels last."""
-    found = image_sizes(inputs)
+    sizes = image_sizes(inputs)
     for shape in inputs.values():
         if len(shape) == 3 and 3 in (shape[0], shape[2]):
             height, width = shape[1:] if shape[0] == 3 else shape[:2]
-            found += [(height, width)] if min(height, width) >= _SMALLEST else []
-    return found
+            sizes += [(height, width)] if min(height, width) >= _SMALLEST else []
+    return sizes
 
 
 def _is_inside(rows: NDArray[np.float64], size: tuple[int, int]) -> bool:

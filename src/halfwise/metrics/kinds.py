@@ -171,8 +171,8 @@ def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence
         return
     if seen.called("logit"):
         yield "by-name"
-    known = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
-    if known and image_sizes(seen.inputs) and not _is_series(rows):
+    counted = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
+    if counted and image_sizes(seen.inputs) and not _is_series(rows):
         yield "known-count"
     with np.errstate(over="ignore", invalid="ignore"):
         sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]
@@ -205,8 +205,8 @@ def mask(seen: Seen) -> Recognised | None:
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
     # Two-valued outputs with the exact shape of an input may be restored pages.
-    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < SIDE
-    fits = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
+    restored, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < SIDE
+    fits = not (restored or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
     return seen.shows("mask", "one-channel", "two-valued") if fits else None
 
 
@@ -215,8 +215,8 @@ def class_map(seen: Seen) -> Recognised | None:
     sizes, shape = image_sizes(seen.inputs), seen.shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
-    found = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
-    return seen.shows("segmentation", "size-of-input", "in-regions") if found else None
+    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
+    return seen.shows("segmentation", "size-of-input", "in-regions") if classes else None
 
 
 def segmentation(seen: Seen) -> Recognised | None:
@@ -384,7 +384,7 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
         return ()
     floats, discrete = _seen(references)
     boxes = boxes_in(floats, discrete, inputs)
-    found = [boxes] if boxes is not None and boxes.boxes is not None else []
+    recognised = [boxes] if boxes is not None and boxes.boxes is not None else []
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
         if boxes is not None and name in boxes.outputs:
@@ -393,9 +393,9 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
         if arrays and _tells(arrays):
             beside = {other: shape for other, shape in shapes.items() if other != name}
             seen = Seen(name, arrays, name in discrete, inputs, beside)
-            told = (rule(seen) for rule in _RULES)
-            found += [one for one in told if one and not is_against(one.kind, name)][:1]
-    return tuple(found)
+            readings = (rule(seen) for rule in _RULES)
+            recognised += [one for one in readings if one and not is_against(one.kind, name)][:1]
+    return tuple(recognised)
 
 
 def looked_at(first: Outputs, samples: int) -> int:
