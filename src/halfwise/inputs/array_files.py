@@ -140,10 +140,10 @@ def version_of(path: Path) -> tuple[int, ...]:
         CaseError: There is no file.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise _unreadable(path.name, path, error) from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def find_npz(path: Path) -> dict[str, Place] | None:
@@ -306,11 +306,11 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     if isinstance(error, OSError) and error.strerror:
         return CaseError(unreadable(path, error), _AGAIN)
     head = _head(path)
-    own = head.startswith(_STARTS)
-    if not own and (found := mistaken(head)):
-        return CaseError(f"{path.name} is {found[0]}, not arrays.", found[1])
+    is_ours = head.startswith(_STARTS)
+    if not is_ours and (other := mistaken(head)):
+        return CaseError(f"{path.name} is {other[0]}, not arrays.", other[1])
     damaged = "truncated or damaged: " * isinstance(error, zipfile.BadZipFile)
-    reason = f"{damaged}{error}" if own else "wrong file header" if head else "it is empty"
+    reason = f"{damaged}{error}" if is_ours else "wrong file header" if head else "it is empty"
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         _AGAIN,

@@ -64,10 +64,10 @@ _CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
 
 def explained(log: LogReport) -> Report:
     """Return the report on a log: findings by severity, and the nodes it names."""
-    known = [finding for finding in log.findings if finding.kind != "unknown"]
+    findings = [finding for finding in log.findings if finding.kind != "unknown"]
     parts: list[Lines | Table | None] = []
     for severity, title in _TITLES.items():
-        lines = [line for f in known if f.severity == severity for line in _lines(f)]
+        lines = [line for f in findings if f.severity == severity for line in _lines(f)]
         parts.append(Lines(title, tuple(lines)) if lines else None)
     parts.insert(0, _command(log))
     parts.insert(3, _unknown([f for f in log.findings if f.kind == "unknown"]))
@@ -134,9 +134,9 @@ def _unknown(findings: list[LogFinding]) -> Lines | None:
 def _nodes(log: LogReport) -> Table | Lines | None:
     if not log.nodes:
         return None
-    found = [node for node in log.nodes if node.node is not None]
+    nodes = [node for node in log.nodes if node.node is not None]
     title = (
-        f"Named nodes ({len(found)} of {count(len(log.nodes), 'name')} found among "
+        f"Named nodes ({len(nodes)} of {count(len(log.nodes), 'name')} found among "
         f"{count(log.model_nodes or 0, 'node')})"
     )
     columns = (

@@ -124,11 +124,11 @@ class Modernizer:
         """
         self._raise(opset)
         self._fold()
-        found = candidates(self.network, available, transposes=transposes)
-        left = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in found if c.reason]
-        errors = self._local_errors([c for c in found if c.replacement is not None])
+        patterns = candidates(self.network, available, transposes=transposes)
+        alone = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in patterns if c.reason]
+        errors = self._local_errors([c for c in patterns if c.replacement is not None])
         wrong = [c for c, error in errors.items() if error > ROUNDINGS_OF_MODEL]
-        left += [_undone(c, f"it differs by {number(errors.pop(c))}") for c in wrong]
+        alone += [_undone(c, f"it differs by {number(errors.pop(c))}") for c in wrong]
         done, undone = self._replace(errors)
         rewritings = tuple(
             Rewriting(
@@ -143,7 +143,7 @@ class Modernizer:
         return Proven(
             self.network,
             rewritings,
-            (*left, *undone),
+            (*alone, *undone),
             tuple(self._folded),
             self._error,
             tuple(self._notes),
@@ -225,14 +225,14 @@ class Modernizer:
             for before, after in outputs
         )
 
-    def _local_errors(self, found: list[Candidate]) -> dict[Candidate, float]:
+    def _local_errors(self, patterns: list[Candidate]) -> dict[Candidate, float]:
         """Return each replacement's own error: its new node alone, on what the old ones read."""
         values = {v.name: v for n in self.network.nodes() for v in n.outputs}
         values |= {v.name: v for v in self.network.graph.inputs}
-        errors = dict.fromkeys(found, 0.0)
-        for start in range(0, len(found), TENSORS_AT_ONCE):
-            self._progress(start, len(found), "rewritings")
-            made = {c: _replacement(c) for c in found[start : start + TENSORS_AT_ONCE]}
+        errors = dict.fromkeys(patterns, 0.0)
+        for start in range(0, len(patterns), TENSORS_AT_ONCE):
+            self._progress(start, len(patterns), "rewritings")
+            made = {c: _replacement(c) for c in patterns[start : start + TENSORS_AT_ONCE]}
             session = Session(self._probe(made.values()), runtime=self._runtime)
             models = {c: alone(m, values[m.x], self.network.model) for c, m in made.items()}
             new = {c: Session(model, runtime=self._runtime) for c, model in models.items()}
@@ -330,11 +330,11 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
         watcher.left(ANSWER_SECONDS)
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
-                found = worker.info.tensorrt
+                text = worker.info.tensorrt
         except BackendMissing as error:
             raise BackendMissing(error.message, "Name the version: --trt-version 10.0.") from error
-        if found:
-            return version_of(found), f"TensorRT {found}, that of worker {spec.name}"
+        if text:
+            return version_of(text), f"TensorRT {text}, that of worker {spec.name}"
     return version_of(DEFAULT_PARSER), (
         f"TensorRT {DEFAULT_PARSER} and later; --trt-version names another"
     )
@@ -483,8 +483,8 @@ def _rewritings(record: Modernized) -> Table | None:
 
 def _left(record: Modernized) -> Lines | None:
     reasons: dict[tuple[str, str], list[LeftAlone]] = {}
-    for left in record.left:
-        reasons.setdefault((left.op, left.reason), []).append(left)
+    for group in record.left:
+        reasons.setdefault((group.op, group.reason), []).append(group)
     lines = [
         f"{clean(op)} ×{len(some)}: {sentence(reason)}{_later(op, record)}; "
         f"from {shorten(some[0].nodes[0])}"
@@ -499,8 +499,8 @@ def _later(op: str, record: Modernized) -> str:
     version = first_reading(opset) if record.new_opset < opset else None
     if version is None:
         return ""
-    known = text_of(version)
-    return f" (TensorRT {known} and later read opset {opset}: --trt-version {known})"
+    first = text_of(version)
+    return f" (TensorRT {first} and later read opset {opset}: --trt-version {first})"
 
 
 def _proof(record: Modernized) -> Lines:

@@ -175,10 +175,10 @@ class EngineSide:
 
     def notes(self) -> tuple[str, ...]:
         """Return the effects of marking."""
-        told = []
+        sentences = []
         how = "Marking tensors" if self.few else "Showing tensors"
         if self.builds > 1:
-            told.append(
+            sentences.append(
                 f"{how} changed the final outputs of {self.label} by up to "
                 f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
                 "without marks."
@@ -186,17 +186,17 @@ class EngineSide:
                 else f"{how} did not change the final outputs of {self.label}."
             )
         if self.vanished:
-            told.append(
+            sentences.append(
                 f"{how} made wrong outputs of {self.label} right: the fault is in a fusion that "
                 "marking breaks up, so it cannot be seen from inside."
             )
         if self.refused:
             first, why = next(iter(self.refused.items()))
-            told.append(
+            sentences.append(
                 f"No engine could be built that outputs {count(len(self.refused), 'tensor')}, "
                 f"such as {first}: {why}"
             )
-        return tuple(told)
+        return tuple(sentences)
 
     def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
         self.builds += 1

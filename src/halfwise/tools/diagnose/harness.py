@@ -80,12 +80,12 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
             f"{effects}."
         )
         try:
-            found = compare_arrays(a, b, name=name)
+            comparison = compare_arrays(a, b, name=name)
         except CaseError as refused:
             signs.append(Sign(severity="error", text=f"{text} {refused.message}"))
             continue
-        codes[name] = found.code
-        signs += _named(found, text, error.value, _difference(a, b, found.code).value)
+        codes[name] = comparison.code
+        signs += _named(comparison, text, error.value, _difference(a, b, comparison.code).value)
     advice = [MAKE_ALIKE]
     if any(codes.values()):
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
@@ -103,21 +103,21 @@ def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
     return error
 
 
-def _named(found: InputComparison, text: str, before: float, left: float) -> Iterator[Sign]:
+def _named(comparison: InputComparison, text: str, before: float, after: float) -> Iterator[Sign]:
     """Yield what differs; unless it explains nothing of relative RMS difference `before`."""
-    kinds = {each.kind for each in found.differences}
-    unknown = left >= before and kinds.isdisjoint(("kernel", "resampling", "shape"))
-    what = " ".join(d.sentence for d in found.differences)
+    kinds = {each.kind for each in comparison.differences}
+    unknown = after >= before and kinds.isdisjoint(("kernel", "resampling", "shape"))
+    what = " ".join(d.sentence for d in comparison.differences)
     what = f"With A of --inputs and B of --inputs-b: {what}"
     if unknown:
         what = "What differs is unknown: the differences that seem to fit explain none of it."
     yield Sign(severity="error", text=f"{text} {what}")
-    for each in found.differences:
+    for each in comparison.differences:
         more = f"; {each.evidence}" if each.evidence else ""
-        detail = f"'{found.name}', {each.kind}: A {each.a}, B {each.b}{more}."
+        detail = f"'{comparison.name}', {each.kind}: A {each.a}, B {each.b}{more}."
         yield Sign(severity="info" if unknown else each.severity, text=detail)
-    if not found.exact and isfinite(left):
-        still = f"With A changed like this, '{found.name}' still differs by {percent(left)} "
+    if not comparison.exact and isfinite(after):
+        still = f"With A changed like this, '{comparison.name}' still differs by {percent(after)} "
         still += f"(relative RMS; {percent(before)} before)."
         yield Sign(severity="warning", text=still)
 
@@ -185,14 +185,14 @@ def _frozen(subject: Subject) -> FrozenSize | None:
         _ = subject.references
     except RunFailed:
         settings = subject.settings
-        found = frozen_size(
+        size = frozen_size(
             subject.case.network,
             subject.samples,
             runtime=settings.runtime,
         )
-        if found is None:
+        if size is None:
             raise
-        return found
+        return size
     return None
 
 
@@ -216,9 +216,9 @@ def _reading_signs(subject: Subject) -> Iterator[Sign]:
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))
-    told = () if subject.case.real else subject.case.made_up
+    made_up = () if subject.case.real else subject.case.made_up
     for note in subject.case.notes:
-        if note.made_up is not None and note.made_up in told:
+        if note.made_up is not None and note.made_up in made_up:
             continue
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
@@ -308,12 +308,12 @@ class _Target:
     @classmethod
     def of(cls, subject: Subject) -> "_Target":
         """Return the target of a diagnosis."""
-        given = subject.given
-        floats = [name for name, array in given[0].items() if not is_discrete(array.dtype)]
-        energy = {n: sum(energies(each[n], each[n])[0] for each in given) for n in floats}
-        size = {n: max(1, sum(each[n].size for each in given)) for n in floats}
+        expected = subject.given
+        floats = [name for name, array in expected[0].items() if not is_discrete(array.dtype)]
+        energy = {n: sum(energies(each[n], each[n])[0] for each in expected) for n in floats}
+        size = {n: max(1, sum(each[n].size for each in expected)) for n in floats}
         rms = {n: sqrt(energy[n] / size[n]) for n in floats}
-        return cls(given, rms, 1 - subject.same_function.agreement)
+        return cls(expected, rms, 1 - subject.same_function.agreement)
 
     def error(self, index: int, outputs: Outputs) -> float:
         """Return the largest error of an output of one sample; inf if something does not match.
@@ -364,9 +364,9 @@ def _tried(
         for hypothesis in planned:
             with budget.bounding():
                 budget.spend("trial", unit)
-                found = _try(subject, target, before, hypothesis)
-            yield found
-            if found.error <= ROUNDINGS_OF_MODEL and found.numbers >= _FEWEST:
+                trial = _try(subject, target, before, hypothesis)
+            yield trial
+            if trial.error <= ROUNDINGS_OF_MODEL and trial.numbers >= _FEWEST:
                 return
 
 

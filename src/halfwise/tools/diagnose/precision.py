@@ -73,10 +73,10 @@ def tf32(subject: Subject) -> Rung:
     cause = f"TF32 alone puts the outputs out of tolerance: {reasons(verdict.failures)[0]}."
     rung = rung.model_copy(update={"cause": cause, "advice": said(_OFF)})
     if side is None or subject.engines is None:
-        found = in_emulation(subject, emulated, emulation)
+        decided = in_emulation(subject, emulated, emulation)
     else:
-        found = in_engine(subject, verdict, subject.engines, side)
-    return decided_rung(rung, found, "TF32 changes", subject, *rung.advice)
+        decided = in_engine(subject, verdict, subject.engines, side)
+    return decided_rung(rung, decided, "TF32 changes", subject, *rung.advice)
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign], EngineSide]:
@@ -123,13 +123,17 @@ def precision(subject: Subject) -> Rung:
         fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
-    told = worded(fixed.guards)
-    guards = [g for g in told if set(nodes).intersection(g.nodes)]
+    guards_worded = worded(fixed.guards)
+    guards = [g for g in guards_worded if set(nodes).intersection(g.nodes)]
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
-    fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(told) if i in blamed and g.fix))
+    fixes = tuple(
+        dict.fromkeys(g.fix for i, g in enumerate(guards_worded) if i in blamed and g.fix)
+    )
     headroom, metric = subject.settings.headroom, case.criterion.metric
-    signs += _reasons(explained(_worst_first(fixed), told, headroom, metric, fixed.followed))
+    signs += _reasons(
+        explained(_worst_first(fixed), guards_worded, headroom, metric, fixed.followed)
+    )
     rung = Rung(
         rung=6,
         name="precision",
@@ -144,10 +148,10 @@ def precision(subject: Subject) -> Rung:
             *said(*fixes[:MOST_ROWS]),
         ),
     )
-    if any(told[guard].kind not in _OF_DECISIONS for guard in blamed):
+    if any(guards_worded[guard].kind not in _OF_DECISIONS for guard in blamed):
         return rung
-    found = _decided(subject, case, typed, verdict)
-    return decided_rung(rung, found, f"{low} changes", subject, *rung.advice)
+    decided = _decided(subject, case, typed, verdict)
+    return decided_rung(rung, decided, f"{low} changes", subject, *rung.advice)
 
 
 def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
@@ -181,12 +185,12 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
-    told: dict[str, list[NodeName]] = {}
+    reasons: dict[str, list[NodeName]] = {}
     for each in kept:
-        told.setdefault(each.reason, []).append(each.node)
+        reasons.setdefault(each.reason, []).append(each.node)
     return [
         Sign(severity="error", text=text, nodes=tuple(nodes))
-        for text, nodes in list(told.items())[:MOST_ROWS]
+        for text, nodes in list(reasons.items())[:MOST_ROWS]
     ]
 
 

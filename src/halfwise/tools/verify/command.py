@@ -131,16 +131,16 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if not is_same(proof):
         numbers = {"error": proof.repaired, "limit": allowed(proof)}
         elements = {"elements": proof.broken, "mended": proof.mended}
-        told = {name: number for name, number in elements.items() if number}
-        yield Failure(kind="unproven", numbers={**numbers, **told})
+        counts = {name: number for name, number in elements.items() if number}
+        yield Failure(kind="unproven", numbers={**numbers, **counts})
 
 
-def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
+def with_remade(verdict: Verdict, redone: Remade | None) -> Verdict:
     """Return the verdict; it fails if the candidate's repairs are not what they claim."""
-    return with_failures(verdict, found.failures) if found and found.failures else verdict
+    return with_failures(verdict, redone.failures) if redone and redone.failures else verdict
 
 
-def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
+def shared_outputs(case: Case, shared: Collection[str], watcher: Watcher) -> Case:
     """Return the case on the outputs a candidate shares; warn about the others.
 
     A candidate may have more, such as all its inner tensors. It may lack outputs of the model that
@@ -148,24 +148,24 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
 
     Args:
         case: Model and samples.
-        given: Names of the candidate's outputs.
+        shared: Names of the candidate's outputs.
         watcher: Receives what is left out, as do the case's notes.
 
     Raises:
         CaseError: the candidate lacks another output of the model, or all outputs.
     """
     outputs = case.network.graph.outputs
-    own = [str(v.name) for v in outputs]
+    declared = [str(v.name) for v in outputs]
     inner = {str(v.name) for v in outputs if v.uses()}
-    lacking = [name for name in dict.fromkeys(own) if name not in given]
-    if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
+    lacking = [name for name in dict.fromkeys(declared) if name not in shared]
+    if any(name not in inner for name in lacking) or len(lacking) == len(set(declared)):
         raise CaseError(
-            f"The candidate's outputs are {quoted(sorted(given))}, the model's "
-            f"{quoted(sorted(set(own)))}.",
+            f"The candidate's outputs are {quoted(sorted(shared))}, the model's "
+            f"{quoted(sorted(set(declared)))}.",
             "Give a candidate made from this model, with the same output names; it may have more.",
         )
     left_out = {
-        "candidate": sorted(set(given) - set(own)),
+        "candidate": sorted(set(shared) - set(declared)),
         "model": lacking,
     }
     for whose, names in left_out.items():
@@ -175,7 +175,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     if not lacking:
         return case
     network = replace(case.network, model=case.network.copy())
-    keep_outputs(network.graph, given)
+    keep_outputs(network.graph, shared)
     return without_outputs(replace(case, network=network), lacking)
 
 
@@ -218,9 +218,9 @@ def with_type_notes(case: Case, candidate: Network, watcher: Watcher) -> Case:
         note = Note(kind="folded", severity="warning", facts={"nodes": names})
         case = _noted(case, note, watcher)
     values = (v for graph in graphs for v in values_of(graph))
-    found = census(candidate)
-    if found.quantised:
-        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(found)})
+    types = census(candidate)
+    if types.quantised:
+        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(types)})
     elif any(v.dtype in LOW_TYPES for v in values):
         return case
     else:
@@ -299,7 +299,7 @@ def verify(
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
-    given = case = _asked(model, request, watcher, before)
+    original = case = _asked(model, request, watcher, before)
     # Loaded first, since running the reference may take minutes.
     mixed = None
     if path is not None and holds_outputs(path):
@@ -319,7 +319,7 @@ def verify(
     worth, redone, lost = None, None, None
     if mixed is not None:
         worth = candidate_worth(case, settings, mixed)
-        redone = remade(given, mixed, runtime=settings.runtime, watcher=watcher)
+        redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), redone)
     if mixed is not None and not verdict.passed:
@@ -410,8 +410,8 @@ def _written(
     observations: Observations | None = None,
     **found: Remade | QuantisationLoss | None,
 ) -> Result:
-    given = str(candidate) if isinstance(candidate, str | Path) else "in memory"
-    provenance = run.provenance.model_copy(update={"candidate": given})
+    name = str(candidate) if isinstance(candidate, str | Path) else "in memory"
+    provenance = run.provenance.model_copy(update={"candidate": name})
     run = run.model_copy(update={"provenance": provenance, **found})
     if folder is not None:
         watcher.stage("store")
@@ -483,8 +483,8 @@ def _judging_recorded(
     """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
     _refuse("recorded outputs", request, runner)
-    own = {str(v.name) for v in case.network.graph.outputs}
-    recorded = load_recorded(path, len(samples), runner, wanted=own)
+    names = {str(v.name) for v in case.network.graph.outputs}
+    recorded = load_recorded(path, len(samples), runner, wanted=names)
     case = shared_outputs(case, recorded.names, watcher)
 
     def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:
