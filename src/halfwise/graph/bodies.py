@@ -238,13 +238,13 @@ class _Reporting:
         bodies = bodies_of(node)
         inner: dict[str, dict[Key, ir.Value]] = {}
         for attribute, body in bodies:
-            key_of_body = (node_name(node), attribute)
-            inner[attribute] = {key_of_body: self.tell(body, key_of_body), **self.sums(body)}
+            body_key = (node_name(node), attribute)
+            inner[attribute] = {body_key: self.tell(body, body_key), **self.sums(body)}
         lengths = {key: _length(v) for tensors in inner.values() for key, v in tensors.items()}
         for attribute, body in bodies:
-            tensors, key_of_body = inner[attribute], (node_name(node), attribute)
+            tensors, body_key = inner[attribute], (node_name(node), attribute)
             body.outputs.extend(
-                tensors.get(key) or _constant([0] * length, body, key_of_body, key)
+                tensors.get(key) or _constant([0] * length, body, body_key, key)
                 for key, length in lengths.items()
             )
         first = len(node.outputs)

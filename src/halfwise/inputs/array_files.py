@@ -306,11 +306,11 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     if isinstance(error, OSError) and error.strerror:
         return CaseError(unreadable(path, error), _AGAIN)
     head = _head(path)
-    is_ours = head.startswith(_STARTS)
-    if not is_ours and (other := mistaken(head)):
+    begins_right = head.startswith(_STARTS)
+    if not begins_right and (other := mistaken(head)):
         return CaseError(f"{path.name} is {other[0]}, not arrays.", other[1])
     damaged = "truncated or damaged: " * isinstance(error, zipfile.BadZipFile)
-    reason = f"{damaged}{error}" if is_ours else "wrong file header" if head else "it is empty"
+    reason = f"{damaged}{error}" if begins_right else "wrong file header" if head else "it is empty"
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         _AGAIN,

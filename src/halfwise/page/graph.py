@@ -99,7 +99,7 @@ def short(name: str) -> str:
 
 def _by_scope(graph: Graph) -> _Part:
     root = _Part("")
-    known: dict[tuple[object, ...], _Part] = {(): root}
+    parts: dict[tuple[object, ...], _Part] = {(): root}
     owners = set(graph.bodies.values())
     paths: list[tuple[object, ...]] = []
     for i, scope in enumerate(graph.scopes):
@@ -111,13 +111,13 @@ def _by_scope(graph: Graph) -> _Part:
             path = paths[graph.bodies[i]]
         paths.append((*path, i) if i in owners else path)
         for depth in range(1, len(paths[i]) + 1):
-            if (here := paths[i][:depth]) not in known:
+            if (here := paths[i][:depth]) not in parts:
                 last = here[-1]
-                known[here] = _Part(
+                parts[here] = _Part(
                     short(graph.nodes[last]) if isinstance(last, int) else str(last)
                 )
-                known[here[:-1]].inside.append(known[here])
-        known[paths[i]].inside.append(i)
+                parts[here[:-1]].inside.append(parts[here])
+        parts[paths[i]].inside.append(i)
     return root
 
 
@@ -235,8 +235,8 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
     keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
     words: dict[str, Data] = {}
     for i, name in enumerate(graph.nodes):
-        if name in facts and (told := tuple(_words(facts[name]))):
-            words[str(i)] = [place for k, text in told for place in (keys.of(k), texts.of(text))]
+        if name in facts and (spoken := tuple(_words(facts[name]))):
+            words[str(i)] = [place for k, text in spoken for place in (keys.of(k), texts.of(text))]
 
     def column(value: Callable[[NodeFacts], float | None]) -> list[float | None]:
         return sparse(
@@ -263,21 +263,21 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
     }
 
 
-def _words(known: NodeFacts) -> Iterator[tuple[str, str]]:
+def _words(node: NodeFacts) -> Iterator[tuple[str, str]]:
     """Yield the words on a node, except the suspicion for which it is kept."""
-    cause = None if known.kept is None else known.kept.guard
-    told = next((guard for guard in known.guards if guard.kind == cause), None)
-    yield from planned_words(replace(known, guards=[g for g in known.guards if g is not told]))
+    cause = None if node.kept is None else node.kept.guard
+    reason = next((guard for guard in node.guards if guard.kind == cause), None)
+    yield from planned_words(replace(node, guards=[g for g in node.guards if g is not reason]))
 
 
 def _precision(graph: Graph, facts: Facts, node: int) -> str:
-    known = facts.get(graph.nodes[node])
-    if known is not None and known.int8:
+    entry = facts.get(graph.nodes[node])
+    if entry is not None and entry.int8:
         return "INT8"
-    read, given = (
+    read, written = (
         [graph.types[t] for t in ts[node] if graph.types[t]] for ts in (graph.reads, graph.gives)
     )
-    return type_words(graph.ops[node], read, given)
+    return type_words(graph.ops[node], read, written)
 
 
 def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
@@ -288,15 +288,15 @@ def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
     if proof is None:
         return {"engine": [], "layers": []}
     places = {name: i for i, name in enumerate(graph.nodes)}
-    found = {node.node: node.precision for node in proof.nodes}
+    precisions = {node.node: node.precision for node in proof.nodes}
     layers: list[Data] = []
     for layer in proof.layers:
         nodes = [places[name] for name in layer.nodes if name in places]
         name = "" if layer.name == " + ".join(graph.nodes[i] for i in nodes) else layer.name
         if nodes:
-            told = {"name": name, "type": layer.type, "ms": drawn(layer.milliseconds)}
-            layers.append({**told, "nodes": nodes})
-    return {"engine": sparse([found.get(name) for name in graph.nodes]), "layers": layers}
+            facts = {"name": name, "type": layer.type, "ms": drawn(layer.milliseconds)}
+            layers.append({**facts, "nodes": nodes})
+    return {"engine": sparse([precisions.get(name) for name in graph.nodes]), "layers": layers}
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
@@ -305,8 +305,8 @@ def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
     line: list[Data] = []
     for source in evidence.sources:
         frame = None if source.own is None else evidence.frames[source.own]
-        own = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
-        line.append(lines.of((source.kind, *own)))
+        frame_facts = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
+        line.append(lines.of((source.kind, *frame_facts)))
     return {
         "source": sparse(graph.sources),
         "modules": front_coded(source.module for source in evidence.sources),

@@ -135,14 +135,14 @@ def rung_line(tried: RungTried) -> str:
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
-def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
+def proven_line(proven: ProvenEngine, rung: EngineRung, kept: int) -> str:
     """Return a clause that an engine is proven while its run continues."""
     kind = full_name(rung)
     if rung not in FULL_RUNGS:
         kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
-    timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
-    where = "" if found.path is None else f": {shorten(found.path, 200)}"
-    return f"build {found.build} is proven on held-out data, {kind}{timed}{where}"
+    timed = "" if proven.median_ms is None else f", {number(proven.median_ms)} ms a run"
+    where = "" if proven.path is None else f": {shorten(proven.path, 200)}"
+    return f"build {proven.build} is proven on held-out data, {kind}{timed}{where}"
 
 
 _SPARED: Mapping[SparedKind, str] = {
@@ -228,9 +228,9 @@ def band_text(band: Band | None) -> str:
     """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" if unknown."""
     if band is None:
         return ""
-    told = range_text(band.least, band.most)
+    text = range_text(band.least, band.most)
     wide = band.least != band.most and isfinite(band.decibels)
-    return f"{told} ({number(band.decibels)} dB)" if wide else told
+    return f"{text} ({number(band.decibels)} dB)" if wide else text
 
 
 def range_text(least: float, most: float) -> str:
@@ -412,10 +412,10 @@ def _error(rung: LadderRung, run: Run) -> str:
 
 def _score(scores: tuple[TaskScore, ...], name: str) -> str:
     """Return the score by a metric; of several outputs with one, the nearest to failing."""
-    own = [score for score in scores if score.metric == name]
-    if not own:
+    by_metric = [score for score in scores if score.metric == name]
+    if not by_metric:
         return ""
-    worst = min(own, key=lambda score: (score.passed, score.value - score.required))
+    worst = min(by_metric, key=lambda score: (score.passed, score.value - score.required))
     return f"{number(usual(name, worst.value), 4)}{'' if worst.passed else ' ✗'}"
 
 
@@ -465,13 +465,13 @@ def _measured(run: Run) -> Iterator[str]:
     yield from _speed(run)
     quantised = quantised_note(run)
     chosen = run.curve is not None and run.curve.beside is not None
-    asked = run.provenance.options.get("to") == "int8" and not chosen
-    if asked and run.rungs[-1].rung != "int8":
+    wants_int8 = run.provenance.options.get("to") == "int8" and not chosen
+    if wants_int8 and run.rungs[-1].rung != "int8":
         why = _WHY_NOT[run.rungs[-1].passed]
         if quantised is not None and run.rungs[-1].passed:
             why = f"the file is quantised already: {quantised_products(quantised)}"
-        for told in run.plan.remarks if run.plan is not None else ():
-            why = told.names["why"].rstrip(".") if told.kind == "int8-untried" else why
+        for entry in run.plan.remarks if run.plan is not None else ():
+            why = entry.names["why"].rstrip(".") if entry.kind == "int8-untried" else why
         yield f"INT8 was not tried: {why}."
 
 
@@ -480,8 +480,8 @@ def _speed(run: Run) -> Iterator[str]:
     if chosen is None:
         return
     if run.engines is None:
-        told = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
+        doubt = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
         yield (
             f"{rung_name(chosen.rung)} has the lowest predicted cost of the rungs that are not "
-            f"shown to be wrong{told}; --target tensorrt measures times."
+            f"shown to be wrong{doubt}; --target tensorrt measures times."
         )

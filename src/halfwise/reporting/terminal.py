@@ -281,16 +281,16 @@ class _Stage:
     bound: float | None = None
 
     def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
-        now, known = self.clock(), total or self.total
+        now, most_steps = self.clock(), total or self.total
         if self.done is None or of != self.of or done < self.done:
             self.count = now, done
-        self.unknown, self.of, self.done, self.total, self.most = now, of, done, known, most
+        self.unknown, self.of, self.done, self.total, self.most = now, of, done, most_steps, most
         self.until = None
         since, first = self.count
-        if known and done >= known:
+        if most_steps and done >= most_steps:
             self.of, self.done = "", None
-        elif known and done > first:
-            self.until = now + (now - since) / (done - first) * (known - done)
+        elif most_steps and done > first:
+            self.until = now + (now - since) / (done - first) * (most_steps - done)
 
     def expect(self, seconds: float, of: str) -> None:
         now = self.clock()
@@ -356,16 +356,16 @@ class _Stage:
             (self.bound, "at most"),
         )
         for end, how in ends:
-            left = 0 if end is None else round(end - now)
-            if left >= 1:
-                return f"{how} {_clock(left)} left"
+            remaining = 0 if end is None else round(end - now)
+            if remaining >= 1:
+                return f"{how} {_clock(remaining)} left"
         return f"perhaps {_clock(max(1, now - self.unknown))} left"
 
     @property
     def time(self) -> str:
         """What is drawn: the time so far, and the time left."""
-        took, left = _clock(self.took), self.left
-        return left or took if self.narrow else f"{took} {left}"
+        took, remaining = _clock(self.took), self.left
+        return remaining or took if self.narrow else f"{took} {remaining}"
 
 
 def _clock(seconds: float) -> str:

@@ -63,15 +63,15 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
         values = (f"{_value(part)} {name}" for name, part in zip(models, parts, strict=True))
         limit = _limit(parts[0].metric, parts[0].required)
         tested = "" if parts[0].metric == REL_MAX else rests_on(parts[0])
-        told = ", ".join([*values, tested] if tested else values)
-        yield f"{_of(parts[0])}: {told}; {limit}."
+        text = ", ".join([*values, tested] if tested else values)
+        yield f"{_of(parts[0])}: {text}; {limit}."
 
 
 def metrics_of(result: MetricResult) -> str:
     """Return a result's metrics: `top1 and the largest error of other outputs`, or `top1`."""
     names = {REL_MAX: "the largest error of other outputs"}
-    told = [names.get(name, sentence(name)) for name in result.metrics]
-    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    shown = [names.get(name, sentence(name)) for name in result.metrics]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 def figures(result: MetricResult) -> str:
@@ -162,10 +162,10 @@ def against(curve: Curve, point: Point, devices: Sequence[Engines]) -> Against |
     None if one passed on each device, or if none was built or all were lost.
     """
     kept = curve.kept(point)
-    found = [
+    evidence = [
         _on(engines, [r for r in engines.rounds if set(r.keep) == kept]) for engines in devices
     ]
-    shown = [one for one in found if one is not None]
+    shown = [one for one in evidence if one is not None]
     return min(shown, key=lambda one: one.explained, default=None)
 
 
@@ -204,8 +204,8 @@ def offered(
     if point is None or not devices:
         return point
     shown = against(curve, point, devices)
-    own = curve.plan is not None and curve.points[curve.plan] == point
-    fits = shown is None or (shown.explained and not by_task and not own)
+    is_plan = curve.plan is not None and curve.points[curve.plan] == point
+    fits = shown is None or (shown.explained and not by_task and not is_plan)
     return point if fits else None
 
 
@@ -282,10 +282,10 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
         few = upper_bound(0, len(verdict.samples)) > WEAK
-        told = ", too few to say how many inputs may fail" if few else ""
+        text = ", too few to say how many inputs may fail" if few else ""
         score = verdict.metric
         weak = score.evidence is not None and score.evidence < FEWEST_ROWS
-        return f"{told}; {sentence(score.name)} rests {rests_on(score)}" if weak else told
+        return f"{text}; {sentence(score.name)} rests {rests_on(score)}" if weak else text
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f"; up to {_share(bound.upper)} of inputs may fail ({percent(bound.confidence)} bound)"
@@ -309,12 +309,12 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
-    found = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
+    clause = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
     if bound.upper >= 1:
-        return f"{found}."
+        return f"{clause}."
     sure = f"with {percent(bound.confidence)} confidence"
     return (
-        f"{found}{joined or ':'} "
+        f"{clause}{joined or ':'} "
         f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
         "them independently (Clopper-Pearson)."
     )
@@ -352,19 +352,24 @@ _UNJUDGED: Mapping[UnjudgedKind, str] = {
 """Templates, see `wording.filled`."""
 
 
-def not_judged(found: Unjudged) -> str:
+def not_judged(unjudged: Unjudged) -> str:
     """Return what is not judged and why, as a clause with numbers."""
-    is_metric = found.kind in OF_METRIC
-    own, other = (
-        usual(found.name, value) if is_metric else value for value in (found.reference, found.other)
+    is_metric = unjudged.kind in OF_METRIC
+    reference, other = (
+        usual(unjudged.name, value) if is_metric else value
+        for value in (unjudged.reference, unjudged.other)
     )
-    facts: dict[str, str | float] = {"op": found.op, "name": found.name, "body": found.body}
-    facts |= {"reference": own, "other": other, "allowed": found.allowed}
-    facts["way"] = "rise" if is_metric and rises(found.name) else "drop"
-    facts |= {"inputs": listed(found.inputs)} if found.inputs else {}
-    facts |= {"labelled": ""} if found.labelled else {}
-    facts |= {"largest": own} if own else {}
-    return f"not judged: {filled(_UNJUDGED[found.kind], facts)}"
+    facts: dict[str, str | float] = {
+        "op": unjudged.op,
+        "name": unjudged.name,
+        "body": unjudged.body,
+    }
+    facts |= {"reference": reference, "other": other, "allowed": unjudged.allowed}
+    facts["way"] = "rise" if is_metric and rises(unjudged.name) else "drop"
+    facts |= {"inputs": listed(unjudged.inputs)} if unjudged.inputs else {}
+    facts |= {"labelled": ""} if unjudged.labelled else {}
+    facts |= {"largest": reference} if reference else {}
+    return f"not judged: {filled(_UNJUDGED[unjudged.kind], facts)}"
 
 
 _WHY: dict[NotBatched, str] = {
@@ -408,11 +413,11 @@ def _sizes(sizes: Sequence[int]) -> str:
 def _batches(batch: JudgedBatch | None) -> str:
     if batch is None:
         return ""
-    told = f"{count(len(batch.samples), 'sample')} combined"
+    text = f"{count(len(batch.samples), 'sample')} combined"
     if batch.whole:
-        told = f"whole batches of {batch.size}, since not all outputs divide into samples"
+        text = f"whole batches of {batch.size}, since not all outputs divide into samples"
     advice = "" if batch.passed else "; give inputs in such batches, so that the search uses them"
-    return f" ({told}{advice})"
+    return f" ({text}{advice})"
 
 
 def scale_lines(verdict: Verdict) -> Lines | None:

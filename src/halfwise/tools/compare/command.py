@@ -336,10 +336,10 @@ def _demand_usable(
     for name in names:
         dtype = values[name].dtype
         kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
-        for dtype_of in {outputs[name].dtype for outputs in tensors}:
-            if dtype_of.kind not in kinds:
+        for actual in {outputs[name].dtype for outputs in tensors}:
+            if actual.kind not in kinds:
                 raise CaseError(
-                    f"{path}: '{name}' is {dtype_of.name}; expected {_WANTED[kinds]}.",
+                    f"{path}: '{name}' is {actual.name}; expected {_WANTED[kinds]}.",
                     "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
                 )
 

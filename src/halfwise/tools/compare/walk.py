@@ -155,12 +155,12 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=settings.runtime)
 
 
-def arithmetic_on(network: Network, of_floats: Arithmetic) -> Arithmetic:
-    """Return the arithmetic of a model run in `of_floats`: INT8 if it has Q/DQ pairs.
+def arithmetic_on(network: Network, kind: Arithmetic) -> Arithmetic:
+    """Return the arithmetic of a model run in `kind`: INT8 if it has Q/DQ pairs.
 
     Earlier roundings move some elements by a whole INT8 step.
     """
-    return "int8" if quantising(network) else of_floats
+    return "int8" if quantising(network) else kind
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:

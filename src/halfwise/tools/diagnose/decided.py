@@ -86,11 +86,11 @@ def in_engine(
         side: The engine.
         criterion: Criterion of the verdict; None for the user's.
     """
-    deciding = _Given(subject, engines, side.arithmetic)
+    provider = _Given(subject, engines, side.arithmetic)
     criterion = criterion or subject.case.criterion
     try:
         return _cause(
-            subject, verdict, criterion, lambda some: _Marked(side, some), deciding, tried_alone=0
+            subject, verdict, criterion, lambda some: _Marked(side, some), provider, tried_alone=0
         )
     except HalfwiseError:
         return None
@@ -140,7 +140,7 @@ def _cause(
     verdict: Verdict,
     criterion: Criterion,
     candidate: Candidate,
-    run_with: Given,
+    provider: Given,
     **how: int,
 ) -> Decided | None:
     settings, network = subject.settings, subject.case.network
@@ -149,7 +149,7 @@ def _cause(
         network,
         roles_of(network, low_type(settings.fmt), custom=custom),
         candidate,
-        run_with,
+        provider,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
         subject.samples.with_progress(subject.watcher.step),
         settings.runtime,

@@ -123,16 +123,16 @@ def precision(subject: Subject) -> Rung:
         fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
-    guards_worded = worded(fixed.guards)
-    guards = [g for g in guards_worded if set(nodes).intersection(g.nodes)]
+    suspicions = worded(fixed.guards)
+    guards = [g for g in suspicions if set(nodes).intersection(g.nodes)]
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
     fixes = tuple(
-        dict.fromkeys(g.fix for i, g in enumerate(guards_worded) if i in blamed and g.fix)
+        dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix)
     )
     headroom, metric = subject.settings.headroom, case.criterion.metric
     signs += _reasons(
-        explained(_worst_first(fixed), guards_worded, headroom, metric, fixed.followed)
+        explained(_worst_first(fixed), suspicions, headroom, metric, fixed.followed)
     )
     rung = Rung(
         rung=6,
@@ -148,7 +148,7 @@ def precision(subject: Subject) -> Rung:
             *said(*fixes[:MOST_ROWS]),
         ),
     )
-    if any(guards_worded[guard].kind not in _OF_DECISIONS for guard in blamed):
+    if any(suspicions[guard].kind not in _OF_DECISIONS for guard in blamed):
         return rung
     decided = _decided(subject, case, typed, verdict)
     return decided_rung(rung, decided, f"{low} changes", subject, *rung.advice)

@@ -285,10 +285,10 @@ class Subject:
     def given(self) -> list[Outputs]:
         """The framework's values of the model's outputs, by sample; empty if none."""
         outputs = [str(v.name) for v in self.case.network.graph.outputs]
-        outputs_of: list[Outputs] = [
+        outputs_by_sample: list[Outputs] = [
             {n: e[n] for n in outputs if n in e} for e in self.expected or ()
         ]
-        return outputs_of if outputs_of and outputs_of[0] else []
+        return outputs_by_sample if outputs_by_sample and outputs_by_sample[0] else []
 
     @cached_property
     def against_framework(self) -> Verdict | None:

@@ -137,14 +137,14 @@ def _verified(
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
     verdict = measure.judge(file, samples, references).verdict
-    engine_record = GivenEngine(
+    record = GivenEngine(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
         shapes=measure.at_shapes(file, samples),
         latency=measure.latency(file),
     )
-    verdict = with_shapes(verdict, engine_record.shapes)
+    verdict = with_shapes(verdict, record.shapes)
     verdict = with_unjudged(verdict, case, request, None, samples, references)
     return verify_run(
         case,
@@ -152,7 +152,7 @@ def _verified(
         verdict,
         time.monotonic() - started,
         criterion_hints(case.criterion, references, case.input_shapes),
-        engine_record.model_copy(update=evidence),
+        record.model_copy(update=evidence),
     )
 
 
