@@ -71,7 +71,7 @@ def sentence(text: str) -> str:
 def capital(clause: str, names: Sequence[str] = ()) -> str:
     """Return `clause` with a capital at the start, unless one of `names`, maybe cut, begins it."""
     named = clause.startswith(
-        tuple(told for name in names if name for told in (name, shorten(name)))
+        tuple(start for name in names if name for start in (name, shorten(name)))
     )
     return clause if named else f"{clause[:1].upper()}{clause[1:]}"
 
@@ -194,9 +194,9 @@ def verb(quantity: int, one: str, more: str) -> str:
 class _Figure(float):
     """A number in a template; the text after its colon is its format, see `filled`."""
 
-    def __format__(self, told: str) -> str:
-        if told.isdigit() or not told:
-            return number(self, int(told or 3))
+    def __format__(self, form: str) -> str:
+        if form.isdigit() or not form:
+            return number(self, int(form or 3))
         forms: dict[str, Callable[[], str]] = {
             "d": lambda: str(int(self)),
             "%": lambda: percent(self),
@@ -204,7 +204,7 @@ class _Figure(float):
             "itself": lambda: f"{number(self)} times themselves" if self >= 1 else percent(self),
             "are": lambda: verb(int(self), "is", "are"),
         }
-        return forms[told]() if told in forms else count(int(self), told)
+        return forms[form]() if form in forms else count(int(self), form)
 
 
 def filled(template: str, facts: Mapping[str, str | float]) -> str:
@@ -219,8 +219,8 @@ def filled(template: str, facts: Mapping[str, str | float]) -> str:
         KeyError: a fact outside brackets is unknown.
     """
 
-    def known(found: re.Match[str]) -> str:
-        parts = found[1].split("|")
+    def known(match: re.Match[str]) -> str:
+        parts = match[1].split("|")
         return next((p for p in parts if facts.keys() >= set(_FACT.findall(p))), "")
 
     shown = {k: v if isinstance(v, str) else _Figure(v) for k, v in facts.items()}
@@ -242,8 +242,8 @@ def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
         (pinned, "that must be FP32"),
         (explained, "that a guard or rule explains"),
     )
-    left = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
-    return f"everything in {fmt.upper()}{f' but {left}' if left else ''}"
+    rest = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
+    return f"everything in {fmt.upper()}{f' but {rest}' if rest else ''}"
 
 
 def listed(names: Sequence[str], most: int = FEW, width: int = WIDEST_NAME) -> str:

@@ -221,9 +221,9 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
         return
 
     # Ignored signals, as under nohup, stay ignored.
-    own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
+    signals = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
     on_ctrl_c = signal.getsignal(signal.SIGINT)
-    for number in own:
+    for number in signals:
         signal.signal(number, end)
     # Shells start a script's background jobs with it ignored: Ctrl-C does not end them.
     if on_ctrl_c == signal.default_int_handler:
@@ -231,7 +231,7 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
     try:
         yield ended
     finally:
-        for number in own:
+        for number in signals:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, on_ctrl_c)
 
@@ -371,26 +371,26 @@ def _readable(text: str) -> str:
 
 def _out_of_memory(error: MemoryError) -> CaseError:
     free = memory.available()
-    left = "" if free is None else f" ({size_of(free)} are available)"
+    rest = "" if free is None else f" ({size_of(free)} are available)"
     return CaseError(
-        f"There is not enough memory{left}: {str(error) or 'an allocation failed'}.",
+        f"There is not enough memory{rest}: {str(error) or 'an allocation failed'}.",
         "Give smaller files, or check the sizes that they declare.",
     )
 
 
 def _say(ended: Ended) -> None:
-    left = [path for path in interruption().left.values() if path.is_file()]
-    for path in left:
+    files = [path for path in interruption().left.values() if path.is_file()]
+    for path in files:
         typer.echo(f"already proven: {clean(str(path))}", err=True)
-    if left:
+    if files:
         typer.echo("to continue the run, give the same command with --resume", err=True)
-    told = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
-    kept = left or interruption().asked
-    typer.echo(told + " before there was a result; nothing was written" * (not kept), err=True)
+    how = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
+    kept = files or interruption().asked
+    typer.echo(how + " before there was a result; nothing was written" * (not kept), err=True)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"halfwise {version('halfwise')}")
         raise typer.Exit
 

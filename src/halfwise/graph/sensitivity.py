@@ -353,7 +353,7 @@ def fates(
     graph: ir.Graph,
     infinite: Collection[TensorName],
     *,
-    originals: Collection[NodeName],
+    own: Collection[NodeName],
     gates: Collection[NodeName],
     masked: Callable[[ir.Value], bool],
 ) -> dict[TensorName, Fate]:
@@ -365,11 +365,11 @@ def fates(
     Args:
         graph: Main graph of the mixed model.
         infinite: Its tensors with NaN or infinities that the reference does not have.
-        originals: Names of the nodes of the original; other nodes are inserted Casts.
+        own: Names of the nodes of the original; other nodes are inserted Casts.
         gates: Names of nodes of decomposed activations (`activations`).
         masked: Returns whether the infinities of a tensor come from mask constants.
     """
-    reader = _Reader(frozenset(infinite), originals, frozenset(gates), masked, uses_in(graph))
+    reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
     all_fates: dict[TensorName, Fate] = {}
     for node in reversed(graph):
         for value in node.outputs:

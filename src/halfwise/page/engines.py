@@ -24,7 +24,7 @@ LOG = ("severity", "what it means", "what to do", "at", "times", "builds")
 def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
     """Yield each build with a prediction by emulation or a measurement.
 
-    Errors are relative to the allowed error: `errors` holds those that emulations predict, `least` to
+    Errors are relative to the allowed error: `told` holds those that emulations predict, `least` to
     `most` is the range that low precision explains, `measured` is the engine's.
 
     Args:
@@ -144,7 +144,7 @@ def _types(inputs: Sequence[str], outputs: Sequence[str]) -> str:
 def engine(stored: Stored) -> Section | None:
     """Return the section of engines, device by device; None if the run has none."""
     run, layers = stored.run, Layers()
-    devices = [*(_device(run, engines, layers) for engines in run.devices), *_given(run, layers)]
+    devices = [*(_device(run, engines, layers) for engines in run.devices), *_of_user(run, layers)]
     if not devices:
         return None
     return Section(
@@ -174,7 +174,7 @@ def _device(run: Run, engines: Engines, layers: Layers) -> Data:
     }
 
 
-def _given(run: Run, layers: Layers) -> Iterator[Data]:
+def _of_user(run: Run, layers: Layers) -> Iterator[Data]:
     """Yield the user's own engine."""
     engine = run.given_engine
     if engine is not None:

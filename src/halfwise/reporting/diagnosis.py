@@ -81,7 +81,8 @@ def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
     """Return the evidence for a diagnosis, and what was tried."""
     signs = []
     for i, region in enumerate(diagnosis.regions):
-        text = f"An engine of {listed(region)} alone, on the true inputs, {_SYMPTOMS[diagnosis.symptom]}"
+        symptom = _SYMPTOMS[diagnosis.symptom]
+        text = f"An engine of {listed(region)} alone, on the true inputs, {symptom}"
         if diagnosis.symptom == "outputs":
             text += f"{_db(diagnosis.snr_db[i])}; {diagnosis.limit_db:.0f} dB would be right"
         signs.append(Sign(severity="error", text=f"{text}.", nodes=region))
@@ -314,8 +315,9 @@ def comparison(compared: Comparison) -> Report:
         _rest(compared),
         commands("Next", steps_told(compared.next_step)),
     )
+    samples = count(len(compared.samples), "sample")
     about = (
-        f"A: {sentence(compared.a)} · B: {sentence(compared.b)} · {count(len(compared.samples), 'sample')} "
+        f"A: {sentence(compared.a)} · B: {sentence(compared.b)} · {samples} "
         f"· tolerance: a relative RMS error of {number(compared.tolerance)}"
     )
     return Report(
