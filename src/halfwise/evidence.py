@@ -179,8 +179,9 @@ def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
 
 
 WORST, TYPICAL = 4, 2
-"""How many samples are shown of each kind."""
+"""How many samples are shown of each kind. Our choice."""
 _WIDEST = 128
+"""Pixels of a preview's longer side. Our choice."""
 
 Why = Literal["worst", "typical"]
 

@@ -22,7 +22,6 @@ _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
 _FACT = re.compile(r"{(\w+)")
 _CHOICE = re.compile(r"\[(.+?)\]")
-_MOST_PIECES = 6
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
@@ -292,6 +291,6 @@ def _numbers(numbers: list[int]) -> str:
         else:
             runs.append([number])
     pieces = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
-    if len(pieces) > _MOST_PIECES:
-        pieces = [*pieces[:3], "…", pieces[-1]]
+    if len(pieces) > FEW:
+        pieces = [*pieces[: FEW - 1], "…", pieces[-1]]
     return "{" + ", ".join(pieces) + "}"

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Settings, hash_sample
+from halfwise.case import CPU, HELD_BYTES, Case, Runtime, Sample, Settings, hash_sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Rounded, new_node
 from halfwise.errors import RunFailed
@@ -125,11 +125,8 @@ def _crossing_size(part: Iterable[ir.Node], last: dict[ir.Value, int], cut: int)
 
 CUTS = 5
 """Cuts of a network; on YOLOX nano, any number of them would save only a tenth of a run more."""
-FEWEST = 72
+FEWEST = 3 * SIZE
 """Nodes from which cuts pay: three stretches."""
-BYTES = 8 << 20
-"""Most bytes of tensors that are held: those of one sample of a detector at 640 × 640. Most runs of
-a search are on the sample that decides."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +294,11 @@ class References:
     """
 
     def __init__(
-        self, model: ir.Model, starts: Sequence[Start], runtime: Runtime = CPU, most: int = BYTES
+        self,
+        model: ir.Model,
+        starts: Sequence[Start],
+        runtime: Runtime = CPU,
+        most: int = HELD_BYTES,
     ) -> None:
         """Take the FP32 model, the cuts, where to run, and how many bytes may be held."""
         self._model, self._runtime, self._most = model, runtime, most

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.formats import ROUNDINGS
 from halfwise.graph.dataflow import FARTHEST, LONGEST_WAY, nodes_between
-from halfwise.graph.model import Network, Writer, constant_array, is_standard
+from halfwise.graph.model import SMALL_BYTES, Network, Writer, constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -32,8 +32,6 @@ _MOVES = frozenset(
 
 CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
 """Operators that give whole numbers for whole numbers, as they do for integers."""
-_LARGEST_SCALAR = 4096
-"""Most elements of a constant that may be a scalar: larger ones are weights."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def is_constant(value: ir.Value | None) -> bool:
 def scalar(value: ir.Value | None) -> float | None:
     """Return the number that all elements of a constant equal; None for others and for NaN."""
     root = None if value is None else behind(value).value
-    if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
+    if root is None or root.const_value is None or root.const_value.nbytes > SMALL_BYTES:
         return None
     array = constant_array(root)
     if array.size == 0 or not np.issubdtype(array.dtype, np.number):

@@ -23,6 +23,7 @@ from halfwise.graph.reading import (
 )
 from halfwise.graph.sensitivity import MASK_SHARE
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
+from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
 from halfwise.wording import number, verb
@@ -144,8 +145,6 @@ _VARIANCE = ("BatchNormalization", 4)
 """Operator and operand."""
 _MOSTLY = 0.5
 """Share of tiny weights that is reported: a minority is usual, and harmless next to large ones."""
-_SIGNIFICANT = 1e-2
-"""Relative change of a channel's scale that matters: the default tolerance of `halfwise fix`."""
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
 _OPEN_ENDED = {"Slice": (1, 2)}
@@ -360,7 +359,7 @@ def variance(subject: Subject) -> Iterator[Found]:
         eps = 1e-5 if epsilon is None else epsilon.as_float()
         with np.errstate(divide="ignore", invalid="ignore"):
             change = np.abs(FP16.round(v) - v) / (2 * (v + eps))
-        lost = (v > FP16.max) | (change > _SIGNIFICANT)
+        lost = (v > FP16.max) | (change > DEFAULT_REL_MAX)
         if not lost.any():
             continue
         behind = maker(node.inputs[0], "Conv", "ConvTranspose", "Gemm", "MatMul")

@@ -31,12 +31,11 @@ from halfwise.files import BLOCK
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
 from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import OPERATORS, logged_version, support
-from halfwise.wording import excerpt
+from halfwise.wording import FEW, excerpt
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
 """Kinds of unknown lines that are kept apart; the rest are counted together."""
-_MOST_LINES = 3
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 """Errors that only follow from others, so they are listed after them."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -115,7 +114,7 @@ class Entry:
     def heard(self, raw: str) -> None:
         """Count a line."""
         self.count += 1
-        if len(self.lines) < _MOST_LINES:
+        if len(self.lines) < FEW:
             self.lines.append(excerpt(raw.strip()))
 
     def record(self) -> LogFinding:
@@ -202,7 +201,7 @@ class Findings:
             whole.before = whole.before or entry.before
             whole.nodes |= entry.nodes
             whole.count += entry.count
-            whole.lines += entry.lines[: _MOST_LINES - len(whole.lines)]
+            whole.lines += entry.lines[: FEW - len(whole.lines)]
         ordered = sorted(
             merged.values(), key=lambda e: (SEVERITIES.index(e.severity), e.kind in _LAST)
         )

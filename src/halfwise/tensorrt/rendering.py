@@ -23,6 +23,7 @@ from halfwise.wording import clean, count, shorten
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
 _LINE_BYTES = 80
+"""Bytes of a literal on one line of source."""
 _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 

@@ -54,7 +54,9 @@ OLDEST = (8, 5)
 NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
 CHUNK = 1 << 20
+"""Bytes read or written at a time, as `files.BLOCK`."""
 _UNUSED_DAYS = 14
+"""As for scratch folders. Our choice."""
 _FOLDER = "model-"
 GRACE_SECONDS = 2.0
 """Seconds that a process has to end once told to. Our choice."""

@@ -16,7 +16,8 @@ from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 
 ANSWER_SECONDS = 15.0
-"""Timeout for a worker to start here; builds wait longer, since containers may have to start."""
+"""Time-out for a worker to start here, where someone waits: builds wait longer, since containers
+may have to start."""
 
 
 def doctor(

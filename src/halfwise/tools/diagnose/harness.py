@@ -49,6 +49,7 @@ _FEWEST = 3
 """Independent numbers that must become right. One of 200 changes brings one number to within 1e-3
 of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
 _DIRECTIONS = 8
+"""Nudges by which independent numbers are counted: more than `_FEWEST`. Our choice."""
 _NUDGE = 0.05
 _CURVED = 0.2
 """Singular value of eight directions of length 1 that curvature and float rounding may explain:
