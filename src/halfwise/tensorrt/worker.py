@@ -1436,15 +1436,15 @@ class Build:
         keep = set(self.config["keep"])
         constrained, why = set(), dict.fromkeys(keep, "no layer of the network names it")
         for index, (layer, names) in enumerate(zip(layers, nodes)):
-            wanted = keep.intersection(names)
-            if not wanted:
+            pinned = keep.intersection(names)
+            if not pinned:
                 continue
             if pin_to_fp32(self.trt, layer):
                 constrained.add(index)
-                for name in wanted:
+                for name in pinned:
                     why.pop(name, None)
             else:
-                for name in wanted & why.keys():
+                for name in pinned & why.keys():
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
 
