@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 BLOCK = 1 << 20
-"""Bytes read or written at a time. Our choice."""
+"""Bytes read or written at a time; no result depends on it."""
 HEAD_BYTES = 100
 """First bytes of a file by which `mistaken` knows it."""
 TEXT_BYTES = 1 << 28

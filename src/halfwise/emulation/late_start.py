@@ -343,7 +343,7 @@ class References:
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)
-        if self._each is not None and self._each > self._left():
+        if self._each is not None and self._each > self._free():
             rarest = self._rarest()
             if rarest is None or wanted <= 2 * self._wanted[rarest]:
                 return None
@@ -353,12 +353,12 @@ class References:
             self._starts = ()
             return None
         self._each = _size(tensors)
-        while self._each > self._left() and (rarest := self._rarest()):
+        while self._each > self._free() and (rarest := self._rarest()):
             del self._known[rarest]
         self._known[key] = tensors
         return tensors
 
-    def _left(self) -> int:
+    def _free(self) -> int:
         return self._most - sum(map(_size, self._known.values()))
 
     def _rarest(self) -> str | None:

@@ -38,7 +38,8 @@ _PERMUTATIONS = frozenset(
 )
 _PACKED = "halfwise::packed"
 TENSORS_AT_ONCE = 16
-"""Tensors held or packed at a time, however large: bounds the number of runs. Our choice."""
+"""Tensors held or packed at a time, however large: bounds the number of runs; no result depends
+on it."""
 
 
 @dataclass(frozen=True)

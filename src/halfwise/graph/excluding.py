@@ -236,10 +236,10 @@ class RawInputs:
         """Return the result of `move` applied to `value`."""
         old = move.outputs[0]
         if old not in self._moved:
-            given = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
+            output = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
             name = self._names.take(f"{move.name}::raw")
             read, kept = [value, *move.inputs[1:]], move.attributes.values()
-            new = ir.Node(move.domain, move.op_type, read, kept, outputs=[given], name=name)
+            new = ir.Node(move.domain, move.op_type, read, kept, outputs=[output], name=name)
             self.network.graph.insert_after(move, new)
             self._moved[old] = move, new
         return self._moved[old][1].outputs[0]

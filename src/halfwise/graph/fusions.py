@@ -102,11 +102,11 @@ class _Refinement:
         return sources
 
     def _operands(self, node: ir.Node, sources: dict[ir.Value, int]) -> tuple[int, ...]:
-        found = [
+        described = [
             sources[v] if v is not None and v in sources else self._number(_leaf(v))
             for v in node.inputs
         ]
-        return tuple(sorted(found)) if node.op_type in _COMMUTATIVE else tuple(found)
+        return tuple(sorted(described)) if node.op_type in _COMMUTATIVE else tuple(described)
 
     def _sinks(self) -> dict[ir.Value, int]:
         """Return the sinks of each value: compute nodes, or those after data movement."""
@@ -198,14 +198,14 @@ def wider(network: Network, roles: Roles, kept: Group) -> list[tuple[str, Group]
         compute nodes. Empty if `kept` already consists of whole groups.
     """
     fusions = Fusions(network, roles)
-    found: list[tuple[str, Group]] = []
+    islands: list[tuple[str, Group]] = []
     grown = kept
     for name, groups in fusions.kinds():
         before = grown
         grown = closed(grown, groups)
         if grown != before:
-            found.append((name, grown))
-    return found
+            islands.append((name, grown))
+    return islands
 
 
 def closed(kept: Group, groups: Iterable[Group]) -> Group:
@@ -259,25 +259,25 @@ class Fusions:
 
     def _epilogue(self, value: ir.Value) -> Nodes:
         """Return the nodes that a product's kernel applies to its result before storing it."""
-        found, summed = NO_NODES, False
+        members, summed = NO_NODES, False
         while True:
             uses = list(self._readers(value))
             nodes = {node for node, _, _ in uses}
             if len(nodes) != 1:
                 whole = self._activations.get(next(iter(nodes)), NO_NODES) if nodes else NO_NODES
                 if not nodes or not nodes <= whole:
-                    return found
-                found |= whole
+                    return members
+                members |= whole
                 value = self._last(whole).outputs[0]
                 continue
             node = nodes.pop()
             if is_standard(node, *_ARITHMETIC) and not self._with_constants(node, uses[0][1]):
                 if summed or node.op_type not in ("Add", "Sum"):
-                    return found
+                    return members
                 summed = True
             elif not is_standard(node, *_ACTIVATIONS, *_ARITHMETIC):
-                return found
-            found |= {node}
+                return members
+            members |= {node}
             value = node.outputs[0]
 
     def _readers(self, value: ir.Value) -> Iterator[tuple[ir.Node, int, Nodes]]:
@@ -310,16 +310,16 @@ class Fusions:
         last = {v: self._last_use(v) for n in self._nodes for v in n.outputs}
         deep: set[ir.Value] = set()
         alive: set[ir.Value] = set()
-        found: list[list[ir.Node]] = [[]]
+        runs: list[list[ir.Node]] = [[]]
         for place, node in enumerate(self._nodes):
-            found[-1].append(node)
+            runs[-1].append(node)
             if _is_heavy(node) or any(v in deep for v in node.inputs):
                 deep |= set(node.outputs)
                 alive |= set(node.outputs)
             alive = {v for v in alive if last[v] > place}
             if len(alive) == 1 and not alive.isdisjoint(node.outputs):
-                found.append([])
-        return [group for group in map(self._group, found) if group]
+                runs.append([])
+        return [group for group in map(self._group, runs) if group]
 
     def _last_use(self, value: ir.Value) -> int:
         users = (self.roles.part(use.node).decider for use in value.uses())

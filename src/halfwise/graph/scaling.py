@@ -352,8 +352,10 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
     for relation in constraints.equations:
         absorber = relation.absorber
         if absorber is not None and absorber not in exponents:
-            full[absorber] -= _left(relation, full) // relation.terms[absorber]
-    if broken := [relation.node for relation in constraints.equations if _left(relation, full)]:
+            full[absorber] -= _remainder(relation, full) // relation.terms[absorber]
+    if broken := [
+        relation.node for relation in constraints.equations if _remainder(relation, full)
+    ]:
         raise _broken(broken[0])
     if wrong := [name for name in constraints.fixed if full[name]]:
         raise _broken(min(wrong))
@@ -370,7 +372,7 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
     return full
 
 
-def _left(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
+def _remainder(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
     return sum(c * exponents[name] for name, c in relation.terms.items())
 
 

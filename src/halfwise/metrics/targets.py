@@ -471,7 +471,7 @@ def _worst(
     worst, count = highest, 0
     for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
-        valid = _known(rows)
+        valid = _are_finite(rows)
         count += int(valid.sum())
         if actual.shape != target.shape:
             worst = -np.inf
@@ -486,10 +486,10 @@ def _worst(
 def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
     """Return how many vectors or signals are compared; arguments as for `cosine`."""
     targets = by_target(reference, reference, labels, float_outputs)
-    return sum(int(_known(_rows(target)).sum()) for _, target, _ in targets)
+    return sum(int(_are_finite(_rows(target)).sum()) for _, target, _ in targets)
 
 
-def _known(rows: Floats) -> NDArray[np.bool_]:
+def _are_finite(rows: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
 
 

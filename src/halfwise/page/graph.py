@@ -181,7 +181,7 @@ def graph(stored: Stored) -> Section | None:
     data: dict[str, Data] = {
         **_structure(shown),
         **_tensors(shown),
-        **_known(shown, facts),
+        **_columns(shown, facts),
         **_engine(shown, engine_proof(stored.run)),
         **_sources(shown, stored.evidence),
         "isOriginal": stored.run.plan is None,
@@ -230,7 +230,7 @@ def _tensors(graph: Graph) -> dict[str, Data]:
     }
 
 
-def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
+def _columns(graph: Graph, facts: Facts) -> dict[str, Data]:
     """Return what the run knows about nodes: numbers in columns, words by node index."""
     keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
     words: dict[str, Data] = {}

@@ -79,7 +79,7 @@ def _curve(
         "kind": "plan",
         "left": without,
         "nodes": indices(names, curve.nodes),
-        "points": [_known(point) for point in points],
+        "points": [_without_defaults(point) for point in points],
     }
     if (bare := curve.unrepaired) is not None:
         yield {
@@ -88,7 +88,7 @@ def _curve(
             "left": without,
             "nodes": indices(names, bare.nodes),
             "points": [
-                _known(_point(bare, place, by_metric=by_metric))
+                _without_defaults(_point(bare, place, by_metric=by_metric))
                 for place in range(len(bare.points))
             ],
         }
@@ -151,7 +151,7 @@ def _full(run: Run) -> Iterator[Data]:
             "why": reasons(rung.failures),
         }
         if rung.latency is None:
-            yield _known(group)
+            yield _without_defaults(group)
 
 
 def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[Data]:
@@ -184,7 +184,7 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
             if metric is not None:
                 one = {metric.name: usual(metric.name, metric.candidate)}
                 group["scores"] = values(metric.parts) or one
-        yield _known(group)
+        yield _without_defaults(group)
 
 
 def passes(made: EngineRound | None, row: EngineResult | None) -> bool:
@@ -215,7 +215,7 @@ def packed(places: Iterable[int]) -> str:
     return f"~{b64encode(bits.to_bytes(size, 'little')).decode()}"
 
 
-def _known(group: Group) -> Data:
+def _without_defaults(group: Group) -> Data:
     """Return the known values that are not defaults; the rest would make pages large."""
     return {
         name: v

@@ -172,12 +172,12 @@ class Curve(Record):
 
         Rows belong to the plan that was found, and are dropped with another.
         """
-        own = None
+        index = None
         if kept is not None:
             written = runs(place for place, name in enumerate(self.nodes) if name in kept)
-            own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
-        rows = self.rows if own == self.plan else ()
-        return self.model_copy(update={"plan": own, "rows": rows})
+            index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
+        rows = self.rows if index == self.plan else ()
+        return self.model_copy(update={"plan": index, "rows": rows})
 
     def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
         """Return the recommended point if the plan failed or costs at least 1 % more.

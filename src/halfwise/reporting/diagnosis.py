@@ -384,21 +384,21 @@ def _one_of(region: Sequence[str]) -> str:
     return f"It is one of these {len(region)} nodes: the tensors between them are not available."
 
 
-def _outputs(found: Comparison) -> Table | None:
+def _outputs(compared: Comparison) -> Table | None:
     rows = [
-        (clean(name), number(error), "good" if error <= found.tolerance else "off")
-        for name, error in found.outputs.items()
+        (clean(name), number(error), "good" if error <= compared.tolerance else "off")
+        for name, error in compared.outputs.items()
     ]
     columns = (Column("output", width=48), Column("error", "right"), Column(""))
     return Table("Outputs", columns, tuple(rows), most=MOST_ROWS) if rows else None
 
 
-def _within(found: Comparison) -> str:
-    if not found.nothing_to_fix:
+def _within(compared: Comparison) -> str:
+    if not compared.nothing_to_fix:
         return ""
     return (
         "The outputs are within what `halfwise fix` allows by default: the largest error is "
-        f"{number(found.excess or 0.0)} × that. The tolerance here is narrower, to show where "
+        f"{number(compared.excess or 0.0)} × that. The tolerance here is narrower, to show where "
         "errors start."
     )
 

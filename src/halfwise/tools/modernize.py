@@ -441,7 +441,7 @@ _NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."
 
 def modernized(record: Modernized) -> Report:
     """Return the report: what was rewritten and left, the proof, and FP16's effect."""
-    parts = (_rewritings(record), _left(record), _proof(record), _fp16(record))
+    parts = (_rewritings(record), _not_rewritten(record), _proof(record), _fp16(record))
     return Report(
         _title(record),
         None,
@@ -481,7 +481,7 @@ def _rewritings(record: Modernized) -> Table | None:
     return Table("Rewritten", columns, tuple(rows), most=MOST_ROWS)
 
 
-def _left(record: Modernized) -> Lines | None:
+def _not_rewritten(record: Modernized) -> Lines | None:
     reasons: dict[tuple[str, str], list[LeftAlone]] = {}
     for group in record.left:
         reasons.setdefault((group.op, group.reason), []).append(group)

@@ -299,7 +299,7 @@ def verify(
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
-    original = case = _asked(model, request, watcher, before)
+    original = case = _case_of(model, request, watcher, before)
     # Loaded first, since running the reference may take minutes.
     mixed = None
     if path is not None and holds_outputs(path):
@@ -336,7 +336,7 @@ def verify(
     return _written(case, run, candidate, folder, watcher, observations=seen, **facts)
 
 
-def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
+def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
@@ -355,7 +355,7 @@ def _in_engine(
     """Return the case and the record of an engine, given or built from a given model."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
-    case = _asked(model, request, watcher, before)
+    case = _case_of(model, request, watcher, before)
     with frozen_named(case, request.settings):
         if engine is not None:
             return case, verify_engine(engine, case, request, target, watcher, started)
