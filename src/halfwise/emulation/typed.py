@@ -85,7 +85,7 @@ def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
     """
     for node in graph:
         node.metadata_props.pop(TF32_MARK, None)
-        if allowed and _is_product(node) and _result(node).dtype == ir.DataType.FLOAT:
+        if allowed and _is_product(node) and _first_factor(node).dtype == ir.DataType.FLOAT:
             node.metadata_props[TF32_MARK] = "1"
 
 
@@ -133,10 +133,10 @@ def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[Any]:
 
 
 def _is_product(node: ir.Node) -> bool:
-    return is_standard(node, *TF32_OPS) and is_float(_result(node))
+    return is_standard(node, *TF32_OPS) and is_float(_first_factor(node))
 
 
-def _result(node: ir.Node) -> ir.Value:
+def _first_factor(node: ir.Node) -> ir.Value:
     """Return the first factor of a product."""
     (first, *_) = node.inputs
     assert first is not None
