@@ -3,9 +3,9 @@ import pytest
 
 from halfwise.records import TensorName
 from halfwise.tools.compare import walk as stage
-from halfwise.tools.compare.walk import comparable
-from tests.unit.graph.sketch import Sketch
-from tests.unit.tools.compare.copies import network, side, walked
+from halfwise.tools.compare.walk import Walk, comparable
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.tools.compare.copies import SAMPLES, network, side, walked
 
 
 def test_every_tensor_is_measured_and_equal_to_itself():
@@ -86,3 +86,19 @@ def test_what_no_input_reaches_and_what_one_side_lacks():
     walk = walked(side(sketch.network("a_out").model))
     assert walk.found[TensorName("b_out")].lack == "missing"
     assert walk.line == ["a_out"]
+
+
+@pytest.mark.parametrize(("wrong", "born"), [(0.018, False), (0.028, True)])
+def test_an_error_is_born_beyond_eight_times_what_rounding_explains(wrong, born):
+    # Neighbours differ by a tenth of their size, which makes ten times of their rounding.
+    differences = np.eye(16) - np.roll(np.eye(16), 1, axis=1)
+
+    def model(factor):
+        sketch = Sketch()
+        a = sketch.op("Add", sketch.input("x", [4, 16]), 10.0, name="a")
+        return sketch.network(sketch.op("MatMul", a, f32(factor * differences), name="d"))
+
+    exact = side(model(1).model, exact=True)
+    walk = Walk(model(1), SAMPLES, exact, side(model(1 + wrong).model, arithmetic="fp16"))
+    walk.all()
+    assert bool(walk.found[TensorName("d_out")].worst) is born
