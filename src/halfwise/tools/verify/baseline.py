@@ -77,12 +77,12 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
     return None
 
 
-def _amount(text: str) -> float | None:
-    if text == "any":
+def _amount(word: str) -> float | None:
+    if word == "any":
         return inf
-    digits = text.removesuffix("%")
+    digits = word.removesuffix("%")
     try:
-        value = float(digits) / (1 if digits == text else 100)
+        value = float(digits) / (1 if digits == word else 100)
     except ValueError:
         return None
     return value if 0 <= value < inf else None
