@@ -379,13 +379,8 @@ def _out_of_memory(error: MemoryError) -> CaseError:
 
 
 def _say(ended: Ended) -> None:
-    files = [path for path in interruption().left.values() if path.is_file()]
-    for path in files:
-        typer.echo(f"already proven: {clean(str(path))}", err=True)
-    if files:
-        typer.echo("to continue the run, give the same command with --resume", err=True)
     how = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
-    kept = files or interruption().asked
+    kept = interruption().asked
     typer.echo(how + " before there was a result; nothing was written" * (not kept), err=True)
 
 

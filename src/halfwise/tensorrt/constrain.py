@@ -30,10 +30,10 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import CHANCE, EngineResult, EngineRung, NodeName, Precision, Verdict
+from halfwise.records import ALIKE, EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
-from halfwise.wording import count, listed, number
+from halfwise.wording import count, listed
 
 TAKEN: Mapping[ir.DataType, Feature | None] = {
     ir.DataType.INT8: None,
@@ -317,9 +317,6 @@ def _why(node: ir.Node, reason: str) -> str:
     return reason
 
 
-_CHANGED_ERROR = 2.0
-"""Factor beyond which errors differ. Our choice: chance in the choice of kernels may explain less,
-while FP32 engines of one model differ by less than 1 dB."""
 _EXACT_DB = 100.0
 """An SNR that FP16 cannot reach. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly
 spread values; averaging adds 3 dB per doubling of its length."""
@@ -343,7 +340,7 @@ def as_exact(result: Verdict, fp32: Verdict) -> bool:
     This is weaker than `same_outputs`: FP16 that does not affect the outputs remains possible.
     """
     errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
-    lost = 20 * log10(_CHANGED_ERROR)
+    lost = 20 * log10(ALIKE)
     exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - lost for r, f in errors)
     return exact and any(isfinite(f.snr_db) for _, f in errors)
 
@@ -364,38 +361,3 @@ def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | N
         if same_outputs(result, verdict) or (rung == "fp32" and as_exact(result, verdict)):
             return rung
     return None
-
-
-def alike(first: float, second: float) -> bool:
-    """Return whether chance may explain the difference of two builds' errors (≥ 0, or inf)."""
-    return first == second or max(first, second) <= _CHANGED_ERROR * min(first, second)
-
-
-def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
-    """Return a sentence comparing a build with a constraint to one without it.
-
-    This is the only evidence if a fused block hides its nodes. Weakly typed builds of one
-    configuration differ too, so a pair of builds can show an effect, but never its absence.
-    """
-    a, b = with_constraint.verdict, without.verdict
-    if a is None or b is None or not a.outputs or not b.outputs:
-        which = "with" if a is None or not a.outputs else "without"
-        return f"No A/B comparison: the build {which} the constraint has no result."
-    first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
-    text = (
-        f"With {count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
-        f"{number(first)}, without {number(second)}"
-    )
-    error = not alike(first, second)
-    time = False
-    if with_constraint.latency and without.latency:
-        with_it, without_it = with_constraint.latency.median_ms, without.latency.median_ms
-        text += f"; a run takes {number(with_it)} ms, without {number(without_it)} ms"
-        time = abs(with_it - without_it) > CHANCE * without_it
-    changed = " and ".join(["error"] * error + ["time"] * time)
-    meaning = (
-        f"so the constraint changes the engine's {changed}, whatever its inspector shows"
-        if changed
-        else "so these two builds do not show that the constraint has any effect"
-    )
-    return f"{text}: {meaning}."
