@@ -182,19 +182,19 @@ def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     """Return the operations of a product: two per multiply-accumulate."""
     if not node.inputs or node.inputs[0] is None:
         return 0.0
-    left = _shape(node.inputs[0], shapes)
+    data = _shape(node.inputs[0], shapes)
     weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
     per_element = 0.0
     if is_standard(node, "Conv"):
         per_element = prod(weight[1:])
     elif is_standard(node, "ConvTranspose"):
-        per_element, written = prod(weight[1:]), prod(left)
-    elif is_standard(node, "MatMul", "Gemm") and left:
-        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+        per_element, written = prod(weight[1:]), prod(data)
+    elif is_standard(node, "MatMul", "Gemm") and data:
+        per_element = data[0 if node.attributes.get_int("transA", 0) else -1]
     elif is_standard(node, *_RECURRENT):
         per_element, written = (
             sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
-            prod(left[:2]),
+            prod(data[:2]),
         )
     return 2.0 * written * per_element
 
@@ -252,7 +252,7 @@ class CostModel:
         self._outputs: list[tuple[TensorName, int]] = []
         self._times: dict[TensorName, float] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
-        self._residuals = {name: found.slot for name, found in residuals(network).items()}
+        self._residuals = {name: residual.slot for name, residual in residuals(network).items()}
         stored = (
             (n, slot)
             for pair in pairs_of(network)
@@ -317,29 +317,29 @@ class CostModel:
             tf32: Whether FP32 products compute in TF32.
         """
         bf16 = self._following(fp32, bf16)
-        own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
+        precisions = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
         low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
         # Without INT8, a value has the type of the node that gives it, whatever reads it.
-        wanted = self._wanted(own, low_ends) if int8 or self._int8 else {}
+        wanted = self._wanted(precisions, low_ends) if int8 or self._int8 else {}
         types: dict[TensorName, _Type] = dict(low_ends)
         computed: dict[TensorName, _Type] = {}
         casts = _Casts(self._times)
         total = 0.0
         for node in self._nodes:
-            mine = own[node.name]
+            mine = precisions[node.name]
             moved = node.weights * mine.size + (node.stored - node.weights) * mine.made.size
             for read in node.inputs:
                 want = mine.read(low=read.takes_low, quantised=read.quantised)
-                name, given = read.name, types.get(read.name, _Type.FP32)
+                name, current = read.name, types.get(read.name, _Type.FP32)
                 if want is not _Type.INT8 or name not in computed:
-                    casts.add(name, read.elements, given, want)
-                if name not in computed or not self._stays_inside(name, computed[name], own):
+                    casts.add(name, read.elements, current, want)
+                if name not in computed or not self._stays_inside(name, computed[name], precisions):
                     moved += read.elements * want.size
             for name, count, gives_low in node.outputs:
                 wants = wanted.get(name, set())
                 made = mine.gives(wants) if gives_low else _Type.FP32
                 types[name] = computed[name] = made
-                if not self._stays_inside(name, made, own):
+                if not self._stays_inside(name, made, precisions):
                     moved += count * _stored(made, wants)
             if not node.is_free:
                 rate = FLOPS_PER_BYTE_TF32 if tf32 and mine is _Type.FP32 else mine.flops_per_byte
@@ -356,17 +356,17 @@ class CostModel:
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
 
     def _wanted(
-        self, own: Mapping[NodeName, "_Type"], low_ends: Mapping[TensorName, "_Type"]
+        self, precisions: Mapping[NodeName, "_Type"], low_ends: Mapping[TensorName, "_Type"]
     ) -> dict[TensorName, set["_Type"]]:
         """Return the types in which each tensor is read."""
-        found: dict[TensorName, set[_Type]] = {}
+        wants: dict[TensorName, set[_Type]] = {}
         for node in self._nodes:
             for read in node.inputs:
-                type_ = own[node.name].read(low=read.takes_low, quantised=read.quantised)
-                found.setdefault(read.name, set()).add(type_)
+                type_ = precisions[node.name].read(low=read.takes_low, quantised=read.quantised)
+                wants.setdefault(read.name, set()).add(type_)
         for name, _ in self._outputs:
-            found.setdefault(name, set()).add(low_ends.get(name, _Type.FP32))
-        return found
+            wants.setdefault(name, set()).add(low_ends.get(name, _Type.FP32))
+        return wants
 
     def _type_of(
         self, name: NodeName, fp32: Assignment, bf16: Assignment, int8: Assignment
@@ -429,27 +429,27 @@ class CostModel:
             if name in read:
                 read[name][0].append(True)
         for name, (readers, most) in read.items():
-            given = 0 if name in made else LOW_BYTES if name in self.low_io else FP32_BYTES
-            low = 0 if name in self.low_io else LOW_BYTES + given
+            width = 0 if name in made else LOW_BYTES if name in self.low_io else FP32_BYTES
+            low = 0 if name in self.low_io else LOW_BYTES + width
             terms.values.append((False, tuple(readers), low * most))
-            terms.values.append((True, tuple(readers), (INT8_BYTES + given) * most))
+            terms.values.append((True, tuple(readers), (INT8_BYTES + width) * most))
         return terms
 
-    def _alone(self, node: Kernel, own: "_Type") -> float:
+    def _alone(self, node: Kernel, type_: "_Type") -> float:
         """Return a node's cost if everything that may be fused with it has its precision."""
-        moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
+        moved = node.weights * type_.size + (node.stored - node.weights) * type_.made.size
         for read in node.inputs:
             if read.name not in self._inner:
-                moved += read.elements * own.read(low=True, quantised=read.quantised).size
-        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * own.made.size
-        return node.times * max(node.flops / own.flops_per_byte, moved)
+                moved += read.elements * type_.read(low=True, quantised=read.quantised).size
+        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * type_.made.size
+        return node.times * max(node.flops / type_.flops_per_byte, moved)
 
     def _stays_inside(
-        self, value: TensorName, made: "_Type", own: Mapping[NodeName, "_Type"]
+        self, value: TensorName, made: "_Type", precisions: Mapping[NodeName, "_Type"]
     ) -> bool:
         """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
-        return reader is not None and own[reader].made is made
+        return reader is not None and precisions[reader].made is made
 
 
 class _Type(Enum):
@@ -509,11 +509,11 @@ class _Casts:
         self.cost, self._times = 0.0, times
         self._done: set[tuple[TensorName, _Type]] = set()
 
-    def add(self, name: TensorName, elements: int, given: _Type, wanted: _Type) -> None:
+    def add(self, name: TensorName, elements: int, current: _Type, wanted: _Type) -> None:
         """Convert a tensor if it is in a different precision."""
-        if given is not wanted and (name, wanted) not in self._done:
+        if current is not wanted and (name, wanted) not in self._done:
             self._done.add((name, wanted))
-            self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)
+            self.cost += self._times.get(name, 1.0) * elements * (current.size + wanted.size)
 
 
 _SEEN = 4
@@ -557,28 +557,28 @@ class Prices:
 
     Attributes:
         model: The cost model of the network.
-        own: Cost of everything low in it, in bytes, > 0.
+        lowest: Cost of everything low in it, in bytes, > 0.
         nodes: All nodes of the network.
         base: What costs of a repaired network are relative to: those of the network without
             repairs. None for itself.
     """
 
     model: CostModel
-    own: float
+    lowest: float
     nodes: Assignment
     base: "Prices | None" = None
 
     @property
     def least(self) -> float:
         """Cost of everything low, in bytes."""
-        return self.base.least if self.base else self.own
+        return self.base.least if self.base else self.lowest
 
     @cached_property
     def fp32(self) -> float:
         """Cost of everything in FP32, relative to `least`."""
-        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.own
+        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.lowest
 
     @cached_property
     def tf32(self) -> float:
         """The same with products in TF32."""
-        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.own
+        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.lowest

@@ -11,7 +11,7 @@ from halfwise.case import CPU, Case, Runtime, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
-from halfwise.fixing.int8.placing import FIRST_OPSET, Given
+from halfwise.fixing.int8.placing import FIRST_OPSET, QuantisedModel
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
@@ -202,12 +202,14 @@ class Prepared:
     notes: tuple[Remark, ...] = ()
 
 
-def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watcher) -> Prepared:
+def prepare(
+    case: Case, quantised: QuantisedModel | None, settings: Settings, watcher: Watcher
+) -> Prepared:
     """Return the case with the network to plan for.
 
     Args:
         case: With the user's model.
-        given: The quantised model to start from; plans are then of its nodes.
+        quantised: The quantised model to start from; plans are then of its nodes.
         settings: The types, and where to run.
         watcher: Receives notes on the changes.
 
@@ -215,9 +217,9 @@ def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watche
         RunFailed: the model does not run on a sample.
     """
     network, runtime = case.network, settings.runtime
-    if given is not None:
+    if quantised is not None:
         searched = inspected_reference(network, case.calibration, runtime=runtime)[0]
-        return Prepared(replace(case, network=given.floats, restored=True), network, searched)
+        return Prepared(replace(case, network=quantised.floats, restored=True), network, searched)
     raised, note = with_opset_for(
         settings.fmt, network, case.calibration, runtime=runtime, int8=settings.int8
     )

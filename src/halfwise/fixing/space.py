@@ -11,9 +11,9 @@ from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.found import Found, not_yet_alone, with_each_lowered
 from halfwise.fixing.plan.guide import Guide, lowered, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.result import SearchResult, not_yet_alone, with_each_lowered
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import RESERVED, Search
 from halfwise.graph.cut import Terms
@@ -196,7 +196,7 @@ class Space(ABC):
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
         plan = self.fresh(kept)
-        is_new = self.bench.known(plan, "samples") is None
+        is_new = self.bench.recall(plan, "samples") is None
         outcome = self.bench.evaluate(plan)
         if is_new and outcome.passed:
             self.take(kept)
@@ -216,8 +216,8 @@ class Space(ABC):
 
     def tried(self) -> dict[Nodes, Outcome]:
         """Return the latest outcome of each plan that was evaluated, in order."""
-        found = ((self.kept(plan), plan, one) for plan, one in self.bench.tried().items())
-        return {kept: one for kept, plan, one in found if kept is not None and not plan.is_typed}
+        outcomes = ((self.kept(plan), plan, one) for plan, one in self.bench.tried().items())
+        return {kept: one for kept, plan, one in outcomes if kept is not None and not plan.is_typed}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to those of the search."""
@@ -238,7 +238,7 @@ class Space(ABC):
         """Run every sample with a plan, and order later trials by its error, if time is left."""
         plan = self.fresh(kept)
         self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
-        outcome: Outcome | None = self.bench.known(plan, "samples")
+        outcome: Outcome | None = self.bench.recall(plan, "samples")
         if outcome is not None and outcome.passed:
             self.take(kept)
 
@@ -251,7 +251,7 @@ class Space(ABC):
         certify: bool = True,
         steps: Sequence[Remark] = (),
         gives_up: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """Return the cheapest plan found, starting from `previous`.
 
         Args:
@@ -265,14 +265,14 @@ class Space(ABC):
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             passed = self.evaluate(kept).passed
-            return Found(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
         passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
         search = self._search([*steps], passing, NONE if gives_up else self.start.kept)
-        found = search.run(previous & self.choices, certify=certify)
-        alone = not_yet_alone(found, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if not (certify and alone) or found.exhausted:
-            return found
-        return with_each_lowered(found, alone, self.evaluate, self.budget)
+        result = search.run(previous & self.choices, certify=certify)
+        alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
+        if not (certify and alone) or result.exhausted:
+            return result
+        return with_each_lowered(result, alone, self.evaluate, self.budget)
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.nodes())
@@ -365,14 +365,14 @@ class LowSpace(Space):
 
     def kept(self, plan: Plan) -> Nodes | None:
         """Return the kept nodes of a plan."""
-        own = plan.of is self.variant and plan.quantisation is None
-        return plan.kept if own else None
+        belongs = plan.of is self.variant and plan.quantisation is None
+        return plan.kept if belongs else None
 
     def plan(self, kept: Nodes) -> Plan:
         """Return the plan with the cheapest types that are known to pass."""
         if self.chosen is not None and kept == self.chosen.kept:
             return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.known(self.fresh(kept), "types")
+        typed: Plan | None = self.bench.recall(self.fresh(kept), "types")
         return typed or self.fresh(kept)
 
     def settled(self, kept: Nodes) -> Plan:
@@ -484,8 +484,8 @@ class Int8Space(Space):
 
     def kept(self, plan: Plan) -> Nodes | None:
         """Return what a plan with the same FP32 nodes leaves out."""
-        own = plan.quantisation is self.quantisation and plan.kept == self.fp32
-        return self.choices - plan.int8 if own else None
+        belongs = plan.quantisation is self.quantisation and plan.kept == self.fp32
+        return self.choices - plan.int8 if belongs else None
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -534,13 +534,13 @@ class Int8Space(Space):
         certify: bool = True,
         steps: Sequence[Remark] = (),
         gives_up: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """Return the cheapest set of candidates to leave out, starting from `previous`."""
-        found = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
-        kept = found.kept | self.quantisation.alone(self.choices - found.kept)
-        if kept != found.kept and self.evaluate(kept).passed:
-            return replace(found, kept=kept)
-        return found
+        result = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
+        kept = result.kept | self.quantisation.alone(self.choices - result.kept)
+        if kept != result.kept and self.evaluate(kept).passed:
+            return replace(result, kept=kept)
+        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         # A sum that is left out with its convolution takes one more.

@@ -111,11 +111,12 @@ class Verdicts:
         """
         bench = space.bench
         emulated = self._emulate(space, written, bench.samples, inspected=0)
-        given = emulated, bench.samples, bench.references
-        seen = self._judged(space, written, *given, unseen=True)
-        if seen.verdict.passed:
+        judged = self._judged(
+            space, written, emulated, bench.samples, bench.references, unseen=True
+        )
+        if judged.verdict.passed:
             return verdict
-        return with_failures(verdict, under("seen", "", seen.verdict.failures))
+        return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
     def _emulate(
         self, space: Space, written: Rewritten, samples: Samples, inspected: int | None = None
@@ -132,8 +133,10 @@ class Verdicts:
 
     def _judge(self, depths: Depths, written: Rewritten, emulated: Emulated) -> Judged:
         heldout = depths.heldout
-        given = emulated, heldout.samples, heldout.references
-        return self._judged(depths.space, written, *given, unseen=heldout.unseen)
+        samples, references = heldout.samples, heldout.references
+        return self._judged(
+            depths.space, written, emulated, samples, references, unseen=heldout.unseen
+        )
 
     def _judged(
         self,

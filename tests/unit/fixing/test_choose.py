@@ -413,7 +413,7 @@ def test_few_are_measured_and_what_was_left_is_counted():
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
     found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
     assert len(truth.asked) == MEASURED
-    assert found.left == 12 - MEASURED
+    assert found.unmeasured == 12 - MEASURED
     assert found.point.kept == "4"
 
 
@@ -430,7 +430,7 @@ def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     assert found.point == full or found.point.kept in truth.fitting
     if many <= MEASURED:
         assert found.point == (some[first] if first < many else full)
-        assert found.left == 0
+        assert found.unmeasured == 0
 
 
 def test_what_its_bound_excludes_is_not_measured():

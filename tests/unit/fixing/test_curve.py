@@ -170,7 +170,7 @@ def test_what_was_run_is_not_run_again(monkeypatch, model):
     monkeypatch.setattr(Bench, "results_on", running)
     monkeypatch.setattr(depths, "emulate", looking)
     one = fixed(model, rel_max=1e-3)
-    curve, plan, left = curve_of(one), one.assigned, one.heldout.left.ids
+    curve, plan, left = curve_of(one), one.assigned, one.heldout.rest.ids
     low = one.space.fresh(frozenset())
     assert plan.kept
     assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low.kept, plan.kept}

@@ -20,7 +20,7 @@ from halfwise.fixing.engines.device import (
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.plan.found import FP32_ALONE
+from halfwise.fixing.plan.result import FP32_ALONE
 from halfwise.records import Band
 from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency

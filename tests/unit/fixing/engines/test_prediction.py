@@ -14,7 +14,7 @@ from halfwise.fixing.engines.conclude import rounds
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.proposals import Budget
 from halfwise.fixing.engines.search import EngineSearch
-from halfwise.fixing.plan.found import FP32_ALONE, Types
+from halfwise.fixing.plan.result import FP32_ALONE, Types
 from halfwise.records import EngineLayer
 from tests import models
 from tests.unit.casing import names

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.found import LAST
 from halfwise.fixing.plan.guide import Guide
+from halfwise.fixing.plan.result import LAST
 from halfwise.fixing.plan.search import (
     Nodes,
     Search,

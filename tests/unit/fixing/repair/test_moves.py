@@ -8,8 +8,8 @@ import pytest
 from halfwise import api
 from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.plan import Nodes, Variant
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.repair import making, moves
 from halfwise.fixing.repair.moves import _best, _Undoing, needed_repairs
 from halfwise.fixing.repair.rule import Rule
@@ -146,8 +146,8 @@ def repaired(monkeypatch, ill: models.Ill, *repairs) -> LowSpace:
     return space_of(ill).repaired(repairs)
 
 
-def plan(kept: Nodes, *, passed: bool = True) -> Found:
-    return Found(kept, passed, False, {}, NONE, {}, False, ())
+def plan(kept: Nodes, *, passed: bool = True) -> SearchResult:
+    return SearchResult(kept, passed, False, {}, NONE, {}, False, ())
 
 
 def test_the_mixed_model_alone_tells_that_a_repair_is_needed(monkeypatch):

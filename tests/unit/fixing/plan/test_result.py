@@ -8,7 +8,13 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.plan.found import Found, Trial, kept_nodes, plan_record, with_each_lowered
+from halfwise.fixing.plan.result import (
+    SearchResult,
+    Trial,
+    kept_nodes,
+    plan_record,
+    with_each_lowered,
+)
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import Search
 from halfwise.formats import FP16
@@ -30,7 +36,7 @@ def test_what_the_emulation_shows_is_a_trial():
 
 
 def test_where_nothing_was_predicted_no_r2_is_told():
-    found = Found(frozenset(), True, True, {}, frozenset(), {}, False, ())
+    found = SearchResult(frozenset(), True, True, {}, frozenset(), {}, False, ())
     assert found.r2 is None
 
 
