@@ -367,9 +367,8 @@ class Found:
         typed = Session(emulate_typed(self.fixed.rewritten.model))
         plain, optimised = (Session(int8, optimise=how) for how in (False, True))
         one = two = three = largest = 0.0
-        for sample in self.searched.samples.select(
-            range(min(COMPARED, len(self.searched.samples)))
-        ):
+        samples = self.searched.samples
+        for sample in samples.select(range(min(COMPARED, len(samples)))):
             run = partial(space.bench.judge.run, sample)
             outputs = plain.run(sample)
             one = max(one, difference(run(plan), typed.run(sample)))
