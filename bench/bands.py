@@ -26,11 +26,12 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from halfwise.fixing.planner import Planner
+
 from bench.figures import Figure, Result, at_least, at_most, reported, table
 from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
 from bench.runs import ROOT, Workbench
 from halfwise.fixing.engines.prediction import SPREAD, Bands, Emulated
-from halfwise.fixing.planner import Planner
 from halfwise.graph.roles import Role
 from halfwise.records import Band, NodeName
 
