@@ -18,6 +18,7 @@ from halfwise.fixing.repair.exponents import (
     Loss,
     Solution,
     losses,
+    multiplied,
     solve,
 )
 from halfwise.fixing.repair.rule import Identity, place
@@ -63,7 +64,7 @@ def assigned(
             if piece in known and not multiplying:
                 continue
             known.add(piece)
-            solution = solve(found, piece, losses, allowance, multiplying=multiplying)
+            solution = solve(found, piece, losses, allowance, None if multiplying else frozenset())
             limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < MUL:
                 settled |= _centred(found, solution, losses, allowance)
@@ -83,10 +84,11 @@ def _centred(
     The same ones if that takes too much work, or would leave nothing scaled. Constants need no
     room: they do not grow.
     """
-    names, places, roomy = frozenset(solution.exponents), solution.places, cache(Loss.with_room)
+    names, roomy = frozenset(solution.exponents), cache(Loss.with_room)
+    muls = multiplied(found, solution.exponents).keys()
     growing = names & losses.keys() - found.constants.keys()
     grow = {name: roomy(losses[name]) for name in growing}
-    centred = solve(found, names, {**losses, **grow}, allowance, places=places)
+    centred = solve(found, names, {**losses, **grow}, allowance, muls)
     return centred.exponents or solution.exponents
 
 
