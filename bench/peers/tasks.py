@@ -74,6 +74,8 @@ def keywords(options: Sequence[str]) -> dict[str, Any]:
     """Return command-line options, `--name value` each, as those of the library."""
     found: dict[str, Any] = {}
     for option, value in zip(options[::2], options[1::2], strict=True):
+        if option in ("--require", "--allow", "--budget", "--engine"):
+            option, _, value = value.partition("=")
         name = option.removeprefix("--").replace("-", "_")
         try:
             found[name] = float(value)
