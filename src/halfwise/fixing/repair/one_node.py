@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from halfwise.fixing.attribute import guards_of
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.rule import Identity, answered, misfit
+from halfwise.fixing.repair.rule import answered, misfit
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.dataflow import Part
 from halfwise.graph.model import Network, opset_of
@@ -28,14 +28,15 @@ class OneNode:
     channels, with known sizes. An RMSNormalization (opset 23), a GroupNormalization (21) and a Gelu
     (20) are made only if the model already has that opset. For a LayerNormalization it is raised to
     17.
+
+    The function stays for all x. Sums run in another order, and a Softmax subtracts the largest
+    value, so it is finite where exp(x) is not.
     """
 
     name: RepairRule = "one-node"
-    identity = Identity(
-        formula="(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
-        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so",
-        holds="all x. Sums run in another order, and a Softmax subtracts the largest value, so it "
-        "is finite where exp(x) is not",
+    identity = (
+        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
+        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so"
     )
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:

@@ -21,7 +21,7 @@ from halfwise.fixing.repair.exponents import (
     multiplied,
     solve,
 )
-from halfwise.fixing.repair.rule import Identity, place
+from halfwise.fixing.repair.rule import place
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
@@ -145,14 +145,16 @@ Place = tuple[TensorName, list[TensorName]]
 
 
 class Scale:
-    """Stores tensors times powers of two: chains, streams into norms, squares under roots, logs."""
+    """Stores tensors times powers of two: chains, streams into norms, squares under roots, logs.
+
+    The function stays for all inputs; bit for bit in FP32 if nothing becomes subnormal or leaves
+    FP32's range, except for the rounding of a·log 2.
+    """
 
     name: RepairRule = "scale"
-    identity = Identity(
-        formula="f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
-        "log(2^a·x) = a·log 2 + log x",
-        holds="all inputs; bit for bit in FP32 if nothing becomes subnormal or leaves FP32's "
-        "range, except for the rounding of a·log 2",
+    identity = (
+        "f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
+        "log(2^a·x) = a·log 2 + log x"
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
