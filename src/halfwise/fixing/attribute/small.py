@@ -321,14 +321,11 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(result)
     smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
     vanishes = eps <= fmt.flush_threshold
-    root = constant_behind(constant, evidence.roles)
-    single = vanishes and root is not None and fmt.vanishes(constant_array(root))
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
-    least = None
-    if smallest is not None and lost > SIGNIFICANT:
+    if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
     elif vanishes:
-        severity, least, smallest = _SEVERITY_OF_VANISHED_EPS, smallest, None
+        severity, smallest = _SEVERITY_OF_VANISHED_EPS, None
     elif smallest is None:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
@@ -343,9 +340,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
             "reader": node_name(demands[0]),
             "op": demands[0].op_type,
             "becomes": "zero" if vanishes else "subnormal",
-            "stored": fmt.smallest_subnormal if single else None,
             "smallest": smallest,
-            "least": least if least is not None and np.isfinite(least) else None,
         },
         fix=evidence.norm_fix(
             node,
