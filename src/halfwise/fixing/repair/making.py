@@ -76,12 +76,7 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
     try:
         made = _Made.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        why = f"{at and f' at {at}'}: {first['msg']}"
-        raise CaseError(
-            f"The metadata's {KEY} is not a list of repairs{why[:200]}.", hint
-        ) from error
+        raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
     if made.version != VERSION:
         raise CaseError(
             f"The metadata's {KEY} has version {made.version}; this halfwise knows {VERSION}.",
