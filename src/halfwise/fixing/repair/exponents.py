@@ -64,6 +64,11 @@ class Loss:
         """Return the loss, ignoring the range."""
         return max(0.0, *(a - b * e for a, b in (*self.lines, self.least)))
 
+    def mended(self, e: int) -> bool:
+        """Return whether 2^e brings it into range, or makes it lose less within the range."""
+        before, after = (self.limit is None or one <= self.limit for one in (0, e))
+        return after and (not before or self.cost(e) < self.cost(0))
+
     def with_room(self) -> "Loss":
         """Return the loss of all but the smallest element, plus a little for missing `ROOM`.
 

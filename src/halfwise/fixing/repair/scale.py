@@ -241,23 +241,12 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
 def _mends(
     own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
 ) -> bool:
-    """Return whether a part brings a tensor or constant into range, if only for one of its readers.
-
-    Or makes it lose fewer bits, if it does not overflow.
-    """
-    if name not in part.all or name not in own:
-        return False
-    overflows = _overflows(own[name], 0)
+    """Return whether a part mends a tensor or constant, if only for one of its readers."""
 
     def better(n: TensorName) -> bool:
-        loss, e = own[n], part.all.get(n, 0)
-        return not _overflows(loss, e) and (overflows or loss.cost(e) < loss.cost(0))
+        return n in own and own[n].mended(part.all.get(n, 0))
 
-    return better(name) and any(n in own and better(n) for n in read)
-
-
-def _overflows(loss: Loss, e: int) -> bool:
-    return loss.limit is not None and e > loss.limit
+    return name in part.all and better(name) and any(map(better, read))
 
 
 def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Guard]) -> Repair:
