@@ -248,12 +248,16 @@ class Chosen:
     """A plan chosen by the user.
 
     Attributes:
-        kept: The compute nodes in FP32.
+        kept: The nodes that it keeps.
         rule: The user's request, as reasons state it.
+        bf16: Those of them in BF16.
+        tf32: Whether all FP32 products are TF32.
     """
 
     kept: frozenset[NodeName]
     rule: str
+    bf16: frozenset[NodeName] = frozenset()
+    tf32: bool = False
 
     def beside(self, explained: frozenset[NodeName]) -> dict[NodeName, str]:
         """Return the nodes that only the choice explains, with the rule."""

@@ -4,6 +4,7 @@ Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,11 @@ class Format:
     max: float
     smallest_normal: float
     smallest_subnormal: float
+
+    @property
+    def low(self) -> Literal["fp16", "bf16"]:
+        """Its name in records, where it is the low format."""
+        return "bf16" if self.name == "bf16" else "fp16"
 
     @property
     def dtype(self) -> np.dtype:

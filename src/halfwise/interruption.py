@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 @dataclass
@@ -17,15 +16,16 @@ class Interruption:
     Attributes:
         ready: Whether there is something to keep: a plan that passes or serves.
         asked: Whether the user asked for it.
-        left: The last proven engine stored, by its folder: all that a run leaves behind if it is
-            ended at once.
         then: Called from the signal handler when the user asks, to end what takes long.
     """
 
     ready: bool = False
     asked: bool = False
-    left: dict[Path, Path] = field(default_factory=dict)
     then: list[Callable[[], None]] = field(default_factory=list)
+
+    def offer(self) -> None:
+        """Let Ctrl-C end the work: from now on there is something to keep."""
+        self.ready = True
 
     def take(self) -> bool:
         """Request the results so far; return False if there are none, or no second request."""

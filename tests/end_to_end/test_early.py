@@ -1,16 +1,16 @@
-"""The first proven engine is announced and usable while the run goes on, and what Ctrl-C keeps."""
+"""The first proven engine is announced while the run goes on, and what Ctrl-C keeps."""
 
 import hashlib
 import os
 import signal
-import subprocess
 import threading
+import time
 
 import pytest
 
-from halfwise.fixing.engines.conclude import Early
+from halfwise.fixing.engines import device
+from halfwise.fixing.stages import Best
 from tests import models
-from tests.end_to_end.test_export import decided
 from tests.fake_tensorrt.faults import Fault
 
 FAST_TF32 = {"fp32": 2.0, "tf32": 0.5, "low": 1.0, "border": 0.0}
@@ -27,65 +27,71 @@ def purposes(ended):
 
 @pytest.fixture
 def when_told(monkeypatch):
-    """Call a function whenever an engine is told, with what was told of it."""
+    """Call a function when an engine is told as proven, with its build."""
 
     def when_told(then):
-        tell = Early.tell
+        line = device.proven_line
 
-        def telling(early, *given):
-            tell(early, *given)
-            then(early.told[-1])
+        def telling(found, rung):
+            then(found.build)
+            return line(found, rung)
 
-        monkeypatch.setattr(Early, "tell", telling)
+        monkeypatch.setattr(device, "proven_line", telling)
 
     return when_told
 
 
-def test_a_proven_engine_can_be_used_before_the_run_ends(engines, fake_worker, when_told, tmp_path):
+def test_the_first_engine_is_proven_while_the_run_goes_on(engines, when_told, tmp_path):
     seen = []
-
-    def use(found):
-        engine = tmp_path / found.path
-        python = fake_worker()
-        done = subprocess.run(
-            [*python, engine.with_name("build_engine.py")],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "rebuilt.engine" in done.stdout
-        assert decided(engine.with_name("rebuilt.engine")) == decided(engine)
-        assert not (tmp_path / "run").exists()
-        seen.append((found.build, hashlib.sha256(engine.read_bytes()).hexdigest()))
-
-    when_told(use)
+    when_told(lambda build: seen.append((build, (tmp_path / "run").exists())))
     ended = engines(models.conv_chain())
     assert ended.code == 0, ended.err
-    found = ended.record["engines"]
-    built = {b["number"]: b["engine"]["sha256"] for b in found["builds"]}
-    assert seen == [(number, built[number]) for number, _ in seen]
-    assert [proven["build"] for proven in found["proven"]] == [number for number, _ in seen]
-    assert seen[0][0] <= 3
-    assert "is proven on held-out data, FP32 with TF32" in " ".join(ended.err.split())
-    assert "First proven engine: build 2 (FP32, TF32 on), after" in told(ended)
-    assert not (tmp_path / "run.proven").exists()
+    assert seen == [(1, False)]
+    (proven,) = ended.record["engines"]["proven"]
+    assert (proven["build"], proven["seconds"] > 0, proven["median_ms"] > 0) == (1, True, True)
+    assert "is proven on held-out data, FP32 without TF32" in " ".join(ended.err.split())
+    assert "First proven engine: build 1 (FP32, TF32 off), after" in told(ended)
 
 
-def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told, tmp_path):
+def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told):
     when_told(lambda _: signal.raise_signal(signal.SIGINT))
     ended = engines(models.conv_chain(), "--budget", "builds=9", pace=FAST_TF32)
     assert ended.code == 0, ended.err
     found = ended.record["engines"]
-    assert purposes(ended) == ["FP32, TF32 off", "FP32, TF32 on"]
-    assert found["rung"] == "tf32"
+    assert purposes(ended) == ["FP32, TF32 off"]
+    assert found["rung"] == "fp32"
     engine = (ended.folder / "model.engine").read_bytes()
     assert found["delivered"]["sha256"] == hashlib.sha256(engine).hexdigest()
-    (delivered,) = (tried for tried in found["rungs"] if tried["end"] == "delivered")
-    assert (delivered["rung"], delivered["band"]["least"]) == ("tf32", 0.0)
-    assert delivered["band"]["most"] > 0
-    assert "The run was interrupted after an engine was proven" in told(ended)
+    assert [tried["end"] for tried in found["rungs"]] == ["delivered"]
+    assert "interrupted" in {spared["kind"] for spared in found["spared"]}
     assert "interrupted before anything lower was built" in told(ended)
-    assert not (tmp_path / "run.proven").exists()
+
+
+@pytest.mark.parametrize(("build", "code"), [(1, 10), (2, 0)])
+def test_ctrl_c_ends_the_builds_of_fp32_too(engines, monkeypatch, tmp_path, build, code):
+    """The plan of the emulation stays; without an engine, the verdict fails."""
+    begun, pressed, passed = tmp_path / "worker-counts" / "build", [], Best.passed
+
+    def press(best, kept, error):
+        passed(best, kept, error)
+        while not pressed and (not begun.exists() or begun.stat().st_size < build):
+            time.sleep(0.01)
+        if not pressed:
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Best, "passed", press)
+    faults = [Fault("build", "hang", on=(build,))]
+    ended = engines(models.layer_norm(), "--no-repair", "--budget", "builds=9", faults=faults)
+    assert ended.code == code, ended.err
+    assert time.monotonic() - pressed[0] < 5
+    found = ended.record["engines"]
+    assert [b["status"] for b in found["builds"]] == ["built", "interrupted"][-build:]
+    assert (found["delivered"] is None, found["rung"]) == ((True, None), (False, "fp32"))[build - 1]
+    assert ended.kept == models.layer_norm().kept
+    assert ended.record["search"]["ended_by"] == ["interrupt"]
+    assert "The run was interrupted, so no more were built" in told(ended)
+    assert (ended.folder / "report.html").exists()
 
 
 def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
@@ -118,9 +124,7 @@ def test_ctrl_c_ends_a_build_that_runs(engines, tmp_path):
         ((signal.SIGINT, signal.SIGTERM), 143, "ended by SIGTERM"),
     ],
 )
-def test_what_is_proven_outlives_a_run_that_ends_at_once(
-    engines, when_told, tmp_path, signals, code, last
-):
+def test_pressed_again_it_ends_the_run_at_once(engines, when_told, signals, code, last):
     def end(_):
         for number in signals:
             signal.raise_signal(number)
@@ -129,27 +133,12 @@ def test_what_is_proven_outlives_a_run_that_ends_at_once(
     ended = engines(models.conv_chain())
     assert ended.code == code
     assert not ended.folder.exists()
-    where, further, end_ = ended.err.splitlines()[-3:]
-    assert where.startswith("already proven: ")
-    assert where.endswith("run.proven/build-2/model.engine")
-    assert "--resume" in further
-    assert end_ == last
-    proven = tmp_path / "run.proven" / "build-2"
-    assert {path.name for path in proven.iterdir()} == {
-        *("model.engine", "model.fp32.onnx", "build_engine.py"),
-    }
-    again = engines(models.conv_chain())
-    assert again.code == 2
-    assert "run.proven has engines of a run that ended early" in " ".join(again.err.split())
-    assert proven.exists()
+    assert ended.err.splitlines()[-1] == last
 
 
-def test_where_tf32_is_not_right_fp32_is_the_first(engines, when_told):
-    seen = []
-    when_told(lambda found: seen.append(found.build))
+def test_where_tf32_is_not_right_fp32_is_delivered(engines):
     ended = engines(models.conv_chain(), "--rel-max", 1e-5, pace=FAST_TF32)
     assert ended.code == 0, ended.err
-    assert seen == [1]
     assert ended.record["engines"]["rung"] == "fp32"
 
 

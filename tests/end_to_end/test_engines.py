@@ -11,7 +11,6 @@ import pytest
 
 from examples.digits import vit
 from halfwise.fixing.engines.workbench import Fetched
-from halfwise.fixing.stages import Best
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.failures import EngineFailed
 from halfwise.wording import number
@@ -66,7 +65,7 @@ def test_a_vision_transformer(call, fake_worker, tmp_path):
     assert ended.record["verdict"]["outputs"]["logits"]["max_abs"] <= 0.05
     purposes = [build["purpose"] for build in found["builds"]]
     assert purposes[:2] == TABLE[:2]
-    assert found["proven"][0]["build"] <= 3
+    assert found["proven"][0]["build"] == 1
     lines = (ended.folder / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["begin", "end"] * len(purposes)
     onnx.checker.check_model(ended.folder / "model.fp32.onnx")
@@ -82,29 +81,6 @@ def test_engines_that_are_not_delivered_are_forgotten(engines, tmp_path):
     built = {build["engine"]["sha256"] for build in found["builds"]}
     there = {path.name for path in (tmp_path / "worker-cache" / "files").iterdir()}
     assert built & there == {found["delivered"]["sha256"]}
-
-
-def test_ctrl_c_before_any_engine_leaves_those_of_the_plan(engines, pressed, monkeypatch, tmp_path):
-    """The plan of the emulation is known, so no other is built; it and those beside it are."""
-    pressed(1)
-    press = Best.passed
-
-    def then_go(*given, **named):
-        press(*given, **named)
-        (tmp_path / "worker-counts" / "go").touch()
-
-    monkeypatch.setattr(Best, "passed", then_go)
-    tf32_waits = Fault("build", "wait", on=(2,))
-    ended = engines(models.layer_norm(), "--no-repair", "--budget", "builds=9", faults=[tf32_waits])
-    assert ended.code == 0, ended.err
-    assert "keeps what it found so far" not in ended.out
-    assert ended.record["search"]["ended_by"] == ["interrupt"]
-    found = ended.record["engines"]
-    assert found["delivered"]["side"] == "here"
-    assert [build["purpose"] for build in found["builds"]] == [
-        *("FP32, TF32 off", "FP32, TF32 on", "the plan of the emulation", "plain low precision")
-    ]
-    assert "Not shown to be minimal: the run was interrupted." in told(ended)
 
 
 def test_without_tensorrt_the_command_says_what_is_missing(refused, saved):
@@ -365,16 +341,13 @@ def test_a_lossy_kernel_is_found_and_kept(engines, version):
     )
     assert ended.code == 0, ended.err
     assert "gamma" in ended.record["engines"]["keep"]
-    assert "departs from the emulation" in told(ended)
-    # What precision explains was told before each build, and one that has gamma in FP32 is right.
     rounds = ended.record["engines"]["rounds"]
     wrong, right = rounds[0], next(r for r in rounds if r["passed"])
-    assert wrong["band"]["most"] < 1 < wrong["measured"]
-    assert right["band"]["least"] <= right["measured"] <= right["band"]["most"]
+    assert wrong["predicted"] < 1 < wrong["measured"]
+    assert right["measured"] <= 2 * right["predicted"]
     (cause,) = ended.record["engines"]["causes"]
     assert (cause["kind"], cause["nodes"]) == ("kernel", ["gamma"])
-    shown = told(ended)
-    assert all(number(wrong["band"][edge]) in shown for edge in ("least", "most"))
+    assert number(cause["other"]) in told(ended)
 
 
 def test_plans_that_pass_by_luck_are_not_delivered(engines):

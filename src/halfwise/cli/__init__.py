@@ -381,13 +381,8 @@ def _out_of_memory(error: MemoryError) -> CaseError:
 
 
 def _say(ended: Ended) -> None:
-    left = [path for path in interruption().left.values() if path.is_file()]
-    for path in left:
-        typer.echo(f"already proven: {clean(str(path))}", err=True)
-    if left:
-        typer.echo("to continue the run, give the same command with --resume", err=True)
     told = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
-    kept = left or interruption().asked
+    kept = interruption().asked
     typer.echo(told + " before there was a result; nothing was written" * (not kept), err=True)
 
 

@@ -446,22 +446,24 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         *,
         work: float = inf,
+        told: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
         self._since: float | None = None
+        self._stage: CutStage | None = None
         self._until = work
         self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
-        self.told: Callable[[float], None] = lambda _: None
+        self.told = told
         self._before, self._paced = 0.0, (0.0, 0.0)
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return an additional budget: work in its blocks counts there, not here."""
-        other = Budget(seconds, self._clock, work=work)
-        other.outer, other.told = self, self.told
+        other = Budget(seconds, self._clock, work=work, told=self.told)
+        other.outer = self
         return other
 
     @property
@@ -562,15 +564,19 @@ class Budget:
         """
         if self._since is not None:
             return work()
+        self._stage = stage
         try:
             with self.bounding(part):
                 return work()
         except OutOfTime:
             self.leave_out(stage)
             return otherwise
+        finally:
+            self._stage = None
 
     def leave_out(self, stage: CutStage) -> None:
-        """Record that a stage was cut, and by what."""
+        """Record that a stage was cut, and by what; within another one, it is that one."""
+        stage = self._stage or stage
         if stage not in self.cut:
             self.cut.append(stage)
         if (by := self._end()) is not None:

@@ -106,13 +106,9 @@ def fix_asked(
     with frozen_named(case, request.settings):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
-            from halfwise.fixing.engines.command import (  # noqa: PLC0415
-                fix_in_engines,
-                fix_on_devices,
-            )
+            from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415
 
-            run = fix_on_devices if request.target.devices else fix_in_engines
-            return run(case, request, watcher, start=start, out=folder, started=started)
+            return fix_in_engines(case, request, watcher, start=start, out=folder, started=started)
         fixed = run_fix(case, request.settings, watcher, start_from=start, quick=True)
     return concluded(case, request, fixed, folder, started, watcher)
 
@@ -164,7 +160,7 @@ def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     """Return the result judged at further sizes; the plan below if INT8 fails only there."""
     found = _sized(fixed, case, settings)
     has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
-    if found.verdict.passed or not has_int8 or fixed.planner.settings.chosen is not None:
+    if found.verdict.passed or not has_int8 or fixed.space.chosen is not None:
         return found
     below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
     if not below.verdict.passed:

@@ -127,17 +127,36 @@ def load_images(
             "an image into the model's input.",
             "Add --preprocess file.py:function with the preprocessing used in training.",
         )
-    function, first = load_function(preprocess), named[0][1]
+    loaded = make_samples(named, specs, load_function(preprocess), preprocess)
+    note = Note(kind="preprocess", facts={"function": preprocess})
+    return replace(loaded, notes=(note, *loaded.notes))
+
+
+def make_samples(
+    named: Sequence[tuple[str, Path | Mapping[str, Path]]],
+    specs: Sequence[InputSpec],
+    function: Callable[[Any], Any],
+    where: str,
+) -> LoadedSamples:
+    """Make one sample from each file, or each set of paired files; see `load_images`.
+
+    Args:
+        named: The name of each sample, and the function's argument.
+        specs: What the function returns.
+        function: The user's.
+        where: Its name, for messages.
+
+    Raises:
+        CaseError: The function fails on the first file, or its result does not fit.
+    """
+    first = named[0][1]
     make = by_input(function, first) if isinstance(first, Mapping) else function
-    apply = partial(_apply, preprocess, make, specs)
+    apply = partial(_apply, where, make, specs)
     loaded = load_singles(
         [Block(name, partial(apply, given, name)) for name, given in named], specs
     )
-    return replace(
-        loaded,
-        samples=repeatable(loaded.samples.load, loaded.samples.ids, preprocess),
-        notes=(Note(kind="preprocess", facts={"function": preprocess}), *loaded.notes),
-    )
+    samples = repeatable(loaded.samples.load, loaded.samples.ids, where)
+    return replace(loaded, samples=samples)
 
 
 def _apply(
@@ -149,15 +168,16 @@ def _apply(
         called = " It is called with {input name: path}, or with each path alone."
         hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
         raise CaseError(f"{where}: {error.message}", hint) from error
-    if isinstance(result, Mapping):
-        return as_arrays(result, where)
-    if len(specs) > 1 or result is None:
-        raise CaseError(
-            f"{where}: {spec} returned {type(result).__name__}; expected "
-            f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
-            f"Return a value for: {format_inputs(specs)}.",
-        )
-    return as_arrays({specs[0].name: result}, where)
+    if not isinstance(result, Mapping):
+        if len(specs) > 1 or result is None:
+            raise CaseError(
+                f"{where}: {spec} returned {type(result).__name__}; expected "
+                f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
+                f"Return a value for: {format_inputs(specs)}.",
+            )
+        result = {specs[0].name: result}
+    # Copied, because functions may fill the same array again for the next sample.
+    return {name: np.array(array) for name, array in as_arrays(result, where).items()}
 
 
 def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:

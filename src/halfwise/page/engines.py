@@ -37,10 +37,10 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
     for build in sorted({*rounds, *results}):
         made, row = rounds.get(build), results.get(build)
         excess = row.excess if row is not None else None
-        band = (made and made.band) or (row and row.band) or None
-        told = () if made is None else (made.predicted, made.predicted_fused)
+        errors = [] if made is None else [made.predicted, made.predicted_fused]
+        told = sorted({error * factor for error in errors if error is not None})
         measured = made.measured if made is not None and excess is None else excess
-        if (band, measured) == (None, None) and all(error is None for error in told):
+        if measured is None and not told:
             continue
         what = "" if made is None else made.step if made.move is None else move_line(made.move)
         latency = None if row is None else row.latency
@@ -48,9 +48,9 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
             "build": build,
             "what": what or ("" if row is None else row.name),
             "kept": len(made.keep) if made is not None else row.kept if row is not None else 0,
-            "told": sorted({error * factor for error in told if error is not None}),
-            "least": None if band is None else band.least * factor,
-            "most": None if band is None else band.most * factor,
+            "told": told,
+            "least": told[0] if told else None,
+            "most": told[-1] if told else None,
             "measured": None if measured is None else measured * factor,
             "ms": latency.median_ms if latency else made.median_ms if made else None,
             "fails": not passes(made, row),

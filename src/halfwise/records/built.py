@@ -1,6 +1,5 @@
 """What was built: workers, builds, engine files, refusals, causes, times, the rungs of a ladder."""
 
-from math import inf, log10
 from typing import Literal
 
 from pydantic import Field
@@ -265,56 +264,13 @@ class Recipe(Record):
     notes: tuple[str, ...] = ()
 
 
-class Band(Record):
-    """Errors that low precision explains in an engine, relative to what the search allows.
-
-    Attributes:
-        least: The smallest, ≥ 0; 0 if the builder may compute everything in FP32.
-        most: The largest, ≥ `least`; inf if values overflow.
-        may_overflow: Whether values overflow in one of the ways in which a builder may compute, but
-            not in the expected one.
-    """
-
-    least: float
-    most: float
-    may_overflow: bool = False
-
-    @property
-    def decibels(self) -> float:
-        """Its width, 20 log10(most / least): 0 if both are equal, inf if one is 0 or inf."""
-        if self.least == self.most:
-            return 0.0
-        return 20 * log10(self.most / self.least) if self.least and self.most < inf else inf
-
-    def explains(self, measured: float) -> bool:
-        """Return whether low precision explains an error: it is at most `most`."""
-        return measured <= self.most or (self.may_overflow and measured == inf)
-
-    def holds(self, measured: float) -> bool:
-        """Return whether an error is inside the band."""
-        return measured >= self.least and self.explains(measured)
-
-
 RefusalKind = Literal["no-kernel", "compiler", "crash", "timeout", "unknown"]
 """How a builder refuses. "no-kernel": it finds no kernel for a block; "compiler": its compiler for
 fused blocks, its kernel library or one of its checks fails; "crash": its process dies; "timeout":
 it takes too long; "unknown": it gives no known reason."""
-MoveKind = Literal[
-    "computing",
-    "border",
-    "region",
-    "level",
-    "tf32",
-    "island",
-    "none",
-]
-"""What is tried instead of a refused plan.
-
-With the same kept nodes: "computing": in the region, constrain only nodes that compute, not those
-that move data; "border": constrain only nodes next to something low; "level": use another
-optimization level; "tf32": allow TF32. With other kept nodes: "region": keep the whole region;
-"island": keep a wider island; "none": keep nothing there.
-"""
+MoveKind = Literal["region", "level", "none"]
+"""What is tried instead of a refused plan: "region": keep the whole region; "level": use another
+optimization level; "none": keep nothing there."""
 
 
 class Move(Record):
@@ -325,31 +281,23 @@ class Move(Record):
         refused: Number of the refused build.
         ends: First and last layer of the region, as the builder names them; empty if it named none,
             and the whole model counts as the region.
-        island: "island": what is made whole, in a few words; "" otherwise.
         level: The requested optimization level; None for that of the run.
-        border: Whether what is kept there is constrained only at its border.
     """
 
     kind: MoveKind
     refused: int
     ends: tuple[str, ...] = ()
-    island: str = ""
     level: int | None = None
-    border: bool = False
 
 
 class Refusal(Record):
-    """A refused build, and the plans that were not built because of it.
+    """A refused build.
 
     Attributes:
         kind: How it was refused.
         build: Its number.
         ends: First and last layer of the region, as the builder names them; empty if it named none.
-        nodes: Nodes of the region in graph order, taken from an engine of the model if there is
-            one, otherwise from the first to the last; empty if the builder named none.
-        shown: Whether an engine shows them. Only then does a plan that differs elsewhere count as
-            refused too.
-        avoided: Number of plans not built because they are the same there.
+        nodes: Nodes from the first to the last in graph order; empty if the builder named none.
         said: What the builder reported, one line of its log; empty if that contains no error.
     """
 
@@ -357,8 +305,6 @@ class Refusal(Record):
     build: int
     ends: tuple[str, ...] = ()
     nodes: tuple[NodeName, ...] = ()
-    shown: bool = False
-    avoided: int = 0
     said: str = ""
 
 
@@ -380,9 +326,9 @@ CauseKind = Literal[
   out of tolerance;
 - "not-run": no engine runs;
 - "ignored": the inspector shows constraints that were not honoured;
-- "kernel": an engine is off by more than low precision explains, but one with some more nodes in
-  FP32 is not;
-- "precision": the errors are those that low precision explains;
+- "kernel": an engine is off by more than twice what the emulation predicts, but one with some more
+  nodes in FP32 is not;
+- "precision": the error is at most twice what the emulation predicts;
 - "unknown": none of these.
 """
 
@@ -398,9 +344,7 @@ class Cause(Record):
             not in the wrong one.
         excess: Error of the engine that shows it relative to what the search allows, or of the
             nearest that was built; None with a metric.
-        other: "no-effect": the error with nothing kept. "unknown": the error that the emulation
-            predicts.
-        band: Errors that low precision explains in that engine; None if unknown.
+        other: The error that the emulation predicts of that engine; None if unknown.
     """
 
     kind: CauseKind
@@ -408,12 +352,11 @@ class Cause(Record):
     nodes: tuple[NodeName, ...] = ()
     excess: float | None = None
     other: float | None = None
-    band: Band | None = None
 
 
 SparedKind = Literal["slower", "interrupted", "no-tf32"]
 """Why engines were not built. "slower": with nothing kept, the low format is slower than a proven
-FP32 or TF32 engine; "interrupted": Ctrl-C after an engine was proven; "no-tf32": the GPU has no
+FP32 or TF32 engine; "interrupted": Ctrl-C; "no-tf32": the GPU has no
 TF32."""
 
 
@@ -465,13 +408,11 @@ class ProvenEngine(Record):
         build: Number of its build.
         seconds: Wall time since the start of the command.
         median_ms: Its latency, timed alone; None if it could not be timed.
-        path: Where it was available until the end of the run; None if it was not.
     """
 
     build: int
     seconds: float
     median_ms: float | None = None
-    path: str | None = None
 
 
 class Spared(Record):
@@ -500,6 +441,8 @@ EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 that keeps nodes in FP32 belongs to its lowest type."""
 FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
 """Rungs of engines without a low format."""
+FP32_ENGINE = "FP32, TF32 off"
+"""Name of the FP32 engine in the table of engines."""
 
 
 RightBy = Literal["labels", "expected"]

@@ -322,9 +322,7 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
 
 
 def _emulated(made: EngineRound) -> str:
-    """Return a plan's error by emulation: its band, else from least to most."""
-    if made.band is not None:
-        return range_text(made.band.least, made.band.most)
+    """Return a plan's error by emulation, without fusion and with it, from least to most."""
     told = [e for e in (made.predicted, made.predicted_fused) if e is not None]
     return range_text(min(told), max(told)) if told else ""
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isfinite
-from typing import cast
 
 from halfwise.metrics import usual
 from halfwise.records import (
@@ -18,13 +17,12 @@ from halfwise.records import (
     NodeName,
     Plan,
     Point,
-    Row,
     Run,
     TaskScore,
     Verdict,
 )
 from halfwise.records.run import places
-from halfwise.reporting.guards import CAUSES, guard_sentence
+from halfwise.reporting.guards import guard_sentence
 from halfwise.reporting.parts import MOST_ROWS, Column, Table
 from halfwise.reporting.remarks import reasons, unfinished
 from halfwise.reporting.rungs import rung_name
@@ -342,57 +340,6 @@ def _heldout(run: Run) -> str:
     return "held-out samples"
 
 
-_PARTS = 8
-"""Most parts of a plan to show; the record has all."""
-
-
-def part_table(run: Run) -> Table | None:
-    """Return what parts of the plan buy; None if none was measured."""
-    curve = run.curve
-    measured = [r for r in curve.rows if (r.alone, r.without) != (None, None)] if curve else []
-    if curve is None or not measured:
-        return None
-    least, plan = _place(curve, curve.front[0] if curve.front else None), _place(curve, curve.plan)
-    rows = [
-        (
-            sentence(_kind(row)),
-            str(row.count),
-            *_change(_place(curve, row.alone), least),
-            *_change(_place(curve, row.without), plan),
-        )
-        for row in measured[:_PARTS]
-    ]
-    right = tuple(Column(c, "right") for c in ("part alone", "its error", "plan without"))
-    minor = (Column(title, "right", minor=True) for title in ("nodes", "its error"))
-    return Table(
-        "What each part of the plan contributes",
-        (Column("part"), next(minor), *right, next(minor)),
-        tuple(rows),
-        note="cost and error, where 1 is allowed",
-    )
-
-
-def _kind(row: Row) -> str:
-    if row.kind == "guard":
-        return CAUSES[cast("GuardKind", row.name)]
-    return row.name if row.kind == "rule" else f"operator {row.name}"
-
-
-def _place(curve: Curve, place: int | None) -> Point | None:
-    return None if place is None else curve.points[place]
-
-
-def _change(point: Point | None, beside: Point | None) -> tuple[str, str]:
-    """Return a plan's cost relative to another, and its error; "–" if not measured."""
-    if point is None:
-        return "–", "–"
-    error = f"{'≥ ' if point.is_bound else ''}{number(point.error)}"
-    if point.cost is None or beside is None or beside.cost is None:
-        return "", error
-    change = point.cost - beside.cost
-    return f"{'+' if change > 0 else ''}{number(change)} ×", error
-
-
 def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines]) -> tuple[str, ...]:
     point = curve.points[place]
     best = "recommended" if weakest(point.scores) is None else "recommended on little evidence"
@@ -441,7 +388,7 @@ def overflowing(run: Run) -> str:
     The curve's trials use smaller ranges for that; the verdict does not.
     """
     curve = run.curve
-    plan = None if curve is None else _place(curve, curve.plan)
+    plan = None if curve is None or curve.plan is None else curve.points[curve.plan]
     if plan is None or not run.verdict.passed or run.verdict.level != "emulated":
         return ""
     where = beyond_seen(run, "At")

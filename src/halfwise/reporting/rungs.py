@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 
 from halfwise.metrics import usual
 from halfwise.records import (
     FP32_SNR_DB,
     FULL_RUNGS,
-    Band,
     BuildConfig,
     BuildOutcome,
     Cause,
@@ -86,21 +84,18 @@ _CAUSES: Mapping[CauseKind, str] = {
     "lost": "nothing is known of low engines: the worker was lost in all of {builds}",
     "no-engine": "no low engine could be built, in {builds}",
     "refused": "the builder refused every plan that the emulation predicts to pass[, at {place}] "
-    "({builds})[; the nearest engine has {excess} times what is allowed, where low precision "
-    "explains {least} to {most}|; the nearest engine has {excess} times what is allowed]",
+    "({builds})[; the nearest engine has {excess} times what is allowed, where the emulation "
+    "predicts {other}]",
     "not-run": "no low engine runs, of {builds}",
     "ignored": "the builder ignored constraints: the inspector shows {nodes} in the low format, "
     "where FP32 was requested ({builds})",
     "kernel": "a kernel or the compiler is to blame[ in {nodes}]: the engine computes in the "
-    "types requested, and its error is [{excess} times what is allowed|unknown], where "
-    "[low precision explains {least} to {most}; the engine that has these nodes in FP32 "
-    "too is right|the emulation predicts {other}] ({builds})",
+    "types requested, and its error is [{excess} times what is allowed|unknown][, where the "
+    "emulation predicts {other}; the engine that has these nodes in FP32 too is right] ({builds})",
     "precision": "low precision explains it: the nearest engine has [{excess} times what "
-    "is allowed|too large an error][, where {least} to {most} was expected] ({builds})",
+    "is allowed|too large an error][, where the emulation predicts {other}] ({builds})",
     "unknown": "why the engines are off is unknown: no constraint was ignored and no kernel is "
-    "shown to be at fault[; the nearest engine has {excess} times what is allowed, where low "
-    "precision explains {least} to {most}|; the nearest engine has {excess} times what is allowed, "
-    "{other} by the "
+    "shown to be at fault[; the nearest engine has {excess} times what is allowed, {other} by the "
     "emulation] ({builds})",
 }
 """Templates, see `wording.filled`."""
@@ -128,28 +123,21 @@ def rung_line(tried: RungTried) -> str:
     if tried.excess is not None:
         whose = "its error is" if tried.end == "delivered" else "the nearest engine has"
         kept = f" with {count(tried.kept, 'node')} kept" if tried.kept else ""
-        explained = f", where low precision explains {band_text(tried.band)}" if tried.band else ""
-        facts.append(
-            f"{whose} {number(tried.excess)} times what the search allows{kept}{explained}"
-        )
+        facts.append(f"{whose} {number(tried.excess)} times what the search allows{kept}")
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
-def proven_line(found: ProvenEngine, rung: EngineRung, kept: int) -> str:
-    """Return a clause that an engine is proven while its run continues."""
-    kind = full_name(rung)
-    if rung not in FULL_RUNGS:
-        kind = f"{_RUNGS[rung]} with {count(kept, 'node')} in FP32"
+def proven_line(found: ProvenEngine, rung: EngineRung) -> str:
+    """Return a clause that an engine with nothing low is proven while its run continues."""
     timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
-    where = "" if found.path is None else f": {shorten(found.path, 200)}"
-    return f"build {found.build} is proven on held-out data, {kind}{timed}{where}"
+    return f"build {found.build} is proven on held-out data, {full_name(rung)}{timed}"
 
 
 _SPARED: Mapping[SparedKind, str] = {
     "slower": "no more plans were built[ but one without repairs (build {beside})]: with nothing "
     "kept a run takes {median_ms} ms (build {build}), and {full_ms} ms in an FP32 engine "
     "that passes (build {full})",
-    "interrupted": "the run was interrupted after an engine was proven, so no more were built",
+    "interrupted": "the run was interrupted, so no more were built",
     "no-tf32": "no engine with TF32 was built: this GPU has none",
 }
 """Templates, see `wording.filled`."""
@@ -224,15 +212,6 @@ def _untimed(engines: Engines) -> str:
     return f" It could not be timed: {row.untimed.rstrip('.')}."
 
 
-def band_text(band: Band | None) -> str:
-    """Return what low precision explains, as `0.17 to 0.35 (6.3 dB)`; "" if unknown."""
-    if band is None:
-        return ""
-    told = range_text(band.least, band.most)
-    wide = band.least != band.most and isfinite(band.decibels)
-    return f"{told} ({number(band.decibels)} dB)" if wide else told
-
-
 def range_text(least: float, most: float) -> str:
     """Return two numbers as `0.17 to 0.35`; one if they read the same."""
     low, high = number(least), number(most)
@@ -245,9 +224,7 @@ def cause_line(cause: Cause) -> str:
     facts = {"builds": f"{builds} {', '.join(map(str, cause.builds))}"}
     facts |= {"nodes": listed(cause.nodes), "place": _place(cause)} if cause.nodes else {}
     facts |= {"excess": number(cause.excess)} if cause.excess is not None else {}
-    if cause.band is not None:
-        facts |= {"least": number(cause.band.least), "most": number(cause.band.most)}
-    facts["other"] = number(cause.other) if cause.other is not None else "unknown"
+    facts |= {"other": number(cause.other)} if cause.other is not None else {}
     return filled(_CAUSES[cause.kind], facts)
 
 
@@ -273,12 +250,8 @@ def own_criterion(verdict: Verdict) -> str:
 
 
 _MOVES: Mapping[MoveKind, str] = {
-    "computing": "nothing that moves data is constrained there",
-    "border": "constrained only at the border there",
     "region": "all of the region kept",
     "level": "optimization level {level}",
-    "tf32": "TF32 allowed",
-    "island": "{island} kept",
     "none": "nothing kept there",
 }
 _REFUSALS: Mapping[RefusalKind, str] = {
@@ -292,10 +265,7 @@ _REFUSALS: Mapping[RefusalKind, str] = {
 
 def move_line(move: Move) -> str:
     """Return what was tried instead of a refused plan, in a few words."""
-    text = _MOVES[move.kind].format(level=move.level, island=move.island)
-    if move.border and move.kind != "border":
-        text += ", constrained at its border only"
-    return f"instead of build {move.refused}: {text}"
+    return f"instead of build {move.refused}: {_MOVES[move.kind].format(level=move.level)}"
 
 
 def config_words(config: BuildConfig, *, full: bool) -> str:
@@ -312,7 +282,7 @@ def config_words(config: BuildConfig, *, full: bool) -> str:
 
 
 def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -> Iterator[str]:
-    """Yield sentences on what was refused, where, and what was not built because of it.
+    """Yield sentences on what was refused, and where.
 
     Builds that were refused alike share a sentence.
 
@@ -323,7 +293,7 @@ def refusal_lines(refusals: Sequence[Refusal], builds: Sequence[BuildOutcome]) -
     signals = {b.number: b.signal for b in builds}
     alike: dict[tuple[object, ...], list[Refusal]] = {}
     for r in refusals:
-        key = (r.kind, r.ends, r.nodes, r.shown, r.said, signals.get(r.build))
+        key = (r.kind, r.ends, r.nodes, r.said, signals.get(r.build))
         alike.setdefault(key, []).append(r)
     for group in alike.values():
         yield _refusal(group, signals.get(group[0].build))
@@ -333,15 +303,12 @@ def _refusal(group: Sequence[Refusal], signal: str | None) -> str:
     refusal, where = group[0], "the model"
     if refusal.ends:
         first, last = shorten(refusal.ends[0], 40), shorten(refusal.ends[-1], 40)
-        how = "" if refusal.shown else " in the order of the file"
-        where = f"{count(len(refusal.nodes), 'node')} from {first} to {last}{how}"
+        where = f"{count(len(refusal.nodes), 'node')} from {first} to {last}"
     builds = verb(len(group), "Build", "Builds")
     text = f"{builds} {', '.join(str(r.build) for r in group)}: the builder "
     text += _REFUSALS[refusal.kind]
     text += f" {where}" if refusal.kind != "unknown" or refusal.ends else ""
     text += f", by {signal}" if signal else ""
-    if avoided := sum(r.avoided for r in group):
-        text += f"; {count(avoided, 'plan')} with the same region not built"
     said = f" It said: {shorten(refusal.said, 160)}" if refusal.said else ""
     return sentence(f"{text}.{said}")
 

@@ -171,8 +171,7 @@ def _on(engines: Engines, rounds: Sequence[EngineRound]) -> Against | None:
     ran = [(r.measured, r) for r in rounds if r.measured is not None]
     if ran:
         excess, nearest = min(ran, key=lambda pair: pair[0])
-        explained = nearest.band is None or nearest.band.explains(excess)
-        return Against(nearest.build, excess, explained)
+        return Against(nearest.build, excess, nearest.explained)
     refused = {b.number for b in engines.builds if b.status in _REFUSED}
     builds = sorted(r.build for r in rounds if r.build in refused)
     return Against(builds[0]) if builds else None

@@ -44,7 +44,6 @@ from halfwise.reporting.plan import (
     minimality,
     nothing_in_int8,
     overflowing,
-    part_table,
     plan_lines,
 )
 from halfwise.reporting.remarks import in_words, stated
@@ -186,7 +185,6 @@ def report(run: Run) -> Report:
         ladder_lines(run),
         trouble(run),
         curve_table(run),
-        part_table(run),
         kept_table(run),
         left_out_table(run),
         repair_lines(run),

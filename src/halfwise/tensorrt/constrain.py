@@ -30,10 +30,10 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import EngineResult, EngineRung, NodeName, Precision, Verdict
+from halfwise.records import EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
-from halfwise.wording import count, listed, number
+from halfwise.wording import count, listed
 
 TAKEN: Mapping[ir.DataType, Feature | None] = {
     ir.DataType.INT8: None,
@@ -322,11 +322,6 @@ def _why(node: ir.Node, told: str) -> str:
     return told
 
 
-_CHANGED_ERROR = 2.0
-_CHANGED_TIME = 0.05
-"""Errors differ beyond this factor, latencies beyond this share. Our choice: chance in the choice
-of kernels may explain smaller differences (builds of one configuration on an H200 differ in time by
-a few percent)."""
 _EXACT_DB = 100.0
 _ALIKE_DB = 6.0
 """An SNR that FP16 cannot reach, and a difference that chance in the choice of FP32 kernels can
@@ -372,38 +367,3 @@ def shown(result: Verdict, full: Mapping[EngineRung, Verdict]) -> EngineRung | N
         if same_outputs(result, verdict) or (rung == "fp32" and as_exact(result, verdict)):
             return rung
     return None
-
-
-def alike(first: float, second: float) -> bool:
-    """Return whether chance may explain the difference of two builds' errors (≥ 0, or inf)."""
-    return first == second or max(first, second) <= _CHANGED_ERROR * min(first, second)
-
-
-def ab_remark(with_constraint: EngineResult, without: EngineResult) -> str:
-    """Return a sentence comparing a build with a constraint to one without it.
-
-    This is the only evidence if a fused block hides its nodes. Weakly typed builds of one
-    configuration differ too, so a pair of builds can show an effect, but never its absence.
-    """
-    a, b = with_constraint.verdict, without.verdict
-    if a is None or b is None or not a.outputs or not b.outputs:
-        which = "with" if a is None or not a.outputs else "without"
-        return f"No A/B comparison: the build {which} the constraint has no result."
-    first, second = (max(o.max_abs for o in v.outputs.values()) for v in (a, b))
-    text = (
-        f"With {count(with_constraint.kept, 'node')} constrained to FP32 the largest error is "
-        f"{number(first)}, without {number(second)}"
-    )
-    error = not alike(first, second)
-    time = False
-    if with_constraint.latency and without.latency:
-        own, other = with_constraint.latency.median_ms, without.latency.median_ms
-        text += f"; a run takes {number(own)} ms, without {number(other)} ms"
-        time = abs(own - other) > _CHANGED_TIME * other
-    changed = " and ".join(["error"] * error + ["time"] * time)
-    meaning = (
-        f"so the constraint changes the engine's {changed}, whatever its inspector shows"
-        if changed
-        else "so these two builds do not show that the constraint has any effect"
-    )
-    return f"{text}: {meaning}."

@@ -31,9 +31,9 @@ import onnx_ir as ir
 
 from halfwise.errors import CaseError, RunFailed
 from halfwise.files import open_regular, unreadable
-from halfwise.graph.dataflow import operands, reached
+from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, node_name
-from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.roles import Roles
 from halfwise.records import EngineLayer, NetworkLayer, NodeName
 from halfwise.tensorrt.prove import data_type, layer_precision
 
@@ -427,51 +427,21 @@ Assignment = frozenset[NodeName]
 Ends = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Region:
-    """Nodes that a builder refuses together.
-
-    Attributes:
-        ends: The builder's names of the first and last layer; empty if it named none.
-        nodes: The nodes; all of the model if it named none.
-        shown: Whether an engine shows them.
-    """
-
-    ends: Ends
-    nodes: Assignment
-    shown: bool = False
-
-
-def blocks(layers: Iterable[EngineLayer]) -> dict[Ends, Assignment]:
-    """Return the nodes of an engine's fused blocks, by the blocks' ends."""
-    named = ((foreign_region(layer.name), frozenset(layer.nodes)) for layer in layers)
-    return {ends: nodes for ends, nodes in named if ends is not None and nodes}
-
-
-def region_of(
-    network: Network, roles: Roles, ends: Ends, shown: Mapping[Ends, Assignment]
-) -> Region:
-    """Return the region between two ends.
+def region_of(network: Network, roles: Roles, ends: Ends) -> Assignment:
+    """Return the nodes that a builder refuses together: from one end to the other in graph order.
 
     Args:
         network: The model.
         roles: Roles of its nodes.
-        ends: The builder's names of the first and last layer; empty for the whole model.
-        shown: Blocks of engines of this model, by their ends.
-
-    Returns:
-        The block with these ends, else the nodes from the first to the last in graph order.
+        ends: The builder's names of the first and last layer. One that no node has means the first
+            or the last node.
     """
     nodes = list(network.nodes())
-    if ends in shown:
-        return Region(ends, shown[ends], shown=True)
-    if not ends:
-        return Region((), frozenset(map(node_name, nodes)))
     places = _places(nodes, roles)
     first = min(places.get(ends[0], (0,)))
     last = max(places.get(ends[1], (len(nodes) - 1,)))
     between = nodes[min(first, last) : max(first, last) + 1]
-    return Region(ends, frozenset(map(node_name, between)))
+    return frozenset(map(node_name, between))
 
 
 def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
@@ -488,30 +458,3 @@ def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
     for place, node in enumerate(nodes):
         found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
     return found
-
-
-def neighbours(network: Network, roles: Roles, names: Assignment) -> Assignment:
-    """Return the other nodes that pass floats to or from `names`, reads in bodies included."""
-    found: set[NodeName] = set()
-    for node in network.nodes():
-        name = node_name(node)
-        reads = {_maker(v) for v in operands(node) if is_float(v)}
-        if name in names:
-            found |= {maker for maker in reads if maker is not None}
-        elif reads & names and roles[name].role is not Role.BLIND:
-            found.add(name)
-    return frozenset(found - names)
-
-
-def rim(network: Network, roles: Roles, names: Assignment) -> Assignment:
-    """Return those of `names` that pass a float to another node or read one from it.
-
-    Inputs, outputs and constants of the graph do not count as nodes.
-    """
-    outside = neighbours(network, roles, names)
-    return neighbours(network, roles, outside) & names
-
-
-def _maker(value: ir.Value) -> NodeName | None:
-    producer = value.producer()
-    return None if producer is None else node_name(producer)

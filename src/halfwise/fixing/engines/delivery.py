@@ -12,24 +12,23 @@ from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from shutil import move
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case, Samples
 from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.conclude import Proven
+from halfwise.fixing.engines.run import Proof
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of
+from halfwise.fixing.int8.rung import int8_plan_of
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.scoring import Scoring
-from halfwise.graph.casts import Rewritten
+from halfwise.fixing.space import Int8Space, LowSpace
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
-from halfwise.options.options import RULES, Request
+from halfwise.options.options import Request
 from halfwise.page.finish import finish
 from halfwise.progress import Watcher
 from halfwise.records import (
@@ -37,7 +36,6 @@ from halfwise.records import (
     Engines,
     LadderRung,
     NodeName,
-    Plan,
     Remark,
     Run,
     Step,
@@ -180,17 +178,6 @@ class Relay:
                 self._held.append(tell)
 
 
-class _Provable(Protocol):
-    """The result of engines, on one device or several."""
-
-    @property
-    def refuted(self) -> bool:
-        """Whether engines refute every plan that was built."""
-        ...
-
-
-_Proven = TypeVar("_Proven", bound=_Provable)
-
 JOURNAL_FILE = "journal.jsonl"
 TIMING_CACHE_FILE = "timing.cache"
 
@@ -211,156 +198,115 @@ def searching(
     return nullcontext(lambda: search(watcher))
 
 
-def proving(
-    found: Fixed, prove: Callable[[Fixed], _Proven], without: Callable[[], Fixed]
-) -> tuple[Fixed, _Proven]:
-    """Prove a plan in engines; if they refute all of a repaired model, try one without repairs.
-
-    Args:
-        found: Result of the search.
-        prove: Returns the result of engines.
-        without: Searches without repairs.
-
-    Returns:
-        The result that the engines were built for, and theirs.
-    """
-    proven, repairs = prove(found), len(found.plan.repairs)
-    if not (repairs and proven.refuted):
-        return found, proven
-    found = without()
-    note = Remark(kind="unrepaired", numbers={"repairs": repairs})
-    plan = found.plan.model_copy(update={"remarks": (note, *found.plan.remarks)})
-    found = replace(found, plan=plan)
-    return found, prove(found)
-
-
-def unrepaired(
-    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
-) -> Fixed:
-    """Search for a plan in the emulation, without repairs."""
-    watcher.note("no engine of the repaired model passed; searching again without repairs")
-    settings = replace(request.settings, no_repair=RULES)
-    return run_fix(case, settings, watcher, start_from=start)
-
-
 def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
     """Provide the run folder while it is made; None if there is none."""
     return nullcontext() if out is None else new_folder(out)
 
 
-def delivered(fixed: Fixed, proven: Proven, seconds: dict[str, float]) -> Fixed:
+def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
     """Return the result with the plan, the model and the verdict from the engines."""
+    chosen = proof.plan
     if fixed.rungs:
-        own = fixed.rungs[-1] if proven.int8 else fixed.rungs[0]
+        own = fixed.rungs[-1] if chosen is not None and chosen.rung == "int8" else fixed.rungs[0]
         fixed = replace(own, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
-    search = fixed.search
+    bench = fixed.space.bench
     joined = {
-        "joined": (*search.joined, *proven.joined),
-        "calibration": fixed.planner.trials.samples.ids,
-        "seen": fixed.planner.trials.samples.marks or (),
+        "joined": (*fixed.search.joined, *proof.joined),
+        "calibration": bench.samples.ids,
+        "seen": bench.samples.marks or (),
     }
     fixed = replace(
         fixed,
-        verdict=proven.verdict,
-        search=search.model_copy(update=joined),
-        references=fixed.planner.trials.references,
+        verdict=proof.verdict,
+        search=fixed.search.model_copy(update=joined),
+        references=bench.references,
         stage_seconds=fixed.stage_seconds | seconds,
     )
-    keep = proven.keep
-    if proven.unrepaired and keep is not None:
-        return _unrepaired(fixed, proven, keep)
-    if proven.engines.full:
-        remarks = (Remark(kind="other-engine"), *fixed.plan.remarks)
-        plan = fixed.plan.model_copy(update={"remarks": remarks})
-        return replace(fixed, plan=plan)
-    if keep is None:
+    if chosen is None:
         return fixed
-    if keep == fixed.found.kept:
-        plan = fixed.plan
-        if plan.minimal and not proven.minimal:
-            remarks = (*plan.remarks, Remark(kind="emulated"))
-            plan = plan.model_copy(update={"remarks": remarks})
-        return replace(fixed, plan=plan.model_copy(update={"minimal": proven.minimal}))
-    rewritten, plan = _other_plan(fixed, proven, keep)
-    return replace(fixed, rewritten=rewritten, plan=plan, guards=fixed.planner.guards)
+    if chosen.is_full:
+        return fixed.telling(Remark(kind="other-engine"))
+    if not chosen.repaired:
+        return _unrepaired(fixed, chosen.keep, minimal=proof.minimal)
+    if chosen.keep != fixed.found.kept:
+        return _other_plan(fixed, chosen.keep, minimal=proof.minimal)
+    plan = fixed.plan.model_copy(update={"minimal": proof.minimal})
+    emulated = [Remark(kind="emulated")] if fixed.plan.minimal and not proof.minimal else []
+    return replace(fixed, plan=plan).telling(*emulated)
 
 
-def _unrepaired(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> Fixed:
+def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fixed:
     """Return the result as a plan of the unrepaired model, whose engine is delivered."""
-    planner, curve = fixed.planner.original, fixed.curve.unrepaired
-    assert planner is not None
+    space, curve = fixed.original, fixed.curve.unrepaired
+    assert isinstance(space, LowSpace)
     assert curve is not None
-    rewritten, placed = planner.rewrite(keep)
-    found = replace(fixed.found, kept=keep, minimal=proven.minimal, spare=frozenset())
+    assigned = space.plan(keep)
+    rewritten, placed = space.variant.write(assigned)
+    found = replace(fixed.found, kept=keep, minimal=minimal, spare=frozenset())
     note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
     return replace(
         fixed,
         rewritten=rewritten,
-        plan=plan_of(planner, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
-        guards=planner.guards,
-        observations=planner.evidence.observations,
+        plan=plan_of(space, assigned, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
+        guards=space.guards,
+        observations=space.evidence.observations,
         found=found,
-        scoring=Scoring(planner, fixed.heldout),
+        space=space,
+        assigned=assigned,
         curve=curve,
     )
 
 
-def _other_plan(fixed: Fixed, proven: Proven, keep: frozenset[NodeName]) -> tuple[Rewritten, Plan]:
-    """Return the mixed model and the record of a plan other than the emulation's."""
+def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fixed:
+    """Return the result with a plan other than the emulation's."""
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
-    rewritten, placed = fixed.planner.rewrite(keep)
-    found = replace(fixed.found, kept=keep, minimal=proven.minimal)
-    if isinstance(fixed.planner, Int8Planner):
-        below = fixed.rungs[0].plan
-        return rewritten, int8_plan_of(below, fixed.planner, found, placed, rewritten.casts)
+    space = fixed.space
+    assigned = space.plan(keep)
+    rewritten, placed = space.variant.write(assigned)
+    found = replace(fixed.found, kept=keep, minimal=minimal)
+    fixed = replace(fixed, rewritten=rewritten, assigned=assigned, guards=space.guards)
+    if isinstance(space, Int8Space):
+        given = assigned, found, placed, rewritten.casts
+        return replace(fixed, plan=int8_plan_of(fixed.rungs[0].plan, space, *given))
+    assert isinstance(space, LowSpace)
     remarks = list(fixed.plan.remarks)
     if dropped:
         numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}
         remarks.append(Remark(kind="spared", numbers=numbers))
     if added:
         remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
-    plan = plan_of(fixed.planner, found, placed, rewritten.casts, remarks)
+    plan = plan_of(space, assigned, found, placed, rewritten.casts, remarks)
+    by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
     kept = tuple(
-        k.model_copy(update={"guard": None, "error_without": None, "kept_by": "engine"})
+        k.model_copy(update=by_engine)
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k
         for k in plan.keep
     )
-    return rewritten, plan.model_copy(update={"keep": kept})
+    plan = plan.model_copy(update={"keep": kept})
+    return replace(fixed, plan=plan)
 
 
 def refused(
     case: Case,
     request: Request,
-    proven: Proven,
+    proof: Proof,
     out: Path | None,
     started: float,
     watcher: Watcher,
-    further: tuple[Engines, ...] = (),
-    worker: str = "",
 ) -> Result:
-    """Return the run that ends because the FP32 engine is wrong.
-
-    Args:
-        case: The case.
-        request: The options.
-        proven: Results of the engines.
-        out: Run folder to create.
-        started: `time.monotonic()` at the start of the run.
-        watcher: Receives progress.
-        further: Results of the other devices, if there are several.
-        worker: The device whose engine is wrong, if there are several.
-    """
+    """Return the run that ends because the FP32 engine is wrong; arguments as for `recorded`."""
+    engines, worker = list(proof.engines.values()), proof.wrong or ""
     run = unsearched_run(
         "fix",
         case,
         request,
-        final_verdict(proven.verdict, case, request, ()),
+        final_verdict(proof.verdict, case, request, ()),
         cost(0, time.monotonic() - started, {}),
         next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
     )
-    wrong = LadderRung(rung="fp32", passed=False, failures=proven.verdict.failures)
-    found = {"engines": proven.engines, "further": further}
+    wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
+    found = {"engines": engines[0], "further": tuple(engines[1:])}
     run = run.model_copy(update=found | ({"rungs": (wrong,)} if request.ladder else {}))
     if out is not None:
         with new_folder(out) as partial:
@@ -418,58 +364,33 @@ def recorded(
     journals: Mapping[str, Journal | None],
     watcher: Watcher,
 ) -> Run:
-    """Return the run of what was found and proven, stored in `partial` if that is a folder.
+    """Return the run of what was found and proven, with everything in `partial`, if any.
 
     Args:
         partial: The run folder while it is made; None for none.
         case: The case.
         fixed: What was found.
         request: The options, with a target.
-        engines: Results of the engines, by device.
+        engines: Results of the engines, by device; they are still elsewhere on this machine.
         out: The run folder's later place.
         started: `time.monotonic()` at the start of the command.
-        journals: As for `store`.
-        watcher: Receives progress.
-    """
-    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
-    seconds, (first, *others) = time.monotonic() - started, engines
-    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
-    return run if partial is None else store(partial, run, case, fixed, request, journals, watcher)
-
-
-def store(
-    partial: Path,
-    run: Run,
-    case: Case,
-    fixed: Fixed,
-    request: Request,
-    journals: Mapping[str, Journal | None],
-    watcher: Watcher,
-) -> Run:
-    """Write everything into the folder; return the run with its engines' paths.
-
-    Args:
-        partial: The folder.
-        run: The run; its engines are still elsewhere on this machine.
-        case: The case.
-        fixed: What was found.
-        request: The options, with a target.
         journals: Per device, by the name of its worker; "" for the only one.
         watcher: Receives progress.
     """
     assert request.target is not None
-    engines, mixed = run.engines, replace(case.network, model=fixed.rewritten.model)
-    version = engines.worker.tensorrt if engines else None
-    if engines and engines.typing == "strong":
+    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
+    seconds, (first, *others) = time.monotonic() - started, engines
+    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
+    if partial is None:
+        return run
+    mixed, version = replace(case.network, model=fixed.rewritten.model), first.worker.tensorrt
+    if first.typing == "strong":
         mixed = readable(mixed, version)
     save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
     # Weakly typed engines are built from it, and other workers' engines are compared with it.
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
-        planner = fixed.planner
-        built = planner.case.network
-        if isinstance(planner, Int8Planner):
-            built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
+        built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, e.worker.name if run.further else "") for e in run.devices]
     cache = request.target.settings.timing_cache

@@ -167,13 +167,6 @@ class Measure:
         """Return verdicts at min, opt and max shapes of every profile."""
         return tuple(self._at(engine, batches) for batches in self._plan(samples))
 
-    def not_at_shapes(self, samples: Samples, why: str) -> tuple[ShapeVerdict, ...]:
-        """Return what `at_shapes` does if there is no engine to judge."""
-        return tuple(
-            ShapeVerdict(shapes=dict(b.shapes), at=self._where(b), verdict=None, reason=why)
-            for b in self._plan(samples)
-        )
-
     def latency(self, engine: EngineFile, *, thorough: bool = False) -> Latency:
         """Return the speed of an engine, at the first profile's opt shapes if data have them.
 

@@ -1,8 +1,8 @@
 """The search for a plan in real engines: the emulation proposes, the engine decides.
 
-It knows engines only through `attempt`, which builds one and measures it. What is not needed is
-dropped by delta debugging (ddmin, Zeller and Hildebrandt 2002): halves first, then quarters, down
-to single nodes.
+After each build all moves are listed anew, from what is known, and the first is made that was not:
+those that may save most for their odds come first. A plan that passes is confirmed, as builds of
+weak typing differ by chance, before slower ways to gain are tried.
 
 In strong typing the core of an attention is FP32 as a whole or not at all. A fused attention kernel
 needs both products and everything between them in one type; with only Softmax in FP32, TensorRT
@@ -11,491 +11,420 @@ in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel t
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
 
-from halfwise.emulation.budget import Budget as EmulationBudget
-from halfwise.fixing.engines.attempts import (
-    USUAL,
+from halfwise.emulation.typed import TENSOR_CORE_OPS
+from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.plan import (
+    NOTHING,
     Assignment,
-    Candidate,
-    Chosen,
-    Plan,
+    EnginePlan,
+    Outcome,
     Step,
-    Terms,
+    fastest,
     is_steady,
-    passing_share,
 )
-from halfwise.fixing.engines.moves import Proposal
 from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import (
-    Budget,
-    Proposals,
-    quicker,
-    slow,
-    tf32_note,
-    without_futile,
-)
-from halfwise.graph.model import Network, node_name
+from halfwise.fixing.engines.refusals import has_levels, instead, refusals
+from halfwise.fixing.space import LowSpace
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import NodeName, ProvenEngine, Spared
-from halfwise.wording import count, verb
+from halfwise.records import ALIKE, EngineRung, Spared
+from halfwise.wording import count
 
-
-def ddmin(
-    kept: frozenset[NodeName],
-    order: Sequence[NodeName],
-    passes: Callable[[frozenset[NodeName], int], bool | None],
-) -> tuple[frozenset[NodeName], bool]:
-    """Return the smallest subset found to pass, and whether it is certain to be minimal.
-
-    Args:
-        kept: A set that passes.
-        order: All nodes in graph order; nodes dropped together are adjacent in it.
-        passes: Returns whether a smaller set passes, given how many nodes it drops; None ends the
-            search. It may be called more than once for a set.
-
-    Returns:
-        The subset, and true if it fails without any single one of its nodes.
-    """
-    parts = 2
-    while kept:
-        before = kept
-        for chunk in split([n for n in order if n in kept], min(parts, len(kept))):
-            passed = passes(kept - chunk, len(chunk))
-            if passed is None:
-                return kept, False
-            if passed:
-                kept -= chunk
-        if kept == before and parts >= len(kept):
-            break
-        parts = 2 if kept != before and len(kept) < parts else parts * 2
-    return kept, True
-
-
-def split(names: Sequence[NodeName], parts: int) -> list[frozenset[NodeName]]:
-    """Split `names` into `parts` (≥ 1) runs of nearly equal length, omitting empty ones."""
-    edges = [round(i * len(names) / parts) for i in range(parts + 1)]
-    return [frozenset(names[a:b]) for a, b in pairwise(edges) if b > a]
-
-
-_NOTHING: Assignment = frozenset()
+FUTILE = 1.07
+"""If the low format with nothing kept, and TF32 allowed, takes this many times as long as an FP32
+or TF32 engine that is proven, no plan is searched: keeping nodes gains no speed. Of the 15 mixed
+engines on an H200 in `bench/results/gpu_*.json` one was 6 % faster than the one with nothing kept,
+by chance (another build of its plan took 1.3 times as long), and no other one more than 1 %."""
+NEAR = 1.05
+"""Engines timed alone, at different times, that differ by less take turns before one of them counts
+as slower. Our choice: builds of one plan with the same kernels differed by up to 2 % on an H200."""
+SLOW = 1.1
+"""A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
+RESERVED = 2
+"""Builds that shrinking a slow plan leaves for speeding it up."""
 
 
 @dataclass(frozen=True)
-class Units:
-    """The units of a model; without any, every node is its own unit.
+class Try:
+    """A plan worth building.
 
     Attributes:
-        all: Disjoint sets of nodes.
-        start: What the emulation's plan keeps.
+        plan: The plan.
+        step: Why.
+        builds: How many builds of it are wanted, while all pass.
+        free: Whether it uses nothing of the budget.
     """
 
-    all: tuple[Assignment, ...] = ()
-    start: Assignment = _NOTHING
-
-    def whole(self, keep: Assignment) -> Assignment:
-        """Return `keep` extended to all of every unit that it touches."""
-        return keep.union(*(unit for unit in self.all if unit & keep))
-
-    def apart(self, keep: Assignment) -> Assignment:
-        """Return `keep` with no more of a unit than the emulation's plan keeps, if it keeps any."""
-        started = [unit for unit in self.all if unit & self.start]
-        return keep - (_NOTHING.union(*started) - self.start)
-
-    def smallest(
-        self,
-        keep: Assignment,
-        order: Sequence[NodeName],
-        ruled: Assignment,
-        passes: Callable[[Assignment], bool | None],
-    ) -> tuple[Assignment, bool]:
-        """Return what `ddmin` does, dropping whole units, but none with a ruled node.
-
-        Args:
-            keep: A set that passes, `whole`.
-            order: All nodes in graph order.
-            ruled: Nodes that must stay.
-            passes: Returns whether a smaller set passes; None ends the search.
-        """
-        parts = {name: frozenset((name,)) for name in keep}
-        for unit in self.all:
-            if unit <= keep:
-                parts = {n: part for n, part in parts.items() if n not in unit}
-                parts[min(unit)] = unit
-        order = [n for n in order if n in parts and not parts[n] & ruled]
-
-        def union(names: Assignment) -> Assignment:
-            return _NOTHING.union(*(parts[n] for n in names))
-
-        found, minimal = ddmin(frozenset(parts), order, lambda names, _: passes(union(names)))
-        return union(found), minimal
+    plan: EnginePlan
+    step: Step
+    builds: int = 1
+    free: bool = False
 
 
-def units_of(network: Network, roles: Roles, start: Assignment, lowered: Assignment) -> Units:
+def near(milliseconds: float, other: float) -> bool:
+    """Return whether an engine may be faster than another, each timed alone."""
+    return milliseconds < NEAR * other < inf
+
+
+def split(names: Sequence[Assignment], parts: int) -> Iterator[Assignment]:
+    """Yield the unions of `parts` (≥ 1) runs of nearly equal length, omitting empty ones."""
+    edges = [round(i * len(names) / parts) for i in range(parts + 1)]
+    for begin, end in pairwise(edges):
+        if end > begin:
+            yield NOTHING.union(*names[begin:end])
+
+
+def cores_of(network: Network, roles: Roles, lowered: Assignment) -> tuple[Assignment, ...]:
     """Return the attention cores of a model, joined if they share nodes.
 
     Args:
         network: The FP32 model.
         roles: Roles of its nodes.
-        start: What the emulation's plan keeps.
-        lowered: Nodes that the user wants low: a core with one of them is not a unit.
+        lowered: Nodes that the user wants low: a core with one of them does not count.
     """
     found: list[Assignment] = []
     for nodes in attentions(network):
         names = map(node_name, nodes)
-        unit = frozenset(n for n in names if roles[n].role is Role.COMPUTE and roles[n].free)
-        joined = [other for other in found if other & unit]
+        core = frozenset(n for n in names if roles[n].role is Role.COMPUTE and roles[n].free)
+        joined = [other for other in found if other & core]
         found = [other for other in found if other not in joined]
-        found.append(unit.union(*joined))
-    return Units(tuple(unit for unit in found if unit and not unit & lowered), start)
+        found.append(core.union(*joined))
+    return tuple(core for core in found if core and not core & lowered)
 
 
-def restart(plans: Collection[list[Candidate]], start: Assignment) -> Candidate:
-    """Return the build to continue from: a failing one if its plan has one.
-
-    Args:
-        plans: All builds of each plan, at least one.
-        start: Kept nodes of the plan to continue from, if it passes; else the smallest passing
-            plan. If none passes it is `start` itself, an engine rather than a build that failed, or
-            the largest plan if none keeps exactly this.
-    """
-    passing = [plan for plan in plans if all(c.passed for c in plan)]
-    own = [plan for plan in plans if plan[0].keep == start]
-    own.sort(key=lambda plan: (plan not in passing, plan[0].excess is None))
-    known = next((plan for plan in own if plan in passing), None)
-    known = known or min(passing, key=lambda plan: len(plan[0].keep), default=None)
-    known = known or next(iter(own), max(plans, key=lambda plan: len(plan[0].keep)))
-    return min(known, key=lambda c: c.passed)
-
-
-NONE: tuple[bool, Assignment] = (False, frozenset())
-"""Not shown to be minimal; no node is needed by prediction alone."""
-RESERVED = 2
-"""Builds that shrinking a slow plan leaves for speeding it up."""
-
-
-@dataclass
 class EngineSearch:
     """Finds the passing plan with the fewest kept nodes whose engine is no slower than necessary.
 
     Attributes:
-        attempt: Builds and measures the plan that keeps a set; receives the reason, and what to
-            tell the builder in addition to the settings.
-        proposals: What to try next.
-        order: Nodes in graph order.
-        budget: Builds left for new plans.
-        builds: Builds of a plan before it counts as confirmed.
-        prediction: Predictions of the emulation; None if it says nothing about these engines.
+        bench: Builds and judges plans.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
-        full: The fastest proven FP32 or TF32 engine; None if none, or if speed does not decide.
-        relative: Whether errors are shares of what is allowed; the fall of a metric is not.
-        units: Sets that are kept as a whole or not at all.
-        tried: Every build of each plan; on other terms it is another plan. `int8`: with INT8.
-        notes: Notes on the result.
-        spared: What was not built, and why.
+        doomed: Sets that the emulations rule out, so that they were not built.
+        own_fp32: Compute nodes that engines with nothing kept have in FP32 by themselves.
     """
 
-    attempt: Callable[[Assignment, Step, Terms], Candidate]
-    proposals: Proposals
-    order: Sequence[NodeName]
-    budget: Budget
-    builds: int
-    prediction: Prediction | None = None
-    ruled: Assignment = frozenset()
-    full: ProvenEngine | None = None
-    relative: bool = True
-    units: Units = field(default_factory=Units)
-    tried: dict[Plan, list[Candidate]] = field(default_factory=dict)
-    int8: dict[Plan, list[Candidate]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    spared: list[Spared] = field(default_factory=list)
+    def __init__(
+        self,
+        bench: Bench,
+        space: LowSpace,
+        start: Assignment,
+        low: EngineRung,
+        *,
+        prediction: Prediction | None = None,
+        full: tuple[int, float] | None = None,
+        unrepaired: Assignment | None = None,
+        int8: Assignment | None = None,
+    ) -> None:
+        """Take where to start, and what is known.
 
-    def run(self, start: Assignment) -> Chosen:
-        """Search from the plan found by the emulation.
-
-        If the emulation with fusion says that nothing need be kept, that is built first.
+        Args:
+            bench: Builds and judges plans.
+            space: The plans that the emulation searched.
+            start: What the emulation's plan keeps.
+            low: The low format.
+            prediction: Predictions of the emulation; None if it says nothing about these engines.
+            full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
+                does, or if speed does not decide.
+            unrepaired: What the cheapest plan known without repairs keeps; None if there is none.
+            int8: What the plan with INT8 leaves out of it; None if there is none.
         """
-        if self.budget.over():
-            return self._chosen(None, None)
-        if self.prediction is not None and not self.ruled and self.prediction.enough(frozenset()):
-            plain = self._attempt(frozenset(), "plain low precision")
-            if (plain.passed and self._confirmed(plain)) or self.budget.over():
-                return self._search(plain)
-        return self._search(self._try(self.units.whole(start), "the plan of the emulation"))
+        self.bench, self._space, self._low = bench, space, low
+        self._prediction, self._full = prediction, full
+        self._unrepaired, self._int8 = unrepaired, int8
+        variant = space.variant
+        network, roles = variant.case.network, variant.roles
+        self._order = [node_name(n) for n in network.nodes()]
+        self._lowered = variant.lowered
+        self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
+        self.ruled = start & frozenset(variant.forced.kept)
+        typings = {a.device.bench.builds.typing for a in bench.attempts.values()}
+        self._strong = typings == {"strong"}
+        self._cores = cores_of(network, roles, self._lowered) if "strong" in typings else ()
+        self._emulated = start
+        self.start, self.plain = EnginePlan(self._whole(start), low), EnginePlan(NOTHING, low)
+        self.doomed: set[Assignment] = set()
+        self.own_fp32 = NOTHING
 
-    def again(self, start: Assignment, measure: Callable[[Candidate], Candidate]) -> Chosen:
-        """Continue from a built plan when further samples have to pass.
-
-        `measure` returns a candidate with its error on all of them.
-        """
-        self.tried = {plan: [measure(c) for c in group] for plan, group in self.tried.items()}
-        plans = [group for group in self.groups if group[0].keep >= self.ruled]
-        return self._search(restart(plans, start))
-
-    def _search(self, first: Candidate) -> Chosen:
-        plain = self._plain()
-        spared = None
-        if plain is not None and not self.budget.over():
-            first, spared = without_futile(first, plain, self.full, self._attempt)
-        if plain is None or spared is not None:
-            self.spared += [] if spared is None else [spared]
-            return self._chosen(first if first.passed else None, plain)
-        best = first if first.passed else self._repair(first)
-        if self.prediction is not None and plain.excess is not None:
-            self.prediction.learn(plain.build)
-        settled, minimal, predicted = None, False, frozenset[NodeName]()
-        while best is not None and settled is None:
-            ladder = [best]
-            minimal = not best.keep
-            if best.keep and not self.ruled and plain.passed and self._confirmed(plain):
-                ladder.append(plain)
-                minimal = True
-            elif best.keep:
-                reserved = RESERVED if slow(best, plain) else 0
-                minimal, predicted = self._shrink(ladder, reserved)
-            settled = self._settle(ladder)
-            if settled is None or settled.plan != ladder[-1].plan:
-                minimal, predicted = False, frozenset()
-            if settled is None:  # it had passed by chance
-                best = self._repair(next(c for c in self.tried[best.plan] if not c.passed))
-        if settled is None:
-            return self._chosen(None, plain)
-        faster = self._faster(settled, plain)
-        minimal = minimal and faster.keep == settled.keep
-        return self._chosen(faster, plain, (minimal, predicted))
-
-    def _chosen(
-        self, best: Candidate | None, plain: Candidate | None, shown: tuple[bool, Assignment] = NONE
-    ) -> Chosen:
-        excesses = () if best is None else self.excesses(best)
-        return Chosen(best, plain, excesses, *shown, tuple(self.notes))
-
-    def end(self, emulations: EmulationBudget, *, tf32: bool) -> None:
-        """Tell what was not built: after Ctrl-C, also `emulations`, and without a TF32 engine."""
-        if self.budget.interrupted:
-            emulations.tell("interrupt")
-        if self.budget.over():
-            self.spared.append(Spared(kind="interrupted"))
-        if not tf32:
-            self.spared.append(Spared(kind="no-tf32"))
-
-    def closest(self) -> Candidate | None:
-        """Return the running candidate with the smallest error; None if none runs.
-
-        Among equals (all overflow, say) it is the one that keeps most: what that one computes in
-        can contradict what was requested.
-        """
-        ran = [c for group in self.groups for c in group if c.excess is not None]
-        return min(ran, key=lambda c: (c.excess or 0.0, -len(c.keep)), default=None)
+    def run(self) -> None:
+        """Build plans until nothing is worth a build, and no held-out sample fails."""
+        while True:
+            while (move := self._next()) is not None:
+                outcome = self.bench.evaluate(move.plan, move.step, free=move.free)
+                if move.plan == self.plain and not self.own_fp32:
+                    self.own_fp32 = self._own_fp32(outcome)
+            best = self.best
+            if best is None or not self.bench.joins(best):
+                return
+            self.doomed.clear()
 
     @property
-    def groups(self) -> list[list[Candidate]]:
-        """All builds of each plan."""
-        return list(self.tried.values())
+    def best(self) -> EnginePlan | None:
+        """The smallest plan whose builds all passed, else the steadiest one; None without one."""
+        tried = self.bench.tried
+        plans = [p for p in tried if self._is_own(p) and p.keep >= self.ruled]
+        sound = [p for p in plans if self._passes(p)]
+        if sound:
+            return min(sound, key=lambda p: (len(p.keep), self._time(p)))
+        steady = [p for p in plans if is_steady(tried[p])]
+        share = {p: sum(o.passed for o in tried[p]) / len(tried[p]) for p in steady}
+        return max(steady, key=lambda p: share[p], default=None)
 
-    def others(self, best: Candidate | None) -> list[Candidate]:
-        """Return the fastest passing engine of each other steady plan, fastest first.
+    @property
+    def is_minimal(self) -> bool:
+        """Whether no kept node of the best plan can be dropped, by builds or predictions."""
+        best = self.best
+        if best is None or not self._passes(best):
+            return False
+        less = (best.keep - part for part in self._droppable(best.keep))
+        return all(self._fails(replace(best, keep=keep)) for keep in less)
 
-        On other terms it is another plan. Plans without what the user's rules keep are excluded.
-        """
-        chosen = None if best is None else best.plan
-        groups = [g for g in self.groups if is_steady(g) and g[0].keep >= self.ruled]
-        found = [self._fastest(g[0]) for g in groups if g[0].plan != chosen]
-        return sorted(found, key=lambda c: c.milliseconds)
+    @property
+    def predicted(self) -> Assignment:
+        """The kept nodes of the best plan that only a prediction shows to be needed."""
+        best = self.best
+        if best is None:
+            return NOTHING
+        parts = self._droppable(best.keep)
+        return NOTHING.union(*(part for part in parts if best.keep - part in self.doomed))
 
-    def excesses(self, candidate: Candidate) -> tuple[float, ...]:
-        """Return the errors of all builds of a candidate's plan, over what the search may use."""
-        builds = (self.tried | self.int8)[candidate.plan]
-        return tuple(c.excess for c in builds if c.excess is not None)
+    @property
+    def spared(self) -> Iterator[Spared]:
+        """What was not built, and why."""
+        freed = replace(self.plain, tf32=True)
+        if self._full is not None and self._is_slower(freed):
+            shown, (full, full_ms) = fastest(self.bench.tried[freed]), self._full
+            built = self.bench.tried.get(self._unrepaired_plan)
+            yield Spared(
+                kind="slower",
+                build=shown.number,
+                median_ms=shown.milliseconds,
+                full=full,
+                full_ms=full_ms,
+                beside=built[0].number if built else None,
+            )
+        if self.bench.is_over:
+            yield Spared(kind="interrupted")
 
-    def _try(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
-        self.budget.take()
-        return self._attempt(keep, step, terms)
-
-    def _attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
-        candidate = self.attempt(keep, step, terms)
-        self.proposals.hear(candidate)
-        if candidate.build.status != "interrupted":  # nothing is known about it
-            self.tried.setdefault((keep, terms), []).append(candidate)
-        return candidate
-
-    def _plain(self) -> Candidate | None:
-        """Return the engine with nothing kept; it is a row of the table, so it uses no budget.
-
-        None if the user asked for the best so far and it is not built yet.
-        """
-        plan = (frozenset[NodeName](), USUAL)
-        if plan not in self.tried and not self.budget.over():
-            self._attempt(frozenset(), "plain low precision")
-        return next(iter(self.tried.get(plan, ())), None)
-
-    def _repair(self, failed: Candidate) -> Candidate | None:
-        """Return a passing candidate, starting from a failing one; None when the budget ends.
-
-        Also None if a lost connection is all that is known about every build: the worker is gone.
-        """
-        queue = self._next_proposals(failed)
-        while self.budget.left > 0 and any(not c.untold for group in self.groups for c in group):
-            # Finding the next proposal may use builds itself.
-            proposal = next((p for p in queue if not self._pointless(p.plan)), None)
-            if proposal is None or self.budget.left <= 0:
-                return None
-            candidate = self._try(proposal.keep, proposal.step, proposal.terms)
-            if candidate.passed:
-                return candidate
-            if candidate.excess is not None and not candidate.terms.loose:
-                # An engine that fails says more than a build that failed.
-                queue = self._next_proposals(candidate)
-            elif candidate.excess is not None or self.proposals.is_elsewhere(candidate):
-                queue = chain(queue, self._next_proposals(candidate))
+    def _next(self) -> Try | None:
+        """Return the first move that was not made; None if there is none, and after Ctrl-C."""
+        for move in self._moves() if not self.bench.is_over else ():
+            tried = self.bench.tried.get(move.plan, ())
+            if not tried and (move.free or self.bench.left > 0):
+                return move
+            if 0 < len(tried) < move.builds and all(o.passed for o in tried):
+                step = f"build {len(tried) + 1} of {move.builds} of the same plan"
+                return replace(move, step=step)
         return None
 
-    def _pointless(self, plan: Plan) -> bool:
-        """Return whether a plan was built, or would be refused like another one."""
-        return plan in self.tried or self.proposals.refused(plan)
+    def _moves(self) -> Iterator[Try]:
+        """Yield what is worth a build, by what it may save times its odds; much was built."""
+        yield from self._searched()
+        yield from self._beside()
 
-    def _next_proposals(self, base: Candidate) -> Iterator[Proposal]:
-        if base.excess is None:
-            for proposal in self.proposals.unbuildable(base):
-                # Then nothing is known about a missing kernel.
-                why = "instead of a plan that was lost" if base.untold else proposal.step
-                yield Proposal(why, self.units.whole(proposal.keep), proposal.terms)
-            return
-        for step, added in self.proposals.culprits(base):
-            yield Proposal(step, self.units.whole(base.keep | added), base.terms)
+    def _searched(self) -> Iterator[Try]:
+        plain = Try(self.plain, "plain low precision", free=True)
+        is_enough = not self.ruled and self._is_enough(NOTHING)
+        if is_enough:
+            yield plain
+        if not (is_enough and self._passes(self.plain)):
+            yield Try(self.start, "the plan of the emulation")
+        yield plain
+        if self._is_slower(self.plain) and self._is_slower(self.start):
+            freed = replace(self.plain, tf32=True)
+            yield Try(freed, "plain low precision with TF32", free=True)
+            if self._is_slower(freed):
+                return
+            yield Try(replace(self.start, tf32=True), "the same plan with TF32", free=True)
+        best = self.best
+        if best is None:
+            yield from self._repairs()
+        elif self._passes(best):
+            yield from self._smaller(best)
+            yield Try(best, "", builds=self.bench.builds)
+            yield from self._faster(best)
 
-    def _confirmed(self, candidate: Candidate) -> bool:
-        """Build the plan again until it has `builds` engines; return whether all passed.
+    def _repairs(self) -> Iterator[Try]:
+        """Yield what may mend plans that fail; an engine says more than a build that gave none.
 
-        Builds in weak typing differ: one may pass only through a tactic chosen by chance.
+        The nearest engine, of those alike the one that keeps least, gets what guards suspect, then
+        each half of its low nodes, each quarter …
         """
-        known = self.tried[candidate.plan]
-        while len(known) < self.builds and all(c.passed for c in known) and not self.budget.over():
-            number = len(known) + 1
-            step = f"build {number} of {self.builds} of the same plan"
-            self._attempt(candidate.keep, step, candidate.terms)
-        return all(c.passed for c in known)
+        failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_own(plan)]
+        failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
+        if all(o.worst.untold for o in failed):
+            return
+        ran = [o for o in failed if o.excess is not None]
+        low = self._space.choices & self._free
+        least = ALIKE * min((o.error for o in ran), default=inf)
+        ran = sorted(ran, key=lambda o: (o.error > least, len(o.plan.keep), o.error))
+        for outcome in ran:
+            keep = outcome.plan.keep
+            suspected = self._space.evidence.suspected
+            yield from self._tried(outcome.plan, suspected, "everything that guards suspect")
+            for rest in self._subsets(low - keep):
+                more = low - keep - rest
+                step = f"whether {count(len(more), 'more node')} in FP32 mend it"
+                yield from self._tried(outcome.plan, more, step)
+        for outcome in failed:
+            if outcome.excess is None:
+                yield from self._instead(outcome)
 
-    def _shrink(self, ladder: list[Candidate], reserved: int) -> tuple[bool, Assignment]:
-        """Append candidates that keep less and pass.
+    def _instead(self, failed: Outcome) -> Iterator[Try]:
+        """Yield other forms of a plan that gave no engine."""
+        name, variant = failed.at, self._space.variant
+        if name not in self.bench.attempts:
+            return
+        bench = self.bench.attempts[name].device.bench
+        own = refusals([failed.worst.build], variant.case.network, variant.roles)
+        refused, computing = next(iter(own), None), variant.computing
+        args = failed.plan, refused, failed.number, computing
+        for move, plan in instead(*args, level=has_levels(bench)):
+            # Then nothing is known about a missing kernel.
+            step = "instead of a plan that was lost" if failed.worst.untold else move
+            yield from self._tried(plan, NOTHING, step)
 
-        First the set that the emulation with fusion says is enough, then sets without halves,
-        quarters, single nodes. Sets that emulation rules out are not built.
+    def _tried(self, plan: EnginePlan, more: Assignment, step: Step) -> Iterator[Try]:
+        """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
+        keep = self._whole((plan.keep | more) & self._free)
+        if self.ruled <= keep:
+            yield Try(replace(plan, keep=keep), step)
 
-        Returns:
-            Whether no single node is left to try, and the nodes that only emulation shows to be
-                needed.
+    def _smaller(self, best: EnginePlan) -> Iterator[Try]:
+        """Yield plans that keep less: what fusion needs, then all but halves, quarters, one node.
+
+        Sets that both emulations rule out are not built.
         """
-        if self.budget.over():
-            return False, frozenset()
-        self._propose(ladder)
-        ruled_out: set[Assignment] = set()
-        terms = ladder[-1].terms
-
-        def passes(keep: Assignment) -> bool | None:
-            if not keep or self._pointless((keep, terms)):
-                return False
-            if self._hopeless(keep):
-                ruled_out.add(keep)
-                return False
-            if self.budget.left <= reserved:
-                return None
-            dropped = len(ladder[-1].keep - keep)
-            needed = verb(dropped, "node is", "nodes are")
-            candidate = self._try(keep, f"whether {dropped} kept {needed} needed", terms)
-            if candidate.passed:
-                ladder.append(candidate)
-            return candidate.passed or (None if self.budget.over() else False)
-
-        kept, minimal = self.units.smallest(ladder[-1].keep, self.order, self.ruled, passes)
-        predicted = frozenset(name for name in kept if kept - {name} in ruled_out)
-        if ruled_out:
-            self.notes.append(
-                f"emulation, with fusion and without, puts {count(len(ruled_out), 'smaller set')} "
-                "of kept nodes beyond the limit by more than chance explains, so they were not "
-                "built; "
-                f"only this prediction shows that {len(predicted)} of "
-                f"{count(len(kept), 'kept node')} are needed"
-            )
-        return minimal, predicted
-
-    def _propose(self, ladder: list[Candidate]) -> None:
-        """Build what the emulation with fusion says is enough, if that is less."""
-        prediction = self.prediction
-        if prediction is None:
+        if self.bench.left <= (RESERVED if self._is_slow(best) else 0):
             return
-        start, terms = ladder[-1].plan
-        proposal, _ = self.units.smallest(start, self.order, self.ruled, prediction.enough)
-        if proposal == start or self._pointless((proposal, terms)) or self.budget.left <= 0:
-            return
-        candidate = self._try(proposal, "what is enough by the emulation with fusion", terms)
-        if candidate.passed:
-            ladder.append(candidate)
+        if self._prediction is not None:
+            keep = best.keep
+            while less := next(filter(self._is_enough, self._subsets(keep)), None):
+                keep = less
+            if keep != best.keep:
+                step = "what is enough by the emulation with fusion"
+                yield Try(replace(best, keep=keep), step)
+        for keep in self._subsets(best.keep):
+            plan, dropped = replace(best, keep=keep), len(best.keep - keep)
+            if keep and not self._fails(plan):
+                verb = "is" if dropped == 1 else "are"
+                yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
 
-    def _hopeless(self, keep: Assignment) -> bool:
-        """Return whether emulation rules a plan out, and no engine has refuted it so far."""
-        prediction = self.prediction
-        if prediction is None or not prediction.beyond(keep):
+    def _faster(self, best: EnginePlan) -> Iterator[Try]:
+        """Yield a slow plan with TF32, and its confirmation if it is faster.
+
+        What is kept for its range has that range in TF32 too, and a kept convolution or product is
+        several times as fast.
+        """
+        if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
+            yield Try(replace(best, tf32=True), "the same plan with TF32")
+
+    @property
+    def _unrepaired_plan(self) -> EnginePlan:
+        return EnginePlan(self._unrepaired or NOTHING, self._low, repaired=False)
+
+    def _beside(self) -> Iterator[Try]:
+        """Yield plans that are rows of the table, and use nothing of the budget.
+
+        The plan known without repairs: only engines show whether a repaired model is faster. The
+        plan with INT8; if it fails, constraints keep nodes in FP32 and no rule does, also without
+        them, since TensorRT 8.6 refuses some networks with constraints in addition to INT8
+        (docs/int8.md).
+        """
+        if self._unrepaired is not None:
+            plan, best = self._unrepaired_plan, self.best
+            limits = [] if best is None else [self._time(best)]
+            limits += [] if self._full is None else [self._full[1]]
+            is_fast = all(near(self._time(plan), ms) for ms in limits)
+            step = "the plan that is known without repairs"
+            yield Try(plan, step, self.bench.builds if is_fast else 1, free=True)
+        if self._int8 is not None:
+            plan, builds = EnginePlan(self._int8, "int8"), self.bench.builds
+            yield Try(plan, "the plan with INT8", builds, free=True)
+            built, ruled = self.bench.tried.get(plan), self._space.variant.forced.kept
+            if built and not built[-1].passed and built[-1].worst.build.config.keep and not ruled:
+                step = "the plan with INT8, nothing constrained"
+                yield Try(replace(plan, free=True), step, builds, free=True)
+
+    def _subsets(self, keep: Assignment) -> Iterator[Assignment]:
+        """Yield a set without each half of it, each quarter …, each single node or whole core."""
+        parts, many = self._droppable(keep), 2
+        while parts:
+            yield from (keep - part for part in split(parts, min(many, len(parts))))
+            if many >= len(parts):
+                return
+            many *= 2
+
+    def _droppable(self, keep: Assignment) -> list[Assignment]:
+        """Return what may be dropped alone, in graph order: whole cores, single nodes."""
+        parts = {n: frozenset((n,)) for n in self._order if n in keep}
+        for core in self._cores:
+            if core <= keep:
+                parts |= dict.fromkeys(core, core)
+        return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
+
+    def _fails(self, plan: EnginePlan) -> bool:
+        """Return whether a plan was seen to fail, or is ruled out by both emulations.
+
+        What fails in FP32 fails in TF32 too.
+        """
+        known = [p for p in (plan, replace(plan, tf32=False)) if p in self.bench.tried]
+        if known:
+            return not all(self._passes(p) for p in known)
+        prediction, keep = self._prediction, plan.keep
+        if prediction is None or not prediction.is_beyond(keep, self.own_fp32):
             return False
-        seen = [c for group in self.groups for c in group if c.excess is not None]
-        return not any(prediction.refuted(c.keep, c.excess or 0.0) for c in seen)
+        self.doomed.add(keep)
+        return True
 
-    def _settle(self, ladder: list[Candidate]) -> Candidate | None:
-        """Return the fastest engine of the smallest confirmed plan, else of the steadiest.
+    def _is_enough(self, keep: Assignment) -> bool:
+        prediction = self._prediction
+        return prediction is not None and prediction.is_enough(keep, self.own_fp32)
 
-        None if that fails in half of its builds: another engine of it would fail too.
+    def _own_fp32(self, plain: Outcome) -> Assignment:
+        """Return the compute nodes that each device's engine has in FP32 by itself."""
+        attempts = self.bench.attempts
+        here = {n: part for n, part in plain.parts.items() if n in attempts}
+        return frozenset.intersection(*(attempts[n].own_fp32(p) for n, p in here.items()))
+
+    def _whole(self, keep: Assignment) -> Assignment:
+        """Return `keep` extended to all of every core that it touches."""
+        return keep.union(*(core for core in self._cores if core & keep))
+
+    def _is_own(self, plan: EnginePlan) -> bool:
+        """Return whether it is a plan of the low format, with the run's repairs."""
+        return plan.rung == self._low and plan.repaired
+
+    def _passes(self, plan: EnginePlan) -> bool:
+        """Return whether a plan was built, and all of its builds passed."""
+        return all(o.passed for o in self.bench.tried.get(plan, ())) and plan in self.bench.tried
+
+    def _time(self, plan: EnginePlan) -> float:
+        """Return the time of its fastest build, ms; inf if unknown."""
+        return min((o.milliseconds for o in self.bench.tried.get(plan, ())), default=inf)
+
+    def _is_slow(self, plan: EnginePlan) -> bool:
+        """Return whether a plan's kept nodes make its engine slow."""
+        return bool(plan.keep) and SLOW * self._time(self.plain) < self._time(plan) < inf
+
+    def _is_slower(self, plan: EnginePlan) -> bool:
+        """Return whether a plan was built, and is slower than a proven engine with nothing low.
+
+        Nothing is predicted in strong typing: kept nodes may have faster kernels there.
         """
-        for candidate in reversed(ladder):
-            if self._confirmed(candidate):
-                return self._fastest(candidate)
-            known = self.tried[candidate.plan]
-            self.notes.append(
-                f"keeping {count(len(candidate.keep), 'node')} passed in only "
-                f"{sum(c.passed for c in known)} of {len(known)} builds"
-            )
-        steadiest = max(ladder, key=lambda c: passing_share(self.tried[c.plan]))
-        return self._fastest(steadiest) if is_steady(self.tried[steadiest.plan]) else None
+        if self._full is None or self._strong or plan not in self.bench.tried:
+            return False
+        return self._time(plan) >= FUTILE * self._full[1]
 
-    def _fastest(self, candidate: Candidate) -> Candidate:
-        """Return the fastest passing engine of a candidate's plan."""
-        passed = (c for c in self.tried[candidate.plan] if c.passed)
-        return min(passed, key=lambda c: c.milliseconds)
-
-    def _faster(self, best: Candidate, plain: Candidate) -> Candidate:
-        """Return the fastest passing candidate if `best` is slow: itself or another.
-
-        First the same plan with TF32: what is kept for its range has that range in TF32 too, and a
-        kept convolution or product is several times as fast. Then wider islands.
-        """
-        chosen = best
-        if not slow(best, plain):
-            return best
-        if not best.terms.tf32 and self.proposals.gains_from_tf32(best.keep):
-            relaxed = replace(best.terms, tf32=True)
-            chosen = self._faster_of(chosen, best.keep, "the same plan with TF32", relaxed)
-        islands = self.proposals.wider(best.keep)
-        plans = [(f"wider islands: {name}", self.units.whole(keep)) for name, keep in islands]
-        if (apart := self.units.apart(best.keep)) != best.keep:
-            plans.insert(0, ("attention cores in part", apart))
-        for step, keep in plans:
-            if not slow(chosen, plain) or self.budget.left <= 0:
-                break
-            chosen = self._faster_of(chosen, keep, step, chosen.terms)
-        if chosen is not best and not self._confirmed(chosen):
-            self.notes.append("a faster engine of another plan did not pass in every build")
-            return best
-        fastest = self._fastest(chosen)
-        if fastest.terms.tf32 and not best.terms.tf32:
-            self.notes.append(tf32_note(fastest, best))
-        return fastest
-
-    def _faster_of(self, chosen: Candidate, keep: Assignment, step: str, terms: Terms) -> Candidate:
-        """Return the faster of `chosen` and another plan that passes, built at most once."""
-        known = self.tried.get((keep, terms))
-        if not known and (self.budget.left <= 0 or self.proposals.refused((keep, terms))):
-            return chosen
-        other = known[0] if known else self._try(keep, step, terms)
-        return other if other.passed and quicker(other, chosen) else chosen
+    def _gains_from_tf32(self, keep: Assignment) -> bool:
+        """Return whether TF32 is still forbidden, and would make a kept node faster."""
+        devices = [a.device.bench for a in self.bench.attempts.values()]
+        nodes = self._space.variant.case.network.nodes()
+        products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
+        return any(not bench.builds.settings.tf32 for bench in devices) and any(
+            node_name(n) in keep for n in products
+        )

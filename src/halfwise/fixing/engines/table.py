@@ -4,109 +4,105 @@ The fastest engine that passes is delivered. Times are noisy: engines take turns
 faster if the interval of their ratio shows it (`race`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from statistics import median
 
-from halfwise.fixing.engines.attempts import Candidate
-from halfwise.fixing.engines.measure import again_if_lost, is_lost, with_shapes
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.engines.device import Full, row_of
+from halfwise.fixing.engines.measure import with_shapes
+from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome, mean
 from halfwise.fixing.engines.race import race, time_ratio
-from halfwise.fixing.engines.workbench import FP32, TF32, Workbench, low_format
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import HeldOut
-from halfwise.records import (
-    FULL_RUNGS,
-    EngineResult,
-    EngineRung,
-    Latency,
-    NodeName,
-    Precision,
-    Prefer,
-    TimeRatio,
-    Verdict,
-)
-from halfwise.tensorrt.constrain import ab_remark, as_exact, same_outputs, shown
-from halfwise.tensorrt.failures import ENGINE_FAULTS
-
-MIXED = "mixed"
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.plan.plan import Plan
+from halfwise.records import EngineResult, Latency, Prefer, TimeRatio, Verdict
+from halfwise.tensorrt.constrain import as_exact, same_outputs
 
 
 @dataclass(frozen=True)
 class Offer:
-    """An engine that may be delivered, with its row of the final table.
+    """Engines of one plan that may be delivered, with their rows of the final table.
 
     Attributes:
-        rung: The lowest type that it may compute in.
-        candidate: How it was built, and its error on the calibration samples.
-        limit: The largest such error with which it may be delivered.
-        row: Verdicts and times.
-        allowed: Whether it may be delivered at all: not if the user's rules forbid it, or it passes
-            by chance.
-        checked: Whether its verdict dates from before the search because the worker was lost later.
-        elsewhere: Whether it passed, but its plan fails on another device.
+        outcome: How they were built, and their errors on the calibration samples.
+        rows: Their verdicts and times, by device.
+        limit: The largest error with which they may be delivered.
+        allowed: Whether they may be at all: not if the user's rules forbid it, or they pass by
+            chance.
     """
 
-    rung: EngineRung
-    candidate: Candidate
-    limit: float
-    row: EngineResult
+    outcome: Outcome
+    rows: Mapping[str, EngineResult]
+    limit: float = 1.0
     allowed: bool = True
-    checked: bool = False
-    elsewhere: bool = False
 
     @property
-    def verdict(self) -> Verdict | None:
-        """On held-out samples, and at the shapes of every profile."""
-        found = self.row.verdict
-        return None if found is None else with_shapes(found, self.row.shapes)
+    def plan(self) -> EnginePlan:
+        """The plan."""
+        return self.outcome.plan
 
-    @property
-    def known(self) -> bool:
-        """Whether it is allowed, and within its limit on the samples known to the search.
+    def on(self, names: Collection[str]) -> "Offer":
+        """Return the offer on some of its devices, at least one."""
+        parts = {n: part for n, part in self.outcome.parts.items() if n in names}
+        rows = {n: row for n, row in self.rows.items() if n in names}
+        return replace(self, outcome=replace(self.outcome, parts=parts), rows=rows)
 
-        The FP32 engine, which no search chose, was judged on the held-out ones before.
-        """
-        excess = self.candidate.excess
-        return self.allowed and (self.checked if excess is None else excess <= self.limit)
+    def verdict(self, name: str) -> Verdict | None:
+        """Return that of a device: on held-out samples, and at the shapes of every profile."""
+        found = self.rows[name].verdict
+        return None if found is None else with_shapes(found, self.rows[name].shapes)
 
-    @property
-    def passed(self) -> bool:
-        """Whether it may be delivered; without held-out samples, judged by the others."""
-        verdict, at = self.row.verdict, (s.verdict for s in self.row.shapes)
+    def is_known(self, name: str) -> bool:
+        """Return whether it is allowed, and within its limit on the samples of the search."""
+        excess = self.outcome.parts[name].excess
+        return self.allowed and excess is not None and excess <= self.limit
+
+    def passes(self, name: str) -> bool:
+        """Return whether it may be delivered on a device."""
+        verdict, at = self.rows[name].verdict, (s.verdict for s in self.rows[name].shapes)
         return (
-            self.known
+            self.is_known(name)
             and verdict is not None
             and verdict.within
             and all(shaped is None or shaped.passed for shaped in at)
         )
 
     @property
+    def passed(self) -> bool:
+        """Whether it may be delivered on all of its devices."""
+        return all(map(self.passes, self.rows))
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Median times by round, ms: geometric means over its devices; empty if not timed so."""
+        known = [row.latency.medians for row in self.rows.values() if row.latency is not None]
+        if len(known) < len(self.rows):
+            return ()
+        return tuple(mean(each) for each in zip(*known, strict=False))
+
+    @property
     def milliseconds(self) -> float:
-        """Median time, ms; inf if not timed."""
-        return inf if self.row.latency is None else self.row.latency.median_ms
+        """Geometric mean of its median times; inf if not timed on one device."""
+        known = [row.latency for row in self.rows.values()]
+        return mean([inf if latency is None else latency.median_ms for latency in known])
+
+    @property
+    def device_bytes(self) -> float:
+        """Memory of its engine, the largest of its devices; inf if unknown."""
+        known = [row.latency for row in self.rows.values()]
+        return max(inf if latency is None else latency.device_bytes for latency in known)
 
 
-def faster(one: Latency | None, other: Latency | None) -> bool:
+def is_faster(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether an engine is faster than another by more than the noise of their times.
 
     Only rounds in which they took turns can show that.
     """
-    ratio = _ratio(one, other)
+    ratio = time_ratio(one, other)
     return ratio is not None and ratio.high < 1
-
-
-def _ratio(one: Latency | None, other: Latency | None) -> TimeRatio | None:
-    return None if one is None or other is None else time_ratio(one.medians, other.medians)
-
-
-def rows_of(offers: Sequence[Offer], delivered: Offer | None) -> tuple[EngineResult, ...]:
-    """Return the rows of the table, each with its speed relative to `delivered`."""
-    own = None if delivered is None else delivered.row.latency
-    return tuple(
-        o.row if o is delivered else o.row.model_copy(update={"ratio": _ratio(own, o.row.latency)})
-        for o in offers
-    )
 
 
 def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
@@ -120,211 +116,141 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     passed = sorted((o for o in offers if o.passed), key=lambda o: o.milliseconds)
     if not passed:
         return None
-    passed = [o for o in passed if o.row.latency is not None] or passed
-    passed = [o for o in passed if o.row.latency is not None and o.row.latency.medians] or passed
+    passed = [o for o in passed if o.milliseconds < inf] or passed
+    passed = [o for o in passed if o.times] or passed
     # Medians of different rounds say less: the clock may slow down after an engine's last round.
-    times = [o.row.latency for o in passed]
-    equal = [o for o in passed if not any(faster(t, o.row.latency) for t in times)] or passed
+    equal = [o for o in passed if not any(is_faster(p.times, o.times) for p in passed)] or passed
     # With nothing low in its outputs it gains nothing over an FP32 or TF32 engine as fast.
-    plain = [o for o in equal if o.rung in FULL_RUNGS]
-    equal = [o for o in equal if o.row.shows is None or not any(_as(o, p) for p in plain)]
+    full = [o for o in equal if o.plan.is_full]
+    equal = [o for o in equal if not (shows(o) and any(_as(o, other) for other in full))]
     if prefer == "memory":
-        return min(equal, key=_memory)
+        return min(equal, key=lambda o: o.device_bytes)
     if prefer == "exact":
-        return min(equal, key=lambda o: o.candidate.excess or 0.0)
+        return min(equal, key=lambda o: o.outcome.excess or 0.0)
     return equal[0]
 
 
+def shows(offer: Offer) -> bool:
+    """Return whether the outputs of all of its engines are those of one FP32 or TF32 engine."""
+    return None not in (found := {row.shows for row in offer.rows.values()}) and len(found) == 1
+
+
 def _as(one: Offer, full: Offer) -> bool:
-    """Return whether an engine's outputs are those of an FP32 or TF32 engine, or as exact."""
-    own, other = one.row.verdict, full.row.verdict
-    assert own is not None
-    assert other is not None
-    return same_outputs(own, other) or as_exact(own, other)
+    """Return whether its outputs are those of an FP32 or TF32 engine, or as exact."""
+    for name, row in one.rows.items():
+        own, other = row.verdict, full.rows[name].verdict
+        assert own is not None
+        assert other is not None
+        if not (same_outputs(own, other) or as_exact(own, other)):
+            return False
+    return True
 
 
-def better_known(before: Offer, now: Offer) -> Offer:
-    """Return the later offer of an engine, unless its worker or result was lost meanwhile."""
-    if before.checked or before.verdict is None:
-        return now
-    return before if now.checked or now.verdict is None else now
-
-
-def _memory(offer: Offer) -> float:
-    latency = offer.row.latency
-    return inf if latency is None else latency.device_bytes
-
-
-@dataclass
 class Table:
     """Makes rows.
 
     Attributes:
-        bench: Runs engines, and collects notes.
-        planner: Supplies the roles of nodes, the low format, and the error on the calibration
-            samples up to which an engine that no search chose is within the tolerance.
-        heldout: The samples that judge every engine.
+        offers: The offers so far, the FP32 engine's first.
     """
 
-    bench: Workbench
-    planner: Planner
-    heldout: HeldOut
+    def __init__(self, attempts: Mapping[str, Attempts], heldout: HeldOut) -> None:
+        """Begin with the FP32 engines of each device, at least one, as they were judged.
 
-    def exact(self, fp32: Candidate, checked: Verdict) -> Offer:
-        """Return the FP32 engine without TF32.
-
-        As the base of comparison it is judged even if it cannot be timed. If it is lost with its
-        worker, `checked` stands: its verdict on held-out samples before anything else.
+        If samples joined meanwhile, they are judged again.
         """
-        row = self._row(FP32, fp32, untimed=True)
-        if row.verdict is not None or not row.lost:
-            return Offer("fp32", fp32, self.planner.trials.tolerance, row)
-        shapes = self.bench.measure.not_at_shapes(self.heldout.samples, "the worker was lost")
-        found = {"verdict": checked, "shapes": shapes, "lost": True}
-        row = row.model_copy(update=found | {"untimed": row.failure, "failure": ""})
-        return Offer("fp32", fp32, self.planner.trials.tolerance, row, checked=True)
+        self._attempts, self._heldout = attempts, heldout
+        self.offers: tuple[Offer, ...] = ()
+        bench = next(iter(attempts.values())).spaces.low.bench
+        devices = {name: each.device for name, each in attempts.items()}
+        for device in devices.values():
+            judged = {full.calibration[0].ids for full in device.full.values()}
+            if judged != {bench.samples.ids}:
+                device.judge_again(bench.samples, heldout.left)
+        for plan in FULL.values():
+            full = {n: d.full[plan.rung] for n, d in devices.items() if plan.rung in d.full}
+            if len(full) < len(devices):
+                continue
+            parts = {n: self._built(f, bench) for n, f in full.items()}
+            outcome = Outcome(plan, next(iter(parts.values())).build.purpose, parts)
+            rows = {
+                n: f.row.model_copy(update={"excess": parts[n].excess}) for n, f in full.items()
+            }
+            # No search chose them: they have to be within the tolerance itself.
+            self.offers += (Offer(outcome, rows, bench.tolerance.full),)
 
-    def with_tf32(self, tf32: Candidate) -> Offer:
-        """Return the FP32 engine with TF32."""
-        return Offer("tf32", tf32, self.planner.trials.tolerance, self._row(TF32, tf32))
+    @staticmethod
+    def _built(full: Full, bench: Bench[Plan]) -> Built:
+        samples, outputs = full.calibration
+        excess = bench.excess_of(outputs) if outputs and samples.ids == bench.samples.ids else None
+        row = full.row
+        return Built(row.build, excess, row.latency, row.failure, row.lost)
 
-    def further(
-        self, offers: Sequence[Offer], low: Sequence[Candidate], allowed: Collection[Candidate]
-    ) -> tuple[Offer, ...]:
-        """Return the offers, the FP32 engine's first, then those in the low format.
+    def add(self, outcome: Outcome, *, allowed: bool = True) -> None:
+        """Add an engine of each device, in the low format or with INT8."""
+        plan = outcome.plan
+        name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
+        name = name if plan.repaired else f"{name}, without repairs"
+        rows = {n: self._row(n, name, outcome) for n in self._attempts}
+        self.offers += (Offer(outcome, rows, 1.0, allowed),)
 
-        Args:
-            offers: Offers so far.
-            low: Plans, plain low precision (whose row bears its name), the closest engine.
-            allowed: Those that may be delivered.
+    def race(self) -> None:
+        """Let engines that passed take turns, and set their times.
+
+        A single passing engine has nothing to be compared with. See `race`.
         """
-        rung: EngineRung = low_format(self.planner.settings.fmt)
-        plain = rung.upper()
-        found = list(offers)
-        full = {o.rung: v for o in offers if o.rung in FULL_RUNGS and (v := o.row.verdict)}
-        for candidate in low:
-            known = {o.row.name: o.row for o in found}
-            name, bare = MIXED if candidate.keep else plain, candidate.terms.unrepaired
-            own: EngineRung = "int8" if candidate.terms.int8 else rung
-            name = name if own == rung else own.upper()
-            name = f"{name}, without repairs" if bare else name
-            name = f"{name}, build {candidate.build.number}" if name in known else name
-            row = self._row(name, candidate, self._asked(candidate), full=full)
-            alike = own == rung and not bare
-            if candidate.keep and row.verdict is not None and plain in known and alike:
-                self.bench.notes.append(ab_remark(row, known[plain]))
-            found.append(Offer(own, candidate, 1.0, row, candidate in allowed))
-        return tuple(found)
-
-    def raced(self, offers: Sequence[Offer], seconds: float = inf) -> tuple[Offer, ...]:
-        """Return the offers; those that passed get the times of rounds in which they took turns.
-
-        A single passing engine has nothing to be compared with. `seconds` is the time for all
-        rounds, see `race`.
-        """
-        passed = {
-            i: o.row.build.engine
-            for i, o in enumerate(offers)
-            if o.passed and o.row.latency is not None and o.row.build.engine is not None
-        }
-        found: dict[int, tuple[float, ...]] = {}
-        if len(passed) > 1:
-            effect = {i: offers[i].row.shows or offers[i].rung for i in passed}
-            lap = lambda i: self.bench.measure.lap(passed[i])  # noqa: E731
-            found = race(list(passed), lap, effect, seconds)
-        return tuple(replace(o, row=_raced(o, found.get(i, ()))) for i, o in enumerate(offers))
-
-    def _row(
-        self,
-        name: str,
-        candidate: Candidate,
-        asked: dict[NodeName, Precision] | None = None,
-        *,
-        full: Mapping[EngineRung, Verdict] | None = None,
-        untimed: bool = False,
-    ) -> EngineResult:
-        """Return the row of an engine; one that cannot be timed has no result, unless `untimed`.
-
-        `full` are the verdicts of the FP32 and TF32 engines, for comparison.
-        """
-        build = candidate.build
-        row = EngineResult(
-            name=name,
-            build=build,
-            kept=len(candidate.kept(self.planner)),
-            excess=candidate.excess,
-            untimed=candidate.untimed,
-            band=candidate.band,
-        )
-        if build.engine is None or candidate.failure:
-            found = {"failure": candidate.failure or build.message, "latency": candidate.latency}
-            return row.model_copy(update=found | {"lost": candidate.untold})
-        try:
-            timed = row if row.untimed else self._timed(row, untimed=untimed)
-            planner = candidate.terms.of(self.planner)
-            return again_if_lost(lambda: self._measured(timed, planner, asked or {}, full or {}))
-        except ENGINE_FAULTS as failed:
-            known = {"failure": failed.message, "untimed": ""}
-            return row.model_copy(update=known | {"lost": is_lost(failed)})
-
-    def _timed(self, row: EngineResult, *, untimed: bool) -> EngineResult:
-        measure, engine = self.bench.measure, row.build.engine
-        assert engine is not None
-        try:
-            latency = again_if_lost(lambda: measure.latency(engine, thorough=True))
-        except ENGINE_FAULTS as failed:
-            if not untimed:
-                raise
-            return row.model_copy(update={"untimed": failed.message})
-        return row.model_copy(update={"latency": latency})
-
-    def _judged(self, row: EngineResult) -> EngineResult:
-        measure, engine = self.bench.measure, row.build.engine
-        assert engine is not None
-        judged = measure.judge(
-            engine, self.heldout.samples, self.heldout.references, unseen=self.heldout.unseen
-        ).verdict
-        # An engine that fails on the samples as they are is not delivered, whatever it does at
-        # other shapes.
-        at = measure.at_shapes(engine, self.heldout.samples) if judged.within else ()
-        return row.model_copy(update={"verdict": judged, "shapes": at})
-
-    def _measured(
-        self,
-        row: EngineResult,
-        planner: Planner,
-        asked: dict[NodeName, Precision],
-        full: Mapping[EngineRung, Verdict],
-    ) -> EngineResult:
-        row = self._judged(row)
-        judged = row.verdict
-        assert judged is not None
-        row = row.model_copy(update={"shows": shown(judged, full)})
-        exact = full.get("fp32")
-        as_fp32 = exact is not None and same_outputs(judged, exact)
-        try:
-            proof = again_if_lost(
-                lambda: self.bench.proof(row.build, planner, asked, as_fp32=as_fp32)
+        for name, attempts in self._attempts.items():
+            rows = {i: o.rows[name] for i, o in enumerate(self.offers) if o.passes(name)}
+            engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
+            if len(engines) < 2:
+                continue
+            lap = attempts.device.bench.measure.lap
+            times = race(engines, lap)
+            self.offers = tuple(
+                replace(o, rows={**o.rows, name: _timed(o.rows[name], times.get(i, ()))})
+                for i, o in enumerate(self.offers)
             )
-        except ENGINE_FAULTS as failed:  # it still runs
-            self.bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
-            return row
-        return row.model_copy(update={"proof": proof})
 
-    def _asked(self, candidate: Candidate) -> dict[NodeName, Precision]:
-        """Return the precision requested for nodes; weak typing leaves the rest to the builder."""
-        asked = candidate.asked(self.planner)
-        if candidate.build.config.typing == "strong":
-            computing = candidate.terms.of(self.planner).roles.computing
-            low = computing - candidate.kept(self.planner)
-            asked |= dict.fromkeys(low, low_format(self.planner.settings.fmt))
-        return asked
+    def _row(self, device: str, name: str, outcome: Outcome) -> EngineResult:
+        """Return the row of an engine."""
+        plan, built, attempts = outcome.plan, outcome.parts[device], self._attempts[device]
+        known = {o.rows[device].name for o in self.offers}
+        row = EngineResult(
+            name=f"{name}, build {built.build.number}" if name in known else name,
+            build=built.build,
+            kept=len(attempts.spaces.kept(plan)),
+            rung=plan.rung,
+            excess=built.excess,
+        )
+        if built.build.engine is None or built.failure:
+            found = {"failure": built.why, "latency": built.latency, "lost": built.untold}
+            return row.model_copy(update=found)
+        full = {o.plan.rung: o.rows[device].verdict for o in self.offers if o.plan.is_full}
+        heldout, asked = self._heldout, attempts.asked(plan, low=True)
+        judged = heldout.samples, heldout.references, heldout.unseen
+        prove = partial(attempts.proof, plan, built.build, asked)
+        verdicts = {rung: verdict for rung, verdict in full.items() if verdict is not None}
+        return row_of(attempts.device.bench, row, judged, verdicts, prove)
 
 
-def _raced(offer: Offer, medians: tuple[float, ...]) -> EngineResult:
-    """Return the row of an offer with its rung and its time by the rounds."""
-    row, latency = offer.row, offer.row.latency
-    if latency is not None and medians:
-        found = {"medians": medians, "median_ms": median(medians)}
-        latency = latency.model_copy(update=found)
-    return row.model_copy(update={"rung": offer.rung, "latency": latency})
+def rows_of(offers: Sequence[Offer], delivered: Offer | None, name: str) -> Iterator[EngineResult]:
+    """Yield a device's rows of the table, each with its speed relative to `delivered`."""
+    own = None if delivered is None else delivered.rows[name].latency
+    for offer in offers:
+        row = offer.rows[name]
+        yield (
+            row
+            if offer is delivered
+            else row.model_copy(update={"ratio": _ratio(own, row.latency)})
+        )
+
+
+def _ratio(one: Latency | None, other: Latency | None) -> TimeRatio | None:
+    return None if one is None or other is None else time_ratio(one.medians, other.medians)
+
+
+def _timed(row: EngineResult, medians: tuple[float, ...]) -> EngineResult:
+    """Return a row with its time by the rounds; one without rounds stays as it was."""
+    if row.latency is None or not medians:
+        return row
+    found = {"medians": medians, "median_ms": median(medians)}
+    return row.model_copy(update={"latency": row.latency.model_copy(update=found)})

@@ -4,10 +4,9 @@ A container without a volume loses its files when the connection ends. Files kep
 the next one, and end up in the run folder.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from shutil import disk_usage, rmtree
 
@@ -17,36 +16,23 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure
-from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.plan.rules import custom_roles
-from halfwise.fixing.planner import Planner
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.formats import BF16, Format
-from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network
-from halfwise.graph.roles import Roles, roles_of
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import (
-    BuildOutcome,
     EngineFile,
-    NodeName,
-    Precision,
-    PrecisionProof,
     Typing,
     WorkerInfo,
 )
-from halfwise.records.planned import LowFormat
-from halfwise.store import BUILT_FILE, FP32_FILE, MODEL_FILE
+from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
-from halfwise.tensorrt.constrain import quantised_types, readable
+from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
 from halfwise.tensorrt.versions import has, since
 
-FP32 = "FP32, TF32 off"
-TF32 = "FP32, TF32 on"
-"""Names of the two FP32 engines in the final table."""
 AMPERE = 8.0
 """Lowest compute capability with BF16 and TF32."""
 
@@ -54,11 +40,6 @@ AMPERE = 8.0
 def has_tf32(worker: WorkerInfo) -> bool:
     """Return whether a GPU has TF32; one of unknown capability is assumed to."""
     return float(worker.compute_capability or AMPERE) >= AMPERE
-
-
-def low_format(fmt: Format) -> LowFormat:
-    """Return the builder's name for a low format."""
-    return "bf16" if fmt == BF16 else "fp16"
 
 
 def regime(
@@ -99,58 +80,34 @@ def regime(
 
 
 class ModelFiles:
-    """Writes the FP32 model, and what plans are built from, into its own folder, each once.
-
-    Attributes:
-        holds: The model in each file, for mixed ones before Casts.
-    """
+    """Writes the models that engines are built from into folders of their own, each once."""
 
     def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
         """Take an existing folder, and the version that will read the files."""
         self._folder, self._tensorrt = folder, tensorrt
-        self.holds: dict[Path, Network] = {}
         self._written: dict[Hashable, Path] = {}
 
-    def fp32(self, network: Network) -> Path:
-        """Return the file of the FP32 model."""
-        return self._file(FP32_FILE, FP32_FILE, lambda: (network, network.model))
+    def file(self, key: Hashable, name: str, made: Callable[[], Network]) -> Path:
+        """Return the file of the model with this key, written if it is not there yet.
 
-    def unmixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
-        """Return the FP32 file that constraints are put on: repaired, or INT8 except for `kept`.
+        Args:
+            key: What distinguishes it from others.
+            name: Name of the file.
+            made: Returns the model.
 
         Raises:
             OSError: it cannot be written; nothing of it remains.
         """
-        of = kept if isinstance(planner, Int8Planner) else None
-        network = _network_of(planner, kept)
-        return self._file((planner, of), BUILT_FILE, lambda: (network, network.model))
-
-    def mixed(self, planner: Planner, kept: frozenset[NodeName]) -> Path:
-        """Return the file of the strongly typed model that keeps `kept`; errors as in `unmixed`."""
-        return self._file(
-            (planner, kept, "mixed"),
-            MODEL_FILE,
-            lambda: (_network_of(planner, kept), planner.rewrite(kept)[0].model),
-        )
-
-    def _file(
-        self, plan: Hashable, name: str, made: Callable[[], tuple[Network, ir.Model]]
-    ) -> Path:
-        if plan not in self._written:
-            network, model = made()
+        if key not in self._written:
             path = self._folder / f"{len(self._written) + 1}" / name
             path.parent.mkdir()
             try:
-                save(readable(replace(network, model=model), self._tensorrt).model, path)
+                save(readable(made(), self._tensorrt).model, path)
             except OSError:
                 rmtree(path.parent, ignore_errors=True)
                 raise
-            self._written[plan], self.holds[path] = path, network
-        return self._written[plan]
-
-
-def _network_of(planner: Planner, kept: frozenset[NodeName]) -> Network:
-    return planner.network_of(kept) if isinstance(planner, Int8Planner) else planner.case.network
+            self._written[key] = path
+        return self._written[key]
 
 
 def save(model: ir.Model, path: Path) -> None:
@@ -221,6 +178,7 @@ class Workbench:
         folder: Holds ONNX files and engines; must exist as long as the workbench.
         watcher: Receives progress.
         journal: Written before and after each build; None for none.
+        over: Returns whether Ctrl-C came: a running build is then ended.
         notes: Collects notes.
         builds: Every build.
         measure: Runs and judges engines.
@@ -235,6 +193,7 @@ class Workbench:
     folder: Path
     watcher: Watcher
     journal: Journal | None = None
+    over: Callable[[], bool] = lambda: False
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -258,48 +217,14 @@ class Workbench:
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
-        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
+        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher, self.over)
         self.measure = Measure(self.worker, self.case, self.settings, how)
         self.files, self.fetched = (
             ModelFiles(self.folder, version),
             Fetched(self.worker, self.folder),
         )
 
-    def network_of(self, build: BuildOutcome) -> Network:
-        """Return the model in a build's file, for a mixed one before Casts."""
-        own, known = build.config.model_sha256, self.builds.hashes.items()
-        held = (self.files.holds.get(path) for path, sha256 in known if sha256 == own)
-        return next(held, None) or self.case.network
-
-    def proof(
-        self,
-        build: BuildOutcome,
-        planner: Planner,
-        asked: Mapping[NodeName, Precision],
-        *,
-        as_fp32: bool = False,
-    ) -> PrecisionProof:
-        """Return what an engine computes in, by the nodes of the model it was built from.
-
-        That is the user's FP32 model, or the repaired one of `planner`. See `Measure.proof`.
-        """
-        network, roles = planner.case.network, planner.roles
-        if isinstance(planner, Int8Planner):
-            network = self.network_of(build)
-            roles = roles_of(network, low_type(self.settings.fmt))
-        asked = {**asked, **quantised_types(network)}
-        if planner.case.repairs and self.network_of(build) is self.case.network:
-            network, roles = self.case.network, self._roles
-        return self.measure.proof(build, network, roles, asked, as_fp32=as_fp32)
-
-    @cached_property
-    def _roles(self) -> Roles:
-        network, fmt = self.case.network, self.settings.fmt
-        return roles_of(
-            network, low_type(fmt), custom=custom_roles(network, self.settings.rules, fmt)
-        )
-
     @property
     def fp32(self) -> Path:
         """The file of the FP32 model."""
-        return self.files.fp32(self.case.network)
+        return self.files.file(FP32_FILE, FP32_FILE, lambda: self.case.network)

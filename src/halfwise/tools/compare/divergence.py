@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
-from halfwise.fixing.engines.proposals import MARKED, spread
 from halfwise.graph.dataflow import read_by
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.records import (
@@ -16,6 +15,9 @@ from halfwise.records import (
 )
 from halfwise.tools.compare.engine_maker import EngineSide
 from halfwise.tools.compare.walk import Found, Walk, tolerance_of
+
+MARKED = 6
+"""Tensors marked at once: each may end a fusion, so only a few leave the engine as it is."""
 
 
 def compared(walk: Walk) -> Comparison:
@@ -245,6 +247,12 @@ def _narrow(walk: Walk, rounds: int) -> None:
         if not inside:
             return
         known = [*_bounds(walk, inside + ends), *ends[-1:]]
+
+
+def spread(low: int, high: int, most: int) -> list[int]:
+    """Return at most `most` indices in [low, high), evenly spread, including the last."""
+    count = min(most, high - low)
+    return sorted({low + round((i + 1) * (high - low) / count) - 1 for i in range(count)})
 
 
 def _bounds(walk: Walk, region: Sequence[TensorName]) -> list[TensorName]:

@@ -41,8 +41,6 @@ PIPELINES_CODE, CODE_FILE = "a_to_b.py", "framework_inputs.py"
 _SAME = 1e-6
 """Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
 order differs by less."""
-_NOTHING = 0.9
-"""Share of a difference that must be left for its causes to explain nothing of it."""
 MAKE_ALIKE = (
     "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
     "precision can repair a difference here."
@@ -114,19 +112,14 @@ def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
 
 
 def _named(found: InputComparison, text: str, before: float, left: float) -> Iterator[Sign]:
-    """Yield what differs; unless it explains nothing of relative RMS difference `before`."""
-    kinds = {each.kind for each in found.differences}
-    unknown = left > _NOTHING * before and kinds.isdisjoint(("kernel", "resampling", "shape"))
+    """Yield what differs, and how much of relative RMS difference `before` its code leaves."""
     what = " ".join(d.sentence for d in found.differences)
-    what = f"With A of --inputs and B of --inputs-b: {what}"
-    if unknown:
-        what = "What differs is unknown: the differences that seem to fit explain none of it."
-    yield Sign(severity="error", text=f"{text} {what}")
+    yield Sign(severity="error", text=f"{text} With A of --inputs and B of --inputs-b: {what}")
     for each in found.differences:
-        more = f"; {each.evidence}" if each.evidence else ""
-        detail = f"'{found.name}', {each.kind}: A {each.a}, B {each.b}{more}."
-        yield Sign(severity="info" if unknown else each.severity, text=detail)
-    if not found.exact and isfinite(left):
+        sides = f"A {each.a}, B {each.b}" if each.a or each.b else ""
+        detail = "; ".join(filter(None, (sides, each.evidence))) or "not taken apart"
+        yield Sign(severity=each.severity, text=f"'{found.name}', {each.kind}: {detail}.")
+    if found.code and not found.exact and isfinite(left):
         still = f"With A changed like this, '{found.name}' still differs by {percent(left)} "
         still += f"(relative RMS; {percent(before)} before)."
         yield Sign(severity="warning", text=still)

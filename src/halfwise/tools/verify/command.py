@@ -20,7 +20,7 @@ from halfwise.errors import (
     UsageError,
 )
 from halfwise.fixing.command import judge_sizes
-from halfwise.fixing.holding import judged_as_file
+from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
 from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable

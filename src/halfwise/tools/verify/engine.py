@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.builds import Builds, build_failed
+from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.workbench import regime, save
 from halfwise.fixing.outcome import verify_run, with_unjudged
@@ -26,6 +26,7 @@ from halfwise.tensorrt.answers import profiles_of
 from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
+from halfwise.tensorrt.refusals import build_failed
 
 
 def verify_engine(

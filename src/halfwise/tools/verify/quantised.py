@@ -19,7 +19,7 @@ from halfwise.emulation.probe import ElementProbe, View
 from halfwise.emulation.rounding import new_node
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.graph.excluding import RawInputs, excluding
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.quantised import Pair, pairs_of, small_channels
@@ -382,17 +382,14 @@ class Question:
         )
 
     @cached_property
-    def trials(self) -> Trials:
-        """Tries which pairs may stay."""
-        return Trials(
-            runner=self.runner,
-            samples=self.samples,
-            references=list(self.references),
-            criterion=self.criterion,
-            factor=1.0,
-            metric=self.metric,
-            resolve=lambda left_out: left_out,
-            spend=lambda: self.budget.spend("trial"),
+    def bench(self) -> "Bench[frozenset[NodeName]]":
+        """Evaluates which pairs may stay: a plan is a set of those left out."""
+        return Bench(
+            self.runner,
+            self.samples,
+            self.references,
+            Tolerance(self.criterion, self.metric),
+            lambda: self.budget.spend("trial"),
         )
 
 
@@ -421,23 +418,23 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
 
 
 def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLoss:
-    trials, every = question.trials, frozenset(sites)
-    errors = trials.survey(frozenset(), question.watcher)
+    bench, every = question.bench, frozenset(sites)
+    errors = bench.survey(frozenset(), question.watcher)
     found = QuantisationLoss(
         pairs=len(sites),
-        error=trials.excess(frozenset()),
-        without_all=trials.excess(every),
-        explained=trials.evaluate(every).passed,
+        error=bench.excess(frozenset()),
+        without_all=bench.excess(every),
+        explained=bench.evaluate(every).passed,
         right=question.right,
     )
     if not found.explained:
         return found.model_copy(update={"foreign": question.runner.foreign})
-    if trials.evaluate(frozenset()).passed:
+    if bench.evaluate(frozenset()).passed:
         return found.model_copy(update={"needed": 0, "without": found.error})
     alone: dict[NodeName, float] = {}
 
     def search() -> dict[str, object]:
-        _find_gravest(alone, [*sites], every, trials)
+        _find_gravest(alone, [*sites], every, bench)
         worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
         return _caused(alone, _described([*sites.values()], worst, question), question)
 
@@ -450,25 +447,25 @@ def _caused(
     alone: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
 ) -> dict[str, object]:
     """Return the number of needed pairs, the error without them, and the causes."""
-    trials, ranked = question.trials, [*alone]
-    if (needed := _needed(ranked[::-1], trials)) is None:
-        harm = _by_harm([n for n, loss in known.items() if loss.fault != "rounding"], trials)
+    bench, ranked = question.bench, [*alone]
+    if (needed := _needed(ranked[::-1], bench)) is None:
+        harm = _by_harm([n for n, loss in known.items() if loss.fault != "rounding"], bench)
         ranked = [*harm]
-        needed = _needed(ranked[::-1], trials) if ranked else None
+        needed = _needed(ranked[::-1], bench) if ranked else None
     if needed is None:
         causes = _faulty(harm, known, question)
         left_out = frozenset(cause.node for cause in causes) or frozenset(alone)
-        return {"without": trials.excess(left_out), "causes": causes}
+        return {"without": bench.excess(left_out), "causes": causes}
     gravest = [name for name in ranked if name in needed][:MOST_CAUSES]
     causes = _measured(gravest, needed, known, question)
-    return {"needed": len(needed), "without": trials.excess(needed), "causes": causes}
+    return {"needed": len(needed), "without": bench.excess(needed), "causes": causes}
 
 
 def _find_gravest(
     found: dict[NodeName, float],
     names: Sequence[NodeName],
     every: frozenset[NodeName],
-    trials: Trials,
+    bench: Bench[frozenset[NodeName]],
 ) -> None:
     """Add at most `MOST_CAUSES` pairs that do most harm alone to `found`, with their errors."""
     waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
@@ -482,27 +479,31 @@ def _find_gravest(
             break
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             tried += 1
-            heappush(waiting, (-trials.contribution(every.difference(half)), tried, half))
+            heappush(waiting, (-bench.contribution(every.difference(half)), tried, half))
 
 
-def _needed(ranked: Sequence[NodeName], trials: Trials) -> frozenset[NodeName] | None:
+def _needed(
+    ranked: Sequence[NodeName], bench: Bench[frozenset[NodeName]]
+) -> frozenset[NodeName] | None:
     """Return the pairs in `ranked`, least harmful first, that must be left out.
 
     None if leaving out all is not enough.
     """
     needed = frozenset(ranked)
-    if not trials.evaluate(needed).passed:
+    if not bench.evaluate(needed).passed:
         return None
     for name in ranked:
-        if trials.evaluate(needed - {name}).passed:
+        if bench.evaluate(needed - {name}).passed:
             needed -= {name}
     return needed
 
 
-def _by_harm(faults: Sequence[NodeName], trials: Trials) -> dict[NodeName, float]:
+def _by_harm(
+    faults: Sequence[NodeName], bench: Bench[frozenset[NodeName]]
+) -> dict[NodeName, float]:
     """Return the worst sample's error by pair, if of these only that pair quantises."""
     every = frozenset(faults)
-    errors = {name: trials.contribution(every - {name}) for name in faults}
+    errors = {name: bench.contribution(every - {name}) for name in faults}
     return dict(sorted(errors.items(), key=lambda each: -each[1]))
 
 
@@ -513,14 +514,14 @@ def _faulty(
 
     Each alone at least doubles the worst sample's error without all faulty pairs.
     """
-    trials = question.trials
-    least = 0.0 if trials.metric is None else 1.0
-    without_faults = trials.contribution(frozenset(harm)) if harm else 0.0
+    bench = question.bench
+    least = 0.0 if bench.tolerance.metric is None else 1.0
+    without_faults = bench.contribution(frozenset(harm)) if harm else 0.0
     blamed = [name for name in harm if harm[name] > 2 * without_faults][:MOST_CAUSES]
     causes = _measured(blamed, frozenset(blamed), known, question)
     causes = tuple(cause for cause in causes if cause.fault != "rounding")
-    left = trials.excess(frozenset(cause.node for cause in causes))
-    return causes if 2 * (left - least) < trials.excess(frozenset()) - least else ()
+    left = bench.excess(frozenset(cause.node for cause in causes))
+    return causes if 2 * (left - least) < bench.excess(frozenset()) - least else ()
 
 
 def _described(
@@ -544,16 +545,16 @@ def _measured(
     question: Question,
 ) -> tuple[PairLoss, ...]:
     """Return the cost of pairs and of other scales; no fault if other scales do not help."""
-    trials, found = question.trials, []
+    bench, found = question.bench, []
     for name in names:
         loss, others = known[name], left_out - {name}
-        told = {"restored": trials.excess(others)}
+        told = {"restored": bench.excess(others)}
         if loss.rescale is not None:
             results = [
                 question.runner.run(sample, others, {name: loss.rescale})
                 for sample in question.samples
             ]
-            told["rescaled"] = trials.excess_of(results)
+            told["rescaled"] = bench.excess_of(results)
         loss = loss.model_copy(update=told)
         helps = loss.rescaled is None or loss.rescaled < loss.restored
         found.append(loss if helps else loss.model_copy(update={"fault": "rounding"}))
