@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from halfwise.fixing.engines.proposals import near
+
 from halfwise.fixing.plan.found import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.records import NodeName
 from halfwise.scratch import scratch
 from halfwise.tensorrt.constrain import alike
+from halfwise.tools.diagnose.kernels import Transplants
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
@@ -49,6 +50,14 @@ def engine(milliseconds: float) -> Any:
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+@pytest.mark.parametrize(("plain", "limit"), [(11.0, 60.0), (13.0, 65.0), (100.0, 300.0)])
+def test_a_part_is_built_in_five_times_as_long_as_the_engine_at_least_a_minute(plain, limit):
+    engines: Any = SimpleNamespace(engine_settings=SimpleNamespace(build_timeout=300.0))
+    nothing: Any = None
+    made = Transplants(engines, "fp32", nothing, 0, nothing, plain_seconds=plain)
+    assert made.seconds == limit
 
 
 @pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])

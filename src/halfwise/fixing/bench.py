@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
+from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -159,6 +160,8 @@ class Bench(Generic[P]):
         self._order = list(range(len(samples)))
         self._also: Callable[[P], float] | None = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
+        # Two indices of it, since it has thousands of entries.
+        self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
         """Return a bench for the same samples and another judge."""
@@ -186,6 +189,9 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
+            if isinstance(outcome := self._memo[place], Outcome):
+                self._numbers.setdefault(plan, outcome.number)
+                self._tried |= {plan: outcome} if depth == "samples" else {}
         found: Found = self._memo[place]
         return found
 
@@ -194,15 +200,11 @@ class Bench(Generic[P]):
 
         In the order of their first evaluation.
         """
-        return {plan: found for (plan, depth, _), found in self._memo.items() if depth == "samples"}
+        return MappingProxyType(self._tried)
 
     def firsts(self) -> Mapping[P, int]:
         """Return the number of evaluations when each plan was first run on samples, in order."""
-        numbers: dict[P, int] = {}
-        for (plan, depth, _), found in self._memo.items():
-            if depth in ("samples", "all"):
-                numbers.setdefault(plan, found.number)
-        return numbers
+        return MappingProxyType(self._numbers)
 
     def found_at(self, depth: Depth) -> list[Any]:
         """Return what was found at a depth, of any plan and samples."""

@@ -281,11 +281,12 @@ class Measuring:
         now = heldout.case.criterion
         self._alike = own.metric is not None and own.metric == now.metric
         self._alike &= own.metric_drop == now.metric_drop
+        self._key = own.model_dump_json()
 
     @property
     def count(self) -> int:
         """Number of plans measured."""
-        return len(self._bench.found_at("chosen"))
+        return sum(self._measured(point) is not None for point in self._curve.points)
 
     def plan(self, point: Point) -> Plan:
         """Return the plan of a point, with its types."""
@@ -334,8 +335,7 @@ class Measuring:
 
     def _point(self, point: Point, *, scored: bool) -> Point:
         plan = self.plan(point)
-        measured: tuple[float | None] | None = self._bench.known(plan, "chosen")
-        if measured is None:
+        if (measured := self._measured(point)) is None:
             return point
         given, needs = self._depths.given(plan), self._depths.needs(plan)
         update: dict[str, object] = {}
@@ -362,7 +362,12 @@ class Measuring:
                 Tolerance(self._own).excess(results, self._bench.samples, self._bench.references),
             )
 
-        return self._bench.once(plan, "chosen", measured)[0]
+        return self._bench.once(plan, "chosen", measured, self._key)[0]
+
+    def _measured(self, point: Point) -> tuple[float | None] | None:
+        found: tuple[float | None] | None
+        found = self._bench.known(self.plan(point), "chosen", self._key)
+        return found
 
     def _is_infinite(self, plan: Plan) -> bool:
         """Return whether keeping more would avoid infinities inside; every plan has the others."""

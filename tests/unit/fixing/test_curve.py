@@ -402,10 +402,11 @@ def test_what_is_infinite_inside_has_no_error_that_counts():
     assert (error, fits, told.infinite_inside) == (inf, False, True)
 
 
-def test_what_was_measured_is_told(measuring_normal):
-    curve = measuring_normal.curve
+def test_what_was_measured_is_told():
+    found = fixed(models.layer_norm())
+    curve = found.curve
     bound = next(point for point in curve.points if point.is_bound)
-    own = measuring(measuring_normal)
+    own = measuring(found)
     assert own.measured(bound, scored=True).points == curve.points
     own.fits(bound)
     told = own.measured(bound, scored=True)

@@ -195,7 +195,11 @@ def test_branches_lie_between_residual_sums() -> None:
 
 
 def test_a_branch_that_is_most_of_the_model_is_none() -> None:
-    assert kind(network(residual_blocks(1)), "branches") == [{"mask", "stem"}]
+    blocks = residual_blocks(1)[:-1]
+    beside = [node("Exp", f"h1{'+' * i}", f"h1{'+' * (i + 1)}", f"beside{i}") for i in range(2)]
+    for count, branches in ((0, 1), (1, 1), (2, 2)):
+        end = node("Identity", f"h1{'+' * count}", "y", "end")
+        assert len(kind(network([*blocks, *beside[:count], end]), "branches")) == branches
 
 
 def test_the_blocks_of_a_transformer_are_found() -> None:
