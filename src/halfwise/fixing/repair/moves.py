@@ -154,7 +154,7 @@ class _Choosing:
             settings.accumulate,
             space.evidence.guards,
         )
-        formula = {"identity": rule.identity.formula}
+        formula = {"identity": rule.identity}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
         return [r for r in proposed if r not in self._tried]
