@@ -7,8 +7,11 @@ found by mixed-integer linear programming (HiGHS).
 """
 
 import math
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -243,6 +246,27 @@ WORK = 50_000
 limited, not time, so that the result is the same however busy a machine is."""
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Discard what the process prints: HiGHS prints a line for itself, whatever its options say.
+
+    Standard output may be JSON.
+    """
+    sys.stdout.flush()
+    try:
+        stdout = os.dup(1)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
 @dataclass
 class Allowance:
     """Number of names that programs may still have."""
@@ -361,13 +385,14 @@ class _Program:
         ends = np.cumsum([0, *map(len, rows)])
         matrix = csr_array((numbers, columns, ends), shape=(len(rows), len(costs)))
         limits = np.array([[least, most] for _, least, most in self.rows]).reshape(-1, 2).T
-        found = milp(
-            costs,
-            integrality=whole,
-            bounds=Bounds(lower, upper),
-            constraints=LinearConstraint(matrix, *limits),
-            options={"node_limit": _NODES, "mip_rel_gap": _GAP},
-        )
+        with _quiet():
+            found = milp(
+                costs,
+                integrality=whole,
+                bounds=Bounds(lower, upper),
+                constraints=LinearConstraint(matrix, *limits),
+                options={"node_limit": _NODES, "mip_rel_gap": _GAP},
+            )
         complete = found.status != _LIMITED
         if found.x is None:
             return Solution({}, math.inf, complete)
