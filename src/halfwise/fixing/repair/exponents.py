@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -259,7 +260,7 @@ def _quiet() -> Iterator[None]:
         yield
         return
     try:
-        with open(os.devnull, "w") as nowhere:
+        with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         yield
     finally:
