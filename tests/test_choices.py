@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from halfwise.fixing.engines.proposals import near
+
 from halfwise.fixing.plan.found import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.records import NodeName

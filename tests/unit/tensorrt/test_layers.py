@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.builds import Blamed, how_refused
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
@@ -25,6 +24,7 @@ from halfwise.tensorrt.layers import (
     region_of,
     rim,
 )
+from halfwise.tensorrt.refusals import Blamed, how_refused
 from tests import graph_rules
 from tests.graphs import graphs, plans
 from tests.unit.casing import names
