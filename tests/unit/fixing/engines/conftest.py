@@ -115,8 +115,8 @@ def stage(
             folder, listener = tmp_path / "files", Listener()
             folder.mkdir()
             journal = Journal(tmp_path / "journal.jsonl")
-            given = case, request.settings, settings, worker, folder, listener, journal
-            device = Device(Workbench(*given), time.monotonic())
+            how = case, request.settings, settings, worker, folder, listener, journal
+            device = Device(Workbench(*how), time.monotonic())
             return Stage(case, request.settings, worker, device, listener, journal)
 
         yield stage

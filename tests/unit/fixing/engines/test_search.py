@@ -125,6 +125,11 @@ class World:
         return dict(usual)
 
 
+def group_of(search: EngineSearch) -> list[Outcome]:
+    assert search.best is not None
+    return search.bench.tried[search.best]
+
+
 def run(world: World, start: Assignment, **more: Any) -> EngineSearch:
     search = world.search(start, **more)
     search.run()
@@ -184,7 +189,7 @@ def test_with_builds_enough_the_plan_is_the_smallest(needed, more):
     search = run(World(always(needed), left=100), needed | more)
     assert keep(search) == needed
     assert search.is_minimal
-    assert len(search.bench.tried[search.best]) == 3
+    assert len(group_of(search)) == 3
 
 
 def test_plain_low_precision_that_is_enough_is_taken_in_place_of_the_plan():
@@ -213,7 +218,7 @@ def test_mostly_right_is_taken_where_nothing_better_is_left():
     world = World(lambda kept, number: kept != NOTHING and number != 3, left=1)
     search = run(world, names(0))
     assert keep(search) == names(0)
-    assert [o.passed for o in world.tried[search.best]] == [True, True, False]
+    assert [o.passed for o in group_of(search)] == [True, True, False]
     assert not search.is_minimal
 
 
