@@ -19,7 +19,6 @@ from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
 from halfwise.fixing.engines.plan import FP32
-from halfwise.fixing.engines.workbench import low_format
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.rules import starting_plan
@@ -58,6 +57,7 @@ from halfwise.records import (
 from halfwise.reporting.remarks import in_words, with_failures
 from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
+from halfwise.tensorrt.versions import low_format
 from halfwise.wording import count, listed, number, size_of
 
 

@@ -10,7 +10,6 @@ from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.plan import Assignment, Built, EnginePlan, Step
-from halfwise.fixing.engines.workbench import low_format
 from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.fixing.planner import Planner
@@ -22,6 +21,7 @@ from halfwise.reporting.rungs import move_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types
 from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.versions import low_format
 from halfwise.wording import number
 
 

@@ -20,7 +20,7 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines.run import Proof
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of
+from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
@@ -260,9 +260,6 @@ def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
     rewritten, placed = fixed.planner.rewrite(keep)
     found, planner = replace(fixed.found, kept=keep, minimal=minimal), fixed.planner
-    if isinstance(planner, Int8Planner):
-        plan = int8_plan_of(fixed.rungs[0].plan, planner, found, placed, rewritten.casts)
-        return replace(fixed, rewritten=rewritten, plan=plan, guards=planner.guards)
     remarks = list(fixed.plan.remarks)
     if dropped:
         numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}

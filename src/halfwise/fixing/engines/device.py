@@ -16,7 +16,7 @@ from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import judging
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.plan import FP32, TF32
-from halfwise.fixing.engines.workbench import Workbench, has_tf32
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
@@ -38,6 +38,7 @@ from halfwise.reporting.rungs import own_criterion, proven_line
 from halfwise.tensorrt.constrain import same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import has_tf32
 
 _Found = TypeVar("_Found")
 _LOOK_AGAIN = 0.2
@@ -74,12 +75,6 @@ class Device:
         self.fp32: EngineResult | None = None
         self.full: dict[EngineRung, Full] = {}
         self.proven: ProvenEngine | None = None
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether its FP32 engine is out of tolerance."""
-        verdict = None if self.fp32 is None else self.fp32.verdict
-        return verdict is not None and not verdict.passed
 
     def reference(self) -> None:
         """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.

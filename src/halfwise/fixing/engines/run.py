@@ -31,7 +31,6 @@ from halfwise.fixing.engines.record import (
 )
 from halfwise.fixing.engines.search import EngineSearch, near
 from halfwise.fixing.engines.table import Offer, Table, choose
-from halfwise.fixing.engines.workbench import low_format
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
@@ -40,6 +39,7 @@ from halfwise.records import Engines, Failure, Spared, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
+from halfwise.tensorrt.versions import low_format
 
 FURTHER = 3
 """Plans judged on held-out data in addition to the search's choice: a faster engine may have been
@@ -93,13 +93,14 @@ class EngineRun:
         for name, device in self.devices.items():
             rows = [] if device.fp32 is None else [device.fp32]
             engines[name] = engines_of(device, rows)
-            if device.is_wrong and device.fp32 is not None and device.fp32.verdict is not None:
+            verdict = None if device.fp32 is None else device.fp32.verdict
+            if verdict is not None and not verdict.passed:
                 wrong = Failure(kind="fp32-wrong")
-                verdicts[name] = with_failures(device.fp32.verdict, (wrong,), ahead=True)
+                verdicts[name] = with_failures(verdict, (wrong,), ahead=True)
         if not verdicts:
             return None
-        verdict = all_of(verdicts, {}, several=self._several)
-        return Proof(self._judged(engines, verdicts), verdict, wrong=next(iter(verdicts)))
+        every = all_of(verdicts, {}, several=self._several)
+        return Proof(self._judged(engines, verdicts), every, wrong=next(iter(verdicts)))
 
     def with_tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report it where it passes."""
@@ -255,7 +256,6 @@ class EngineRun:
         """Return the result with its engines here, each at its path unless it was here before.
 
         If one cannot be fetched, the verdict fails, because the user expects the file.
-
         """
         engines, verdict = dict(proof.engines), proof.verdict
         for name, found in proof.engines.items():
