@@ -6,6 +6,8 @@ purpose only.
 
 import os
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from halfwise.fixing.plan.found import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.records import EngineRound, NodeName
 from halfwise.scratch import scratch
+from halfwise.tools.diagnose.kernels import Transplants
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
@@ -46,6 +49,14 @@ def told(measured: float) -> EngineRound:
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+@pytest.mark.parametrize(("plain", "limit"), [(11.0, 60.0), (13.0, 65.0), (100.0, 300.0)])
+def test_a_part_is_built_in_five_times_as_long_as_the_engine_at_least_a_minute(plain, limit):
+    engines: Any = SimpleNamespace(engine_settings=SimpleNamespace(build_timeout=300.0))
+    nothing: Any = None
+    made = Transplants(engines, "fp32", nothing, 0, nothing, plain_seconds=plain)
+    assert made.seconds == limit
 
 
 @pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])

@@ -4,9 +4,18 @@ Values follow IEEE 754-2019 (binary32, binary16) and, for bfloat16, the first 16
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+CHUNK = 1 << 16
+"""Elements handled at a time: a few float64 temporaries of this length fit into a core's L2 cache.
+"""
+ROUNDINGS = 1e-6
+"""Relative difference that a few FP32 roundings explain: each is up to 6e-8, and a few combine."""
+ROUNDINGS_OF_MODEL = 1e-5
+"""Relative difference that another order of FP32 sums explains in a whole model."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,11 @@ class Format:
     max: float
     smallest_normal: float
     smallest_subnormal: float
+
+    @property
+    def low(self) -> Literal["fp16", "bf16"]:
+        """Its name in records, where it is the low format."""
+        return "bf16" if self.name == "bf16" else "fp16"
 
     @property
     def dtype(self) -> np.dtype:

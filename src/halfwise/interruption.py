@@ -23,6 +23,10 @@ class Interruption:
     asked: bool = False
     then: list[Callable[[], None]] = field(default_factory=list)
 
+    def offer(self) -> None:
+        """Let Ctrl-C end the work: from now on there is something to keep."""
+        self.ready = True
+
     def take(self) -> bool:
         """Request the results so far; return False if there are none, or no second request."""
         if not self.ready or self.asked:

@@ -3,7 +3,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.preprocessing import FAMILIES, PAIRS, RESIZERS, SINGLES, TRIPLES, Pipeline, Trial, trials
+from bench.preprocessing import (
+    BESIDE,
+    BEYOND,
+    FAMILIES,
+    PAIRS,
+    RESIZERS,
+    SINGLES,
+    TRIPLES,
+    Pipeline,
+    Trial,
+    beyond,
+    trials,
+)
 
 PLAIN = Pipeline()
 
@@ -21,11 +33,16 @@ def test_each_trial_differs_in_as_many_things_as_it_says():
     assert [t.truth(raw=True) for t in planned["single"]] == [{kind} for kind, _, _ in SINGLES]
 
 
+def test_pipelines_that_fit_differently_differ_there_and_in_what_is_beside():
+    made = beyond()
+    assert len(made) == len(BEYOND) * len(BESIDE)
+    framing = {"fit", "size", "side", "value"}
+    assert all(any(getattr(t.a, f) != getattr(t.b, f) for f in framing) for t in made)
+
+
 def test_what_arrays_alone_can_tell():
     kernel = Trial(Pipeline(), Pipeline(resize="opencv linear"), ())
     assert (kernel.truth(raw=True), kernel.truth(raw=False)) == ({"kernel"}, {"resampling"})
-    both = Trial(Pipeline(), Pipeline(resize="opencv linear", size=256), ())
-    assert both.truth(raw=False) == {"size"}
     assert RESIZERS.keys() == FAMILIES.keys()
 
 

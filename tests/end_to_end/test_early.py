@@ -9,7 +9,7 @@ import time
 import pytest
 
 from halfwise.fixing.engines import device
-from halfwise.fixing.stages import Best
+from halfwise.fixing.space import Best
 from halfwise.reporting.rungs import proven_line
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -74,8 +74,8 @@ def test_ctrl_c_ends_the_builds_of_fp32_too(engines, monkeypatch, tmp_path, buil
     begun, passed = tmp_path / "worker-counts" / "build", Best.passed
     pressed: list[float] = []
 
-    def press(best, kept, error):
-        passed(best, kept, error)
+    def press(*given):
+        passed(*given)
         while not pressed and (not begun.exists() or begun.stat().st_size < build):
             time.sleep(0.01)
         if not pressed:

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
 from halfwise.interruption import interruption
+from halfwise.progress import WORTH_TELLING
 from halfwise.records import BudgetEnd, CutStage
 from halfwise.wording import number
 
@@ -89,10 +90,6 @@ _AGAIN = 2.0
 _LONGER = 10.0
 """Smallest limit after another call reached its limit, as a multiple of the longest finished call:
 emulations run longer than their models."""
-
-
-_WORTH_TELLING = 2.0
-"""Seconds of work from which its expected time is reported."""
 
 
 class OutOfTime(Exception):
@@ -227,14 +224,14 @@ def sized(kind: str, size: int = 1) -> Iterator[None]:
     limits, started = _now(), time.monotonic()
     paces = limits.calls.paces
     expected = 0.0 if started < limits.expected else paces.expected(kind, size)
-    told, of = expected >= _WORTH_TELLING, kind if kind in paces.known else ""
-    if told:
+    telling, of = expected >= WORTH_TELLING, kind if kind in paces.known else ""
+    if telling:
         limits.expect(expected, of)
     try:
-        with _changed(expected=started + expected if told else limits.expected):
+        with _changed(expected=started + expected if telling else limits.expected):
             yield
     finally:
-        if told:
+        if telling:
             limits.expect(0.0, of)
     took(kind, size, time.monotonic() - started)
 
@@ -327,14 +324,14 @@ def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
     first = limits.calls.late
     if first is not None and not limits.forgiving:
         return TookTooLong(first.message, first.hint)
-    found = RunFailed(
+    error = RunFailed(
         f"{what} took longer than {number(limits.seconds)} s and was stopped.",
         "Allow more time with --budget run-timeout=SECONDS, or check whether a Loop in it never "
         "ends.",
         late=True,
     )
-    limits.calls.late = first or found
-    return found
+    limits.calls.late = first or error
+    return error
 
 
 class _Runner:
@@ -446,22 +443,24 @@ class Budget:
         clock: Callable[[], float] = time.monotonic,
         *,
         work: float = inf,
+        told: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.seconds, self.work, self.spent = seconds, work, 0.0
         self.cut, self.ended_by = list[CutStage](), list[BudgetEnd]()
         self._clock, self._left, self._reserved = clock, min(seconds, _LONGEST), 0.0
         self._since: float | None = None
+        self._stage: CutStage | None = None
         self._until = work
         self._interruption = interruption()
         self.outer: Budget | None = None
         self.payer: Budget | None = None
-        self.told: Callable[[float], None] = lambda _: None
+        self.told = told
         self._before, self._paced = 0.0, (0.0, 0.0)
 
     def beside(self, *, seconds: float, work: float) -> "Budget":
         """Return an additional budget: work in its blocks counts there, not here."""
-        other = Budget(seconds, self._clock, work=work)
-        other.outer, other.told = self, self.told
+        other = Budget(seconds, self._clock, work=work, told=self.told)
+        other.outer = self
         return other
 
     @property
@@ -496,10 +495,10 @@ class Budget:
     def _most(self, took: float) -> float:
         """Return how many more seconds a block may take after this many."""
         seconds, done = self._paced[0] + took, self._paced[1] + self.spent - self._before
-        left = self._left - took - self._reserved
+        remaining = self._left - took - self._reserved
         if done:
-            left = min(left, seconds / done * (self._until - self.spent))
-        return left if left < _LONGEST / 2 else inf
+            remaining = min(remaining, seconds / done * (self._until - self.spent))
+        return remaining if remaining < _LONGEST / 2 else inf
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:
@@ -562,15 +561,19 @@ class Budget:
         """
         if self._since is not None:
             return work()
+        self._stage = stage
         try:
             with self.bounding(part):
                 return work()
         except OutOfTime:
             self.leave_out(stage)
             return otherwise
+        finally:
+            self._stage = None
 
     def leave_out(self, stage: CutStage) -> None:
-        """Record that a stage was cut, and by what."""
+        """Record that a stage was cut, and by what; within another one, it is that one."""
+        stage = self._stage or stage
         if stage not in self.cut:
             self.cut.append(stage)
         if (by := self._end()) is not None:

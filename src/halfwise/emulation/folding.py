@@ -39,16 +39,16 @@ def settled(network: Network, samples: Samples) -> Network | None:
     for value in model.graph.inputs:
         value.shape = ir.Shape(shapes[0][tensor_name(value)])
     try:
-        found = ir.from_proto(_optimised(ir.to_proto(model)))
-        domains = {node.domain for node in found.graph.all_nodes()}
-        for domain in found.opset_imports.keys() - domains - model.opset_imports.keys():
-            del found.opset_imports[domain]
-        own = normalise(found, path=network.path, sha256=network.sha256)
+        folded = ir.from_proto(_optimised(ir.to_proto(model)))
+        domains = {node.domain for node in folded.graph.all_nodes()}
+        for domain in folded.opset_imports.keys() - domains - model.opset_imports.keys():
+            del folded.opset_imports[domain]
+        normal = normalise(folded, path=network.path, sha256=network.sha256)
     except (*OrtFailure, CaseError):
         return None
     if not domains <= {node.domain for node in model.graph.all_nodes()}:
         return None
-    return own if _form(own.model) != _form(network.model) else None
+    return normal if _form(normal.model) != _form(network.model) else None
 
 
 def _form(model: ir.Model) -> tuple[list[object], ...]:
@@ -112,13 +112,13 @@ def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Nod
         most_bytes: Largest size of one node's result.
     """
     constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
-    found: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     for node in model.graph:
-        known = all(v is None or v in constant for v in node.inputs)
-        if known and _is_foldable(node, most_bytes):
-            found.append(node)
+        computable = all(v is None or v in constant for v in node.inputs)
+        if computable and _is_foldable(node, most_bytes):
+            nodes.append(node)
             constant.update(node.outputs)
-    return found
+    return nodes
 
 
 def part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:

@@ -25,11 +25,10 @@ from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import Measuring, is_fp32
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result
-from halfwise.fixing.plan.found import Types
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.space import Space
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
@@ -391,15 +390,15 @@ def choose(
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())
 
-    def choosing(planner: Planner, heldout: HeldOut) -> Chosen:
+    def choosing(space: Space, heldout: HeldOut) -> Chosen:
         nonlocal curve
-        _take_types(planner, curve)
-        measuring = Measuring(curve, own, planner, heldout)
+        measuring = Measuring(curve, own, space, heldout)
         picked = pick(curve, own, wish, Measure(measuring.error, measuring.fits))
         watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
         if same and before == now:
             curve = measuring.measured(picked.point, scored=wish.metric_drop is None)
-        return Chosen(curve.kept(picked.point), wish.command)
+        plan = measuring.plan(picked.point)
+        return Chosen(curve.kept(picked.point), wish.command, plan.bf16, plan.tf32)
 
     settings, start = _settings(request, record, curve, wish), _quantised(record)
     made = record.plan.repairs if record.plan else ()
@@ -413,13 +412,6 @@ def choose(
     search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
     fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
     return concluded(case, request, fixed, folder, started, watcher)
-
-
-def _take_types(planner: Planner, curve: Curve) -> None:
-    """Have each plan use the types of its point for what it keeps."""
-    for point in curve.points:
-        types = Types(curve.bf16(point), tf32=point.tf32)
-        planner.narrowing.take(curve.kept(point), types)
 
 
 def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:

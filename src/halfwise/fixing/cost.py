@@ -14,11 +14,11 @@ by a separate kernel. Sums are wider internally: the kernel writes what its read
 Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cached_property
 from math import prod
 
 import onnx_ir as ir
@@ -27,8 +27,6 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.rounding import POINTWISE
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.plan.found import FP32_ALONE, Types
-from halfwise.fixing.plan.guide import Guide, sites_of
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.cut import End, Terms
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
@@ -553,40 +551,34 @@ def cost_model(
     return model if model.cost(frozenset()) > 0 else None
 
 
+@dataclass(frozen=True)
 class Prices:
-    """Costs of assignments, relative to everything low.
+    """What costs of plans are relative to.
 
     Attributes:
-        least: Cost of everything low, in bytes.
-        fp32: Cost of everything in FP32.
-        tf32: The same with products in TF32.
-        of: Returns the cost of an assignment, given by its kept compute nodes and their types in
-            place of FP32; cached.
-        guide: Proposes cheap plans.
-        model: The cost model.
+        model: The cost model of the network.
+        own: Cost of everything low in it, in bytes, > 0.
+        nodes: All nodes of the network.
+        base: What costs of a repaired network are relative to: those of the network without
+            repairs. None for itself.
     """
 
-    def __init__(
-        self,
-        model: CostModel,
-        least: float,
-        network: Network,
-        roles: Roles,
-        resolve: Callable[[Assignment], Assignment],
-        original: "Prices | None" = None,
-    ) -> None:
-        """Take the cost model, the cost of everything low (> 0), and what completes an assignment.
+    model: CostModel
+    own: float
+    nodes: Assignment
+    base: "Prices | None" = None
 
-        Costs of a repaired network are relative to `original`, the network without repairs.
-        """
-        self.model = model
-        self.least: float = original.least if original else least
-        self.fp32: float = original.fp32 if original else model.cost(frozenset(roles)) / least
-        tf32 = model.cost(frozenset(roles), tf32=True) / least
-        self.tf32: float = original.tf32 if original else tf32
-        self.guide = Guide(sites_of(network, roles), model.terms)
-        self._resolve = resolve
-        self.of = cache(self._cost)
+    @property
+    def least(self) -> float:
+        """Cost of everything low, in bytes."""
+        return self.base.least if self.base else self.own
 
-    def _cost(self, kept: Assignment, types: Types = FP32_ALONE) -> float:
-        return self.model.cost(self._resolve(kept), types.bf16, tf32=types.tf32) / self.least
+    @cached_property
+    def fp32(self) -> float:
+        """Cost of everything in FP32, relative to `least`."""
+        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.own
+
+    @cached_property
+    def tf32(self) -> float:
+        """The same with products in TF32."""
+        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.own

@@ -1,21 +1,20 @@
 """The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from math import inf, log10
 
 from halfwise.emulation.ort import give_back
-from halfwise.fixing.int8.planner import Int8Planner
+from halfwise.fixing.bench import Tolerance
+from halfwise.fixing.depths import Depths
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import LOOKED_AT, HeldOut, Scoring
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
-from halfwise.metrics import Computed, Excess, totals
-from halfwise.records import LEAST_DEARER, Criterion, Curve, NodeName, Point, Row, RowKind
+from halfwise.records import LEAST_DEARER, Criterion, Curve, Point
 from halfwise.records.run import runs
-
-Assignment = frozenset[NodeName]
 
 MEASURED = 12
 """Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
@@ -28,50 +27,50 @@ SHARE = 0.1
 
 
 class TradeOff:
-    """Follows a search, and makes a curve of what it evaluated."""
+    """Makes a curve of what a search evaluated, and measures what that needs."""
 
-    def __init__(self, scoring: Scoring) -> None:
+    def __init__(self, depths: Depths) -> None:
         """Take what measures plans."""
-        self._planner = planner = scoring.planner
-        self._scoring = scoring
-        whole = planner.budget
+        self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
+        whole = self._space.budget
         self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
-        self._measured = set[Assignment]()
-        self._held = planner.held_nodes - planner.choices
-        named = map(node_name, planner.case.network.nodes())
-        self._nodes = [name for name in named if name in planner.choices]
+        named = map(node_name, self._space.variant.case.network.nodes())
+        self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
         places = {name: place for place, name in enumerate(self._nodes)}
         self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
 
-    def begin(self) -> None:
+    def begin(self) -> float | None:
         """Measure the cheapest plans until one serves: nothing kept, what is certain, all suspects.
 
         This finds the plan that the task needs before the search. It ends at a plan that passes the
         search.
-        """
-        planner = self._planner
 
-        def look() -> None:
+        Returns:
+            The cost of a plan that serves, if the user did not say what is right.
+        """
+        space = self._space
+
+        def look() -> float | None:
             for kept in dict.fromkeys(self._guesses()):
-                planner.budget.check()
-                if planner.trials.evaluate(kept).passed:
-                    return
+                space.budget.check()
+                if space.evaluate(kept).passed:
+                    return None
                 serving = self._serving(kept)
                 if serving is not None:
-                    planner.best.serves(serving, self._point(serving).scores)
-                    if planner.case.criterion == Criterion():
-                        planner.best.serving = planner.price(serving)
-                    return
+                    space.best.serves(space, serving, self._point(serving).scores)
+                    is_default = space.variant.case.criterion == Criterion()
+                    return space.cost(serving) if is_default else None
+            return None
 
-        planner.budget.within("curve", look, None)
+        return space.budget.within("curve", look, None)
 
     def sketched(self) -> Curve:
         """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
 
         def look() -> None:
             for kept in dict.fromkeys(self._guesses()):
-                if self._planner.trials.evaluate(kept).passed:
+                if self._space.evaluate(kept).passed:
                     self._measure(kept)
                     return
 
@@ -84,86 +83,81 @@ class TradeOff:
 
         If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
-        if self._planner.held_nodes - self._planner.choices != self._held:
-            # Nodes were held since and no plan was to be chosen: earlier results are of other
-            # files.
-            return TradeOff(self._scoring).curve(found)
-        chosen = self._planner.settings.chosen is not None
+        chosen = self._space.chosen is not None
         if (found.kept or not found.passed) and not chosen:
             self._budget.within("curve", lambda: self._complete(found.kept), None)
-            self._planner.budget.took_in(self._budget)
+            self._space.budget.took_in(self._budget)
         kept, points = self._seen()
         shown = self._shown(kept, points, found.kept)
-        recommended = self._recommended(kept, points)
+        scored = any(point.scores for point in points)
         return Curve(
             nodes=tuple(self._nodes),
             points=tuple(points),
             front=tuple(shown),
             plan=kept.index(found.kept) if found.kept in kept else None,
-            rows=tuple(self._rows(kept, found.kept)) if found.kept and not chosen else (),
-            recognised=self._scoring.recognised,
-            reference=self._scoring.reference if self._measured else (),
-            recommended=recommended,
+            recognised=self._depths.heldout.recognised,
+            reference=self._depths.heldout.reference if scored else (),
+            recommended=self._recommended(kept, points),
         )
 
     @property
     def begins(self) -> bool:
         """Whether a task metric says which plan serves, so that it is known before the search."""
-        planner = self._planner
-        asked = planner.case.metric is not None or bool(self._scoring.recognised)
-        return asked and self._scoring.heldout.unseen and planner.settings.searches
+        heldout = self._depths.heldout
+        asked = heldout.case.metric is not None or bool(heldout.recognised)
+        return asked and heldout.unseen and self._space.searches
 
     @property
-    def _ruled(self) -> Assignment:
+    def _ruled(self) -> Nodes:
         """Return the nodes that rules keep or that are held, among those that a plan may keep."""
-        planner = self._planner
-        return (planner.ruled | planner.held_nodes) & planner.choices
+        return (self._space.ruled | self._space.held_nodes) & self._space.choices
 
-    def _guesses(self) -> Iterator[Assignment]:
-        lowered = frozenset(self._planner.forced.lowered)
-        for some in self._planner.guesses:
-            yield (some & self._all) - lowered | self._ruled
+    def _guesses(self) -> Iterator[Nodes]:
+        for some in self._space.guesses:
+            yield (some & self._all) - self._space.variant.lowered | self._ruled
 
-    def _known(self) -> list[Assignment]:
+    def _known(self) -> list[Nodes]:
         """Return everything tried, in order, and the plan that is all FP32."""
-        kept = [plan for plan in self._planner.trials.since if plan <= self._all]
-        return kept if self._all in kept or not self._planner.is_safe else [*kept, self._all]
+        tried = ((self._space.kept(plan), plan) for plan in self._bench.firsts())
+        kept = [one for one, plan in tried if one is not None and one <= self._all]
+        kept = list(dict.fromkeys(kept))
+        return kept if self._all in kept or not self._space.is_safe else [*kept, self._all]
 
-    def _point(self, kept: Assignment) -> Point:
-        planner, trials = self._planner, self._planner.trials
-        everything = self._is_original(kept)
-        exact = 0.0 if everything else trials.exact(kept)
-        given = self._scoring.given(kept) if kept in self._measured else None
+    def _point(self, kept: Nodes) -> Point:
+        space, bench, depths = self._space, self._bench, self._depths
+        plan, factor = space.plan(kept), bench.tolerance.factor
+        everything = depths.is_original(kept)
+        exact = 0.0 if everything else bench.exact(plan)
+        given = depths.given(plan)
         point = Point(
             kept=self._written(kept),
             count=len(kept),
-            evaluation=trials.since.get(kept, trials.evaluations),
-            cost=planner.cost(kept),
-            bf16=self._written(planner.types_of(kept).bf16),
-            tf32=planner.types_of(kept).tf32,
-            error=(trials.bound(kept) if exact is None else exact)
-            * (1.0 if everything else trials.factor),
+            evaluation=bench.firsts().get(space.fresh(kept), bench.evaluations),
+            cost=space.cost(kept),
+            bf16=self._written(plan.bf16),
+            tf32=plan.tf32,
+            error=(bench.bound(plan) if exact is None else exact) * (1.0 if everything else factor),
             is_bound=exact is None,
-            casts=self._scoring.casts(kept),
+            casts=depths.casts(plan),
             infinite_inside=False if everything else self._infinite_inside(kept),
-            searched=True if everything else self._scoring.searched(kept),
-            as_file=True if everything else self._scoring.as_file(kept),
+            searched=True if everything else depths.searched(plan),
+            as_file=True if everything else depths.as_file(plan),
         )
         return point if given is None else point.model_copy(update=vars(given))
 
-    def _infinite_inside(self, kept: Assignment) -> bool | None:
-        planner, needs = self._planner, self._scoring.needs(kept)
-        held = [planner.holdable(g) for g in planner.held if g.kind == "infinite"]
-        if not all(nodes & planner.choices <= kept for nodes in held):
+    def _infinite_inside(self, kept: Nodes) -> bool | None:
+        space, needs = self._space, self._depths.needs(self._space.plan(kept))
+        held = [space.variant.holdable(g) for g in space.held if g.kind == "infinite"]
+        if not all(nodes & space.choices <= kept for nodes in held):
             return True
         return None if needs is None else bool(needs)
 
-    def _complete(self, plan: Assignment) -> None:
+    def _complete(self, plan: Nodes) -> None:
         """Measure the shown points on all samples, cheapest ends first, and score them."""
-        trials = self._planner.trials
+        space = self._space
         self._measure(plan)
         if self._may_evaluate:
-            trials.excess(self._planner.islands)
+            space.excess(space.islands)
         self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()
@@ -171,7 +165,7 @@ class TradeOff:
             place = next_open(points, self._of_use(kept, points))
             if place is None or not self._may_evaluate:
                 break
-            trials.excess(kept[place])
+            space.excess(kept[place])
             points[place] = self._point(kept[place])
             if place in front(points):
                 self._measure(kept[place])
@@ -180,21 +174,14 @@ class TradeOff:
             self._budget.check()
             self._measure(kept[place])
         self._settle(plan)
-        for part in parts(self._planner, plan):
-            for each in self._beside(part, plan):
-                self._budget.check()
-                if self._may_evaluate:
-                    trials.evaluate(each)
 
-    def _of_use(
-        self, kept: Sequence[Assignment], points: Sequence[Point]
-    ) -> Callable[[Point], bool]:
+    def _of_use(self, kept: Sequence[Nodes], points: Sequence[Point]) -> Callable[[Point], bool]:
         """Return whether a plan may be chosen: for its error, or because its task may bear it."""
         best = self._recommended(kept, points)
         limit = inf if best is None else points[best].price / LEAST_DEARER
 
         def of_use(point: Point) -> bool:
-            bearable = bool(self._scoring.recognised) and point.price < limit
+            bearable = bool(self._depths.heldout.recognised) and point.price < limit
             return point.error <= MODERATE or (bearable and point.searched is not False)
 
         return of_use
@@ -202,13 +189,13 @@ class TradeOff:
     @property
     def _may_evaluate(self) -> bool:
         """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
-        return not isinstance(self._planner, Int8Planner) or self._planner.spare > 0
+        return not isinstance(self._space, Int8Space) or self._space.spare > 0
 
-    def _seen(self) -> tuple[list[Assignment], list[Point]]:
+    def _seen(self) -> tuple[list[Nodes], list[Point]]:
         kept = self._known()
         return kept, [self._point(each) for each in kept]
 
-    def _settle(self, plan: Assignment) -> None:
+    def _settle(self, plan: Nodes) -> None:
         """Examine candidates for recommendation, cheapest first, until one holds.
 
         If none holds yet, the run's own plan comes first, so that there is one.
@@ -228,125 +215,106 @@ class TradeOff:
                 return
             self._serving(kept[min(cheaper, key=lambda i: points[i].price)])
 
-    def _serving(self, kept: Assignment) -> Assignment | None:
+    def _serving(self, kept: Nodes) -> Nodes | None:
         """Return the plan if it serves with nothing infinite inside, else with what that requires.
 
-        None if neither serves. Other infinities appear only once the first ones are gone.
+        None if neither serves.
         """
-        for _ in range(LOOKED_AT):
-            if not self._serves(kept):
-                return None
-            if self._is_original(kept):
-                return kept
-            self._scoring.look_inside(kept)
-            give_back()
-            needs = self._scoring.needs(kept) or frozenset()
-            if needs <= kept or not needs <= self._planner.choices:
-                return None if needs else kept
-            kept |= needs
-            self._planner.trials.evaluate(kept)
-        return None
 
-    def _serves(self, kept: Assignment) -> bool:
+        def serves(nodes: Nodes) -> bool:
+            give_back()
+            if nodes != kept:
+                self._space.evaluate(nodes)
+            return self._serves(nodes)
+
+        return self._depths.sound(kept, serves)
+
+    def _serves(self, kept: Nodes) -> bool:
         """Run a plan wherever it has to serve, until it does not; return whether it does."""
-        scoring = self._scoring
-        runs = [self._measure]
-        if not self._is_original(kept):
-            if scoring.searched(kept) is False:
-                return False
-            runs += [scoring.search, scoring.run_file]
-        for run in runs:
-            run(kept)
+        depths, plan = self._depths, self._space.plan(kept)
+        looks = [depths.search, depths.run_file]
+        if depths.is_original(kept):
+            looks = []
+        elif depths.searched(plan) is False:
+            return False
+        self._measure(kept)
+        if not self._point(kept).serves:
+            return False
+        for look in looks:
+            look(plan)
             if not self._point(kept).serves:
                 return False
         return True
 
-    def _is_original(self, kept: Assignment) -> bool:
-        return self._planner.is_safe and kept == self._all
-
-    def _measure(self, kept: Assignment) -> None:
-        self._measured.add(kept)
-        self._scoring.measure(kept, original=self._is_original(kept))
+    def _measure(self, kept: Nodes) -> None:
+        self._depths.measure(self._space.plan(kept), is_original=self._depths.is_original(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
-    def _beside(self, part: "Part", plan: Assignment) -> tuple[Assignment, Assignment]:
-        """Return the plan that keeps only a part, and the one without it; rules apply to both."""
-        return part.nodes & self._all | self._ruled, plan - part.nodes | self._ruled
-
-    def _rows(self, kept: Sequence[Assignment], plan: Assignment) -> Iterator[Row]:
-        measured = {each: place for place, each in enumerate(kept)}
-        for part in parts(self._planner, plan):
-            alone, without = self._beside(part, plan)
-            yield Row(
-                kind=part.kind,
-                name=part.name,
-                kept=self._written(part.nodes & self._all),
-                count=len(part.nodes & self._all),
-                alone=measured.get(alone),
-                without=None if without == plan else measured.get(without),
-            )
-
-    def _shown(
-        self, kept: Sequence[Assignment], points: Sequence[Point], plan: Assignment
-    ) -> list[int]:
+    def _shown(self, kept: Sequence[Nodes], points: Sequence[Point], plan: Nodes) -> list[int]:
         best = self._recommended(kept, points)
         wanted = [place for place, each in enumerate(kept) if each == plan]
         return spread(points, [*wanted, *([] if best is None else [best])])
 
-    def _recommended(self, kept: Sequence[Assignment], points: Sequence[Point]) -> int | None:
+    def _recommended(self, kept: Sequence[Nodes], points: Sequence[Point]) -> int | None:
         """Return the index of the cheapest plan that serves and is known to be sound inside."""
         holding = [i for i in self._candidates(kept, points) if self._is_known(kept[i], points[i])]
         return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
 
-    def _is_known(self, kept: Assignment, point: Point) -> bool:
+    def _is_known(self, kept: Nodes, point: Point) -> bool:
         """Return whether a plan was run wherever it has to serve, and looked at inside."""
-        filed = self._scoring.filed(kept) or self._is_original(kept)
+        filed = self._depths.is_filed(self._space.plan(kept)) or self._depths.is_original(kept)
         return filed and None not in (point.infinite_inside, point.searched)
 
-    def _candidates(self, kept: Sequence[Assignment], points: Sequence[Point]) -> list[int]:
+    def _candidates(self, kept: Sequence[Nodes], points: Sequence[Point]) -> list[int]:
         """Return the indices of the plans that serve and keep what rules and guards demand."""
         ruled = self._ruled
         return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]
 
 
 class Measuring:
-    """Measures each point once."""
+    """Measures each point of a run's curve once, on the present samples."""
 
-    def __init__(self, curve: Curve, own: Criterion, planner: Planner, heldout: HeldOut) -> None:
-        """Take a run's curve and criterion, and what runs plans on the present samples."""
-        self._curve, self._own, self._planner = curve, own, planner
-        self._scoring = Scoring(planner, heldout)
-        self._errors: dict[str, float | None] = {}
-        now = planner.case.criterion
+    def __init__(self, curve: Curve, own: Criterion, space: Space, heldout: HeldOut) -> None:
+        """Take a run's curve and criterion, and the plans on the present samples."""
+        self._curve, self._own, self._space = curve, own, space
+        self._depths, self._bench = Depths(space, heldout), space.bench
+        now = heldout.case.criterion
         self._alike = own.metric is not None and own.metric == now.metric
         self._alike &= own.metric_drop == now.metric_drop
+        self._key = own.model_dump_json()
 
     @property
     def count(self) -> int:
         """Number of plans measured."""
-        return len(self._errors)
+        return sum(self._measured(point) is not None for point in self._curve.points)
+
+    def plan(self, point: Point) -> Plan:
+        """Return the plan of a point, with its types."""
+        plan = self._space.fresh(self._curve.kept(point))
+        return replace(plan, bf16=self._curve.bf16(point), tf32=point.tf32)
 
     def error(self, point: Point) -> float:
         """Return the error on the search samples, relative to what the run allowed.
 
         inf for new NaN or infinities in the outputs, and for harmful ones inside.
         """
-        kept = self._run(point)
-        error = self._errors[point.kept]
-        return inf if error is None or error == inf or self._is_infinite(kept) else error
+        plan = self.plan(point)
+        error = self._error(plan)
+        return inf if error is None or error == inf or self._is_infinite(plan) else error
 
     def fits(self, point: Point) -> bool:
         """Return whether a point passes the present criterion on all samples without infinities."""
         if is_fp32(self._curve, point):
             return True
-        kept, trials = self._run(point), self._planner.trials
-        if trials.excess(kept) * trials.factor > 1:
+        plan = self.plan(point)
+        self._error(plan)
+        if self._bench.excess(plan) * self._bench.tolerance.factor > 1:
             return False
-        self._scoring.measure(kept)
-        given = self._scoring.given(kept)
+        self._depths.measure(plan)
+        given = self._depths.given(plan)
         if given is not None and (given.nonfinite or (given.heldout or 0.0) > 1):
             return False
-        return not self._is_infinite(kept)
+        return not self._is_infinite(plan)
 
     def measured(self, plan: Point, *, scored: bool) -> Curve:
         """Return the curve with the measurements, and with the plan among the shown points.
@@ -360,47 +328,50 @@ class Measuring:
         place = curve.points.index(plan)
         wanted = [place, *([] if curve.recommended is None else [curve.recommended])]
         update = {"points": tuple(points), "front": tuple(spread(points, wanted))}
-        reference = curve.reference or (self._scoring.reference if scored else ())
+        heldout = self._depths.heldout
+        given = any(self._depths.given(self.plan(point)) is not None for point in curve.points)
+        reference = curve.reference or (heldout.reference if scored and given else ())
         return curve.model_copy(update={**update, "reference": reference})
 
     def _point(self, point: Point, *, scored: bool) -> Point:
-        if point.kept not in self._errors:
+        plan = self.plan(point)
+        if (measured := self._measured(point)) is None:
             return point
-        kept = self._curve.kept(point)
-        given, needs = self._scoring.given(kept), self._scoring.needs(kept)
+        given, needs = self._depths.given(plan), self._depths.needs(plan)
         update: dict[str, object] = {}
-        if (error := self._errors[point.kept]) is not None:
-            update |= {"error": error, "is_bound": False}
-        if (casts := self._scoring.casts(kept)) is not None:
+        if measured[0] is not None:
+            update |= {"error": measured[0], "is_bound": False}
+        if (casts := self._depths.casts(plan)) is not None:
             update["casts"] = casts
         if needs is not None:
-            update["infinite_inside"] = not needs <= kept
+            update["infinite_inside"] = not needs <= self._curve.kept(point)
         if given is not None:
             update |= {"rel_max": given.rel_max, "nonfinite": given.nonfinite}
             update |= {"scores": given.scores} if scored else {}
         return point.model_copy(update=update)
 
-    def _run(self, point: Point) -> Assignment:
-        kept, trials = self._curve.kept(point), self._planner.trials
-        if point.kept not in self._errors:
-            results = trials.results(kept)
-            excess = trials.excess(kept, results) * trials.factor
-            self._errors[point.kept] = excess if self._alike else self._error(results)
-        return kept
+    def _error(self, plan: Plan) -> float | None:
+        """Return the error by the run's criterion; None if another metric decided there."""
 
-    def _error(self, results: Sequence[Computed]) -> float | None:
-        references = self._planner.trials.references
-        if self._own.metric is not None:
-            return None  # another metric than the present one may have decided
-        excess = Excess(self._own, totals(references))
-        for reference, result in zip(references, results, strict=True):
-            excess.update(reference, result)
-        return excess.final()
+        def measured() -> tuple[float | None]:
+            results = self._bench.results(plan)
+            excess = self._bench.excess(plan, results) * self._bench.tolerance.factor
+            if self._alike or self._own.metric is not None:
+                return (excess if self._alike else None,)
+            return (
+                Tolerance(self._own).excess(results, self._bench.samples, self._bench.references),
+            )
 
-    def _is_infinite(self, kept: Assignment) -> bool:
+        return self._bench.once(plan, "chosen", measured, self._key)[0]
+
+    def _measured(self, point: Point) -> tuple[float | None] | None:
+        found: tuple[float | None] | None
+        found = self._bench.known(self.plan(point), "chosen", self._key)
+        return found
+
+    def _is_infinite(self, plan: Plan) -> bool:
         """Return whether keeping more would avoid infinities inside; every plan has the others."""
-        self._scoring.look_inside(kept)
-        return not (self._scoring.needs(kept) or frozenset()) <= kept
+        return not self._depths.look_inside(plan) <= (self._space.kept(plan) or NONE)
 
 
 def is_fp32(curve: Curve, point: Point) -> bool:
@@ -483,58 +454,3 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOW
         chosen.append(max(left, key=apart))
         left.remove(chosen[-1])
     return sorted(chosen, key=lambda place: (prices[place], points[place].error))
-
-
-MOST = 12
-"""Maximum number of parts of a plan reported separately; each may take two evaluations."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some of the kept nodes; attributes as in `Row`."""
-
-    kind: RowKind
-    name: str
-    nodes: Assignment
-
-
-def parts(planner: Planner, plan: Assignment) -> list[Part]:
-    """Return the parts of a plan, at most `MOST`: rules, kinds of guard, operators, each once.
-
-    Guards come most severe first, operators by their number of nodes. Of parts with the same
-    nodes only the first is reported. A guard's nodes count even if the plan does not keep them:
-    they may have been lowered because others help.
-
-    Args:
-        planner: The planner, after its search.
-        plan: Compute nodes in FP32.
-    """
-    found: dict[Assignment, Part] = {}
-    for part in (*_rules(planner, plan), *_guards(planner, plan), *_operators(planner, plan)):
-        if part.nodes and part.nodes != plan:
-            found.setdefault(part.nodes, part)
-    return list(found.values())[:MOST]
-
-
-def _rules(planner: Planner, plan: Assignment) -> Iterator[Part]:
-    for rule in filter(None, dict.fromkeys(planner.forced.kept.values())):
-        named = frozenset(n for n, own in planner.forced.kept.items() if own == rule)
-        yield Part("rule", rule, named & plan)
-
-
-def _guards(planner: Planner, plan: Assignment) -> Iterator[Part]:
-    for kind in dict.fromkeys(guard.kind for guard in planner.guards):
-        holdable = (planner.holdable(g) for g in planner.guards if g.kind == kind)
-        named = frozenset[NodeName]().union(*holdable)
-        if named & plan:
-            yield Part("guard", kind, named)
-
-
-def _operators(planner: Planner, plan: Assignment) -> Iterator[Part]:
-    nodes = [node for node in planner.case.network.nodes() if node_name(node) in plan]
-    operators = {
-        op: frozenset(node_name(n) for n in nodes if n.op_type == op)
-        for op in dict.fromkeys(node.op_type for node in nodes)
-    }
-    for op, named in sorted(operators.items(), key=lambda item: -len(item[1])):
-        yield Part("operator", op, named)

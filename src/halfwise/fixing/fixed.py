@@ -9,12 +9,14 @@ from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.engines.race import time_ratio
-from halfwise.fixing.plan.found import Found, Types, kept_nodes, plan_record
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.heldout import Given, HeldOut
+from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
+from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.rewrite import written_bytes
-from halfwise.fixing.scoring import Given, HeldOut, Scoring
+from halfwise.fixing.space import LowSpace, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.judge import judge_outputs
@@ -31,13 +33,13 @@ from halfwise.records import (
     LadderRung,
     NodeName,
     Observations,
-    Plan,
     Point,
     Remark,
     RightBy,
     Search,
     Verdict,
 )
+from halfwise.records import Plan as PlanRecord
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Fixed:
         baseline: Verdict on the model with everything low, except what its file computes in FP32.
         verdict: Verdict on the mixed model.
         references: Reference outputs of the calibration samples.
-        scoring: Measures plans.
+        space: The plans that were searched.
+        heldout: The samples that judged, and those no search has seen.
+        assigned: The plan, as a type for each node.
         found: Result of the search; its kept nodes are the plan's.
         curve: Plans to choose from.
         evaluations: Assignments tried.
@@ -70,12 +74,14 @@ class Fixed:
     guards: tuple[Guard, ...]
     growth: tuple[Growth, ...]
     followed: Followed | None
-    plan: Plan
+    plan: PlanRecord
     search: Search
     baseline: Verdict
     verdict: Verdict
     references: Sequence[Outputs]
-    scoring: Scoring
+    space: Space
+    heldout: HeldOut
+    assigned: Plan
     found: Found
     curve: Curve
     evaluations: int
@@ -84,14 +90,9 @@ class Fixed:
     all_int8: Verdict | None = None
 
     @property
-    def planner(self) -> Planner:
-        """What builds models and records of other plans, and predicts their errors."""
-        return self.scoring.planner
-
-    @property
-    def heldout(self) -> HeldOut:
-        """The samples that judged, and those no search has seen."""
-        return self.scoring.heldout
+    def depths(self) -> Depths:
+        """Looks deeper at plans."""
+        return Depths(self.space, self.heldout)
 
     @property
     def without_int8(self) -> tuple[KeptNode, ...]:
@@ -100,18 +101,16 @@ class Fixed:
         return () if found.int8 or self.plan.has_int8 else found.left_out
 
     @property
-    def first(self) -> Planner:
-        """The planner of the model as given, without repairs."""
-        planner = self.planner
-        while planner.original is not None:
-            planner = planner.original
-        return planner
+    def original(self) -> Space:
+        """The plans of the model as given, without repairs."""
+        low = self.space if isinstance(self.space, LowSpace) else None
+        return self.space if low is None or low.original is None else low.original
 
     @property
     def seen(self) -> Observations:
         """The observations, including what the plan's repairs resolved in the model as given."""
         answered = {guard for repair in self.plan.repairs for guard in repair.guards}
-        evidence = self.first.evidence
+        evidence = self.original.evidence
         mended = tuple(guard for guard in evidence.guards if place(guard) in answered)
         tensors = {guard.tensor for guard in mended}
         before = tuple(one for one in evidence.observations.tensors if one.tensor in tensors)
@@ -124,7 +123,7 @@ class Fixed:
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is predicted to be cheaper than `below`."""
-        own, its = (one.planner.price(one.found.kept) for one in (self, below))
+        own, its = (one.space.variant.cost(one.assigned) for one in (self, below))
         cheaper = own is None or its is None or own < its
         return self.verdict.passed and bool(self.plan.int8) and cheaper
 
@@ -134,18 +133,20 @@ class Passed:
     """A plan that passed on held-out samples.
 
     Attributes:
-        planner: For the network with its repairs.
-        found: The plan.
-        types: Types of its kept nodes in place of FP32.
+        space: The plans of the network with its repairs.
+        found: What the search found.
+        plan: The plan.
         unrepaired: Plans of the network without repairs; None if none were made.
         undone: Remarks on undone repairs.
+        steps: Remarks on the search.
     """
 
-    planner: Planner
+    space: Space
     found: Found
-    types: Types
+    plan: Plan
     unrepaired: Curve | None
     undone: Sequence[Remark]
+    steps: Sequence[Remark]
 
 
 def rungs_of(
@@ -166,7 +167,7 @@ def rungs_of(
     low = fixed.rungs or (fixed,)
     rungs = [ladder.fp32(by), *ladder.tf32(), *(_low(one, fixed, verdict) for one in low)]
     if engines is not None:
-        rungs = _timed(rungs, engines, fixed.planner.trials.factor)
+        rungs = _timed(rungs, engines, fixed.space.bench.tolerance.factor)
     rungs = [_counted(rung, verdict) for rung in rungs]
     best = _fastest(rungs, None if engines is None else engines.rung)
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
@@ -187,7 +188,7 @@ def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
 
 def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
     """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
-    case = fixed.planner.case
+    case = fixed.space.variant.case
     wrong = any(found.kind in ("guessing", "metric") for found in verdict.unjudged)
     judged = case.heldout.labels is not None and case.metric is not None
     return "labels" if judged and not wrong else None
@@ -216,44 +217,40 @@ class _Ladder:
     """Measures the rungs without a plan on the samples of a run."""
 
     def __init__(self, fixed: Fixed) -> None:
-        self._planner, self._heldout = fixed.planner, fixed.heldout
-        self._scoring = fixed.scoring
-        self._network = fixed.first.case.network
+        self._space, self._heldout = fixed.space, fixed.heldout
+        self._network = fixed.original.variant.case.network
         self._bytes = written_bytes(self._network.model)
 
     def fp32(self, by: RightBy | None) -> LadderRung:
         """Return the FP32 rung."""
-        references = self._heldout.left_references
-        prices = self._planner.prices
+        heldout, prices = self._heldout, self._space.variant.prices
         return LadderRung(
             rung="fp32",
             passed=None if by is None else True,
             by=by,
-            scores=self._scoring.given_of(references).scores if references else (),
+            scores=heldout.reference if heldout.unseen else (),
             cost=None if prices is None else prices.fp32,
             bytes=self._bytes,
         )
 
     def tf32(self) -> Iterator[LadderRung]:
         """Yield the rung with all products in TF32; nothing if there are no products."""
-        planner, network = self._planner, self._network
+        variant, bench, network = self._space.variant, self._space.bench, self._network
         products = tf32_nodes(network)
         if not products:
             return
-        runtime, prices = planner.settings.runtime, planner.prices
+        case, runtime, prices = variant.case, variant.settings.runtime, variant.prices
         rung = LadderRung(rung="tf32", passed=None, candidates=len(products), bytes=self._bytes)
         if prices is not None:
             share = prices.model.macs(frozenset(products))
             rung = rung.model_copy(update={"cost": prices.tf32, "low_share": share})
         with suppress(CaseError):
             session = Session(emulate_tf32(network, rounding="zero"), runtime=runtime)
-            error = planner.trials.excess_of(_run(session, planner.trials.samples))
-            rung = rung.model_copy(update={"error": error * planner.trials.factor})
+            error = bench.excess_of(_run(session, bench.samples))
+            rung = rung.model_copy(update={"error": error * bench.tolerance.factor})
             results = _run(session, self._heldout.samples)
-            case, references = planner.case, self._heldout.references
-            verdict = judge_outputs(
-                results, self._heldout.samples, references, case.criterion, case.metric
-            ).verdict
+            judged = results, self._heldout.samples, self._heldout.references
+            verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
             found = {"passed": verdict.passed, "failures": verdict.failures}
             rung = self._with_scores(rung.model_copy(update=found), results)
         yield rung
@@ -261,33 +258,34 @@ class _Ladder:
     def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
         if not self._heldout.unseen:
             return rung
-        given = self._scoring.given_of(results)
+        given = self._heldout.given(results, self._space.bench.tolerance)
         return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
 
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
-    planner, prices, kept = one.planner, one.planner.prices, one.found.kept
+    space, plan, kept = one.space, one.assigned, one.found.kept
     judged = verdict if _rung(one) == _rung(fixed) else one.verdict
+    variant, bench, choices = space.variant, space.bench, space.choices
     rung = LadderRung(
         rung=_rung(one),
         passed=judged.passed if one.plan.int8 or not one.plan.left_out else None,
         kept=len(one.plan.keep),
         left_out=len(one.plan.left_out),
-        candidates=len(planner.choices) if one.plan.has_int8 else one.plan.candidates,
-        error=planner.trials.excess(kept) * planner.trials.factor,
+        candidates=len(choices) if one.plan.has_int8 else one.plan.candidates,
+        error=bench.excess(plan) * bench.tolerance.factor,
         bytes=written_bytes(one.rewritten.model),
         failures=judged.failures,
     )
-    if prices is not None:
-        own = quantised_nodes(planner.case.network) if one.plan.has_int8 else ()
-        share = prices.model.macs((planner.choices - kept).union(own))
-        rung = rung.model_copy(update={"cost": planner.cost(kept), "low_share": share})
+    if variant.prices is not None:
+        own = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
+        share = variant.prices.model.macs((choices - kept).union(own))
+        rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
     place = one.curve.plan
     given: Point | Given | None = None if place is None else one.curve.points[place]
     if given is None or given.heldout is None:
-        one.scoring.measure(kept)
-        given = one.scoring.given(kept)
+        one.depths.measure(plan)
+        given = one.depths.given(plan)
     if given is None:
         return rung
     return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
@@ -354,58 +352,59 @@ def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> Engin
 
 
 def plan_of(
-    planner: Planner,
+    space: LowSpace,
+    assigned: Plan,
     found: Found,
-    placed: frozenset[NodeName],
+    placed: Nodes,
     casts: int,
     remarks: Sequence[Remark],
-) -> Plan:
+) -> PlanRecord:
     """Return the record of a plan.
 
     Args:
-        planner: The planner that found it.
-        found: Its compute nodes in FP32, and results of trials.
+        space: The plans that were searched.
+        assigned: The plan.
+        found: Results of trials.
         placed: All its FP32 nodes.
         casts: Cast nodes in the mixed model.
         remarks: Remarks on it.
     """
-    settings, network = planner.settings, planner.case.network
+    variant, network = space.variant, space.variant.case.network
     chosen = {}
-    if settings.chosen is not None:
-        chosen = settings.chosen.beside(planner.evidence.suspected)
-    forced = planner.forced
+    if space.chosen is not None:
+        chosen = space.chosen.beside(space.evidence.suspected)
+    forced = variant.forced
     keep = kept_nodes(
         network,
-        planner.roles,
-        found.kept,
-        planner.evidence.guards,
+        variant.roles,
+        assigned.kept,
+        space.evidence.guards,
         chosen | dict(forced.kept),
         found.excess_without,
         nonfinite_without=found.nonfinite_without,
         contributions=found.contributions,
-        near=planner.evidence.limits,
-        held=planner.held,
+        near=space.evidence.limits,
+        held=space.held,
         hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
     )
-    types = planner.narrowing.precisions(found.kept)
     plan = plan_record(
         network,
-        planner.roles,
-        settings.fmt,
+        variant.roles,
+        variant.settings.fmt,
         placed,
         casts,
         keep=tuple(
             (_spare(k) if k.node in found.spare else k).model_copy(
-                update={"precision": types[k.node]}
+                update={"precision": assigned.precision(k.node)}
             )
             for k in keep
         ),
         minimal=found.minimal,
         lowered=forced.lowered,
         remarks=remarks,
-        low_io=planner.low_io,
+        low_io=variant.low_io,
     )
-    return plan.model_copy(update={"repairs": planner.case.repairs})
+    return plan.model_copy(update={"repairs": space.repairs})
 
 
 def _spare(kept: KeptNode) -> KeptNode:
@@ -418,20 +417,20 @@ def _spare(kept: KeptNode) -> KeptNode:
     return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
 
 
-def search_of(planner: Planner, heldout: HeldOut, found: Found) -> Search:
+def search_of(space: Space, heldout: HeldOut, found: Found, steps: Sequence[Remark]) -> Search:
     """Return the record of a search, including the held-out samples that joined it."""
-    trials, settings = planner.trials, planner.settings
+    bench, settings = space.bench, space.variant.settings
     return Search(
-        tolerance_factor=trials.factor,
-        calibration=trials.samples.ids,
-        joined=tuple(heldout.joined),
-        filed=tuple(heldout.filed),
-        seen=trials.samples.marks or (),
+        tolerance_factor=bench.tolerance.factor,
+        calibration=bench.samples.ids,
+        joined=heldout.joined,
+        filed=heldout.filed,
+        seen=bench.samples.marks or (),
         seconds_budget=settings.time_budget,
         budget=settings.budget,
-        late=trials.late,
-        refused=trials.refused,
+        late=bench.late,
+        refused=bench.refused,
         exhausted=found.exhausted,
-        remarks=found.steps,
+        remarks=tuple(steps),
         r2=found.r2,
     )

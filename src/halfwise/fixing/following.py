@@ -15,8 +15,8 @@ from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.model import node_name as name_of
@@ -45,43 +45,52 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 
 def followed_of(
-    planner: Planner, found: Found, watcher: Watcher, stage: Stage
+    space: Space, found: Found, watcher: Watcher, stage: Stage
 ) -> tuple[tuple[Growth, ...], Followed | None]:
     """Follow the error that guards do not explain, with the explained nodes kept.
 
     Does nothing if guards explain it, if there was no search, or if the budget is spent.
 
     Args:
-        planner: After its search.
+        space: The plans, after a search.
         found: What that found.
         watcher: Receives progress.
         stage: Begins and ends a stage of the run.
     """
-    explained = found.needed & planner.explained
-    if found.needed == explained or not planner.settings.searches:
+    explained = found.needed & space.explained
+    if found.needed == explained or not space.searches:
         return (), None
-    work = lambda: _followed(planner, explained, watcher, stage)  # noqa: E731
-    return planner.budget.within("growth", work, ((), None))
+    work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
+    return space.budget.within("growth", work, ((), None))
 
 
 def _followed(
-    planner: Planner, explained: frozenset[NodeName], watcher: Watcher, stage: Stage
+    space: Space, explained: Nodes, watcher: Watcher, stage: Stage
 ) -> tuple[tuple[Growth, ...], Followed | None]:
-    network, trials, settings = planner.case.network, planner.trials, planner.settings
+    variant, bench, budget = space.variant, space.bench, space.budget
+    network, settings, plan = variant.case.network, variant.settings, space.plan(explained)
 
     def step(done: int, total: int) -> None:
-        planner.budget.spend("growth")
+        budget.spend("growth")
+        watcher.step(done, total)
+
+    def checked(done: int, total: int) -> None:
+        budget.check()
         watcher.step(done, total)
 
     with stage("growth"):
-        errors = errors_of(trials, explained, planner.step)
-        mixed, _ = planner.rewrite(explained)
-        low = emulate_typed(mixed.model, accumulate=settings.accumulate)
+        count = len(bench.samples)
+        found = bench.contributions(plan, range(count))
+        errors = []
+        for done in range(count):
+            checked(done, count)
+            errors.append(next(found))
+        low = emulate_typed(variant.write(plan)[0].model, accumulate=settings.accumulate)
         path = growth(
             network,
             low,
-            computed(network, planner.roles),
-            trials.samples[errors.index(max(errors))],
+            computed(network, variant.roles),
+            bench.samples[errors.index(max(errors))],
             runtime=settings.runtime,
             progress=step,
         )
@@ -89,20 +98,22 @@ def _followed(
         runtime = settings.runtime
         look = Deciding(
             network,
-            planner.roles,
+            variant.roles,
             lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
             given_to(low, network, runtime=runtime),
-            trials.error,
-            trials.samples.with_progress(lambda *_: planner.budget.spend("trial")),
+            bench.error,
+            bench.samples.with_progress(lambda *_: budget.spend("trial")),
             runtime,
         )
         decided, out_of_time = None, True
         with suppress(OutOfTime):
             decided, out_of_time = look.cause(errors), False
         if decided is None and not out_of_time:
-            found = follow(network, planner.roles, trials, explained, errors, path, planner.step)
+            errors_with = lambda kept, of: bench.contributions(space.plan(kept), of)  # noqa: E731
+            given = explained, errors, path, checked
+            followed = follow(network, variant.roles, errors_with, *given)
         else:
-            found = Followed(
+            followed = Followed(
                 kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
                 error=max(errors),
                 tried=(),
@@ -112,9 +123,9 @@ def _followed(
                 out_of_time=out_of_time,
                 decided=decided,
             )
-    if found.out_of_time:
-        planner.budget.leave_out("origin")
-    return path, found
+    if followed.out_of_time:
+        budget.leave_out("origin")
+    return path, followed
 
 
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
@@ -124,24 +135,20 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     that nothing was looked at closer, if the all-low model cannot be loaded, or if the run writes
     no folder.
     """
-    planner = fixed.planner
-    late = {"seconds", "interrupt"}.intersection(planner.budget.ended_by)
-    if folder is None or fixed.growth or late:
+    space, variant = fixed.original, fixed.original.variant
+    late = {"seconds", "interrupt"}.intersection(fixed.space.budget.ended_by)
+    if folder is None or fixed.growth or late or space.evidence.closer is not None:
         return fixed
-    while planner.original is not None:
-        planner = planner.original
-    if planner.evidence.closer is not None:
-        return fixed
-    network, sample = planner.case.network, planner.trials.samples[0]
-    runtime = planner.settings.runtime
+    network, sample = variant.case.network, space.bench.samples[0]
+    runtime = variant.settings.runtime
     with suppress(CaseError, RunFailed):
         sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
-        names = [n for n in computed(network, planner.roles) if sizes.get(n, inf) <= LARGEST]
+        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= LARGEST]
         few = min(len(names), SPREAD)
-        low, _ = planner.rewrite(frozenset())
+        low, _ = variant.write(variant.plan(frozenset()))
         path = growth(
             network,
-            emulate_typed(low.model, accumulate=planner.settings.accumulate),
+            emulate_typed(low.model, accumulate=variant.settings.accumulate),
             [names[(i + 1) * len(names) // few - 1] for i in range(few)],
             sample,
             runtime=runtime,
@@ -252,34 +259,14 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
     return tuple(records)
 
 
-Nodes = frozenset[NodeName]
 Progress = Callable[[int, int], None]
-
-
-def errors_of(trials: Trials, kept: Nodes, progress: Progress) -> list[float]:
-    """Return the error of the outputs with `kept` in FP32 on each calibration sample.
-
-    Relative to what the search allows; inf for new NaN or infinities.
-
-    Args:
-        trials: On the switched emulation, including headroom.
-        kept: Nodes in FP32.
-        progress: Called before each sample with the samples done and their total; an exception from
-            it ends the work.
-    """
-    count = len(trials.samples)
-    found = trials.contributions(kept, range(count))
-    errors = []
-    for done in range(count):
-        progress(done, count)
-        errors.append(next(found))
-    return errors
+Contributions = Callable[[Nodes, Iterable[int]], Iterator[float]]
 
 
 def follow(
     network: Network,
     roles: Roles,
-    trials: Trials,
+    contributions: Contributions,
     kept: Nodes,
     errors: Sequence[float],
     growth: Sequence[Growth],
@@ -300,9 +287,10 @@ def follow(
     Args:
         network: The model.
         roles: Roles of its nodes.
-        trials: On the switched emulation, including headroom.
+        contributions: Returns the error of each given sample with nodes in FP32, relative to what
+            the search allows; inf for new NaN or infinities.
         kept: Other FP32 nodes: the compute nodes that guards and rules explain.
-        errors: What `errors_of` returns for `kept`.
+        errors: That error for `kept`, of each sample.
         growth: Relative errors on one sample in the model with `kept` in FP32, in graph order.
         progress: Called before each run of a sample with the nodes tried and their total. It may
             raise `OutOfTime`: results so far are then returned.
@@ -310,7 +298,9 @@ def follow(
     nodes = {node_name(n): n for n in network.nodes()}
     to_try = _places(growth) if max(errors) > 0 else []
     steps = {g.node: g for g in growth}
-    counterfactual = _Counterfactual(nodes, roles, trials, kept, errors, progress, len(to_try))
+    counterfactual = _Counterfactual(
+        nodes, roles, contributions, kept, errors, progress, len(to_try)
+    )
     origin, out_of_time = None, False
     with suppress(OutOfTime):
         out_of_time = True
@@ -341,7 +331,7 @@ class _Counterfactual:
 
     nodes: Mapping[NodeName, ir.Node]
     roles: Roles
-    trials: Trials
+    contributions: Contributions
     kept: Nodes
     errors: Sequence[float]
     progress: Progress
@@ -411,7 +401,7 @@ class _Counterfactual:
 
     def _largest(self, group: Nodes) -> float:
         order = worst_first(self.errors)
-        found = self.trials.contributions(self.kept | group, order)
+        found = self.contributions(self.kept | group, order)
 
         def left() -> Iterator[float]:
             for _ in order:

@@ -6,24 +6,35 @@ from math import ceil, floor, inf, isfinite, log10
 
 from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import spelt
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.curve import MODERATE, TradeOff
+from halfwise.fixing.depths import LOOKED_AT, Depths
+from halfwise.fixing.emulating import Emulation
+from halfwise.fixing.evidence import Observed
+from halfwise.fixing.filed import Decisions, Filed, sum_guards
 from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
-from halfwise.fixing.holding import Holding, PlanJudge
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import given_start
-from halfwise.fixing.int8.planner import Int8Planner, int8_plan_of, int8_rung
-from halfwise.fixing.plan.found import Found, unsupported
-from halfwise.fixing.plan.rules import custom_roles, starting_plan
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.repair.choice import Choice, asked_rules, choose_repairs, with_repairs
-from halfwise.fixing.repair.needed import catch_up, choose_again, needed_repairs
+from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
+from halfwise.fixing.plan.found import Found, clearly_cheaper, unsupported
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
+from halfwise.fixing.plan.rules import starting_plan
+from halfwise.fixing.repair.moves import (
+    Choice,
+    asked_rules,
+    choose_again,
+    choose_repairs,
+    needed_repairs,
+)
 from halfwise.fixing.rewrite import prepare
-from halfwise.fixing.scoring import HeldOut, Scoring
+from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
+from halfwise.fixing.verdicts import Verdicts
 from halfwise.formats import Format
-from halfwise.graph.casts import Rewritten, adjusted_constants, low_type
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference
 from halfwise.metrics import effective
@@ -32,7 +43,7 @@ from halfwise.records import (
     Criterion,
     Curve,
     Followed,
-    NodeName,
+    Guard,
     OutputError,
     Remark,
     Repair,
@@ -40,15 +51,13 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.remarks import remark
-from halfwise.wording import typed
-
-Assignment = frozenset[NodeName]
+from halfwise.wording import count, typed, verb
 
 LATE = 8
 """Plans tried after the budget is spent, because one failed; the last is all FP32."""
 
 
-Choosing = Callable[[Planner, HeldOut], Chosen]
+Choosing = Callable[[Space, HeldOut], Chosen]
 """Chooses a plan; it receives what measures plans on the samples of a case."""
 
 
@@ -69,13 +78,13 @@ def fix(
         settings: Settings of the search.
         watcher: Receives progress.
         start_from: Plan to start from: a mixed model with the types in its file, or a run.
-        choosing: Replaces the search; its result becomes `settings.chosen`.
+        choosing: Replaces the search; its result is the plan.
         repairs: Made without being proposed again; no others are looked for.
         quick: Whether nobody else uses the guards. Then tensor elements are visited on fewer
             samples if these show nothing, and everything low passes by a wide margin with nothing
             infinite inside; a remark says so.
     """
-    quick = quick and settings.searches and choosing is None and case.metric is None
+    quick = quick and settings.chosen is None and choosing is None and case.metric is None
     return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
 
 
@@ -87,176 +96,204 @@ class _Fix:
     start_from: Network | Run | None
     choosing: Choosing | None
     repairs: Sequence[Repair]
-    notes: list[Remark] = field(default_factory=list)
-    undone: list[Remark] = field(default_factory=list)
+    notes: tuple[Remark, ...] = ()
+    undone: tuple[Remark, ...] = ()
+    steps: tuple[Remark, ...] = ()
     late: int = 0
     quick: bool = False
+    joined: bool = False
     unrepaired: Curve | None = None
     passed: Passed | None = None
     below: Fixed | None = None
+    filed: Filed | None = None
+    space: Space = field(init=False)
+    heldout: HeldOut = field(init=False)
+    verdicts: Verdicts = field(init=False)
 
     def __post_init__(self) -> None:
         self._stage = Stages(self.watcher, sum(1 for _ in self.case.network.nodes()))
         self.given = given_start(self.case.network, self.start_from)
         self.start_from = None if self.given else self.start_from
 
+    @property
+    def depths(self) -> Depths:
+        return Depths(self.space, self.heldout)
+
     def run(self) -> Fixed:
-        settings = self.settings
-        with self._stage("reference"):
-            check(self.case.network, runtime=settings.runtime)
-            prepared = prepare(self.case, self.given, settings, self.watcher)
-            self.case, self.notes = prepared.case, [*prepared.notes]
-            network = self.case.network
-            custom = custom_roles(network, settings.rules, settings.fmt)
-            roles = roles_of(network, low_type(settings.fmt), custom=custom)
-            planner = Planner(self.case, settings, roles, self.watcher)
-            if self.start_from is not None:
-                starting_plan(network, roles, self.start_from)  # or it names something unusable
-            references, self.nonfinite = inspected_reference(
-                prepared.original,
-                self.case.heldout.with_progress(self.watcher.step),
-                runtime=settings.runtime,
-            )
-            self.heldout = HeldOut(planner, self.case.heldout, references, self.watcher)
-            self._plan_with(planner)
-        with self._stage("observe"):
-            evidence = self.planner.gather(self.case.calibration, first=self.quick)
-            self.planner.evidence = evidence
-        with self._stage("emulate"):
-            self.planner.begin(evidence, prepared.searched)
+        low = self._observed()
         with self._stage("baseline"):
-            baseline = self.judge.baseline(self.holding)
-        if not self.judge.passes_widely(baseline):
+            baseline = self.verdicts.baseline(self.depths)
+        if not self.verdicts.passes_widely(self.depths, baseline):
             self._look_closer()
-        self.original = self.planner
-        asked = asked_rules(settings) and not self.given
-        if self.repairs or (asked and not self.judge.suffices(baseline)):
+        asked = asked_rules(low) and not self.given
+        if self.repairs or (asked and not self.verdicts.suffices(baseline)):
             with self._stage("repair"):
-                self._repair()
+                self._repair(low)
         if self.start_from is not None:
             with self._stage("emulate"):
-                case, roles, start = self.case, self.planner.roles, self.start_from
-                self.planner.start_from(starting_plan(case.network, roles, start, case.repairs))
-        if not settings.int8:
+                variant = self.space.variant
+                given = variant.case.network, variant.roles, self.start_from, variant.case.repairs
+                self.space, steps = self.space.starting(starting_plan(*given))
+                self.steps += steps
+        if not self.settings.int8:
             self._choose()
-        if self.trade_off.begins:
-            with self._stage("curve"):
-                self.trade_off.begin()
+        self._begin_curve()
         fixed = self._rounds(baseline)
-        asked = settings.int8 or (self.given is not None and self.choosing is None)
+        asked = self.settings.int8 or (self.given is not None and self.choosing is None)
         goes_on = asked and (self.choosing is not None or stands(fixed))
         return self._with_int8(fixed) if goes_on else fixed
+
+    def _observed(self) -> LowSpace:
+        """Run the reference, observe it, and return its plans."""
+        settings, watcher = self.settings, self.watcher
+        with self._stage("reference"):
+            check(self.case.network, runtime=settings.runtime)
+            prepared = prepare(self.case, self.given, settings, watcher)
+            self.case, self.notes = prepared.case, prepared.notes
+            variant = Variant(self.case, settings)
+            _ = variant.forced, variant.may_have_bf16  # or an option does not fit the model
+            if self.start_from is not None:
+                starting_plan(self.case.network, variant.roles, self.start_from)
+            references, nonfinite = inspected_reference(
+                prepared.original,
+                self.case.heldout.with_progress(watcher.step),
+                runtime=settings.runtime,
+            )
+        calibration = self.case.calibration
+        work = settings.budget * len(calibration)
+        budget = Budget(settings.time_budget, work=work, told=watcher.left)
+        observed = Observed(budget, watcher)
+        with self._stage("observe"):
+            evidence = observed.look(variant, calibration, first=self.quick)
+        with self._stage("emulate"):
+            case = self.case
+            factor = 1.0 if case.metric else settings.margin
+            searched = prepared.searched or evidence.references
+            bench: Bench[Plan] = Bench(
+                Emulation(observed),
+                calibration,
+                searched,
+                Tolerance(case.criterion, case.metric, factor),
+                lambda: budget.spend("trial"),
+            )
+            low = LowSpace.of(variant, bench, observed, budget, watcher)
+            low = replace(low, chosen=settings.chosen)
+            self.heldout = HeldOut(case, case.heldout, references, searched, watcher)
+            self.verdicts = Verdicts(nonfinite, watcher)
+            self.space = low
+            low.survey(low.islands)
+        return low
 
     def _with_int8(self, below: Fixed) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         given = self.given, self.start_from.plan if isinstance(self.start_from, Run) else None
         is_new = self.choosing is None
-        planner = int8_rung(below, self._stage, self.watcher, *given, is_new=is_new)
-        if isinstance(planner, Fixed):
-            return planner
+        found = int8_rung(below, self._stage, self.watcher, *given, is_new=is_new)
+        if isinstance(found, Fixed):
+            return found
         self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
-        self._plan_with(planner)
+        self.space, self.steps = found
+        remarks = found[0].quantisation.remarks
         with self._stage("baseline"):
-            baseline = self.judge.baseline(self.holding)
+            baseline = self.verdicts.baseline(self.depths)
         self._choose()
-        found = self._rounds(baseline)
-        best = found if self.choosing or found.improves(below) else below.telling(*planner.remarks)
+        self._begin_curve()
+        low = self._rounds(baseline)
+        best = low if self.choosing or low.improves(below) else below.telling(*remarks)
         took = self._stage.seconds
-        return replace(best, rungs=(below, found), stage_seconds=took, all_int8=baseline)
+        return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
     def _choose(self) -> None:
         """Choose a plan of the last type, if there is one; the plans of earlier types are known."""
         if self.choosing is not None:
             with self._stage("curve"):
-                chosen = self.choosing(self.planner, self.heldout)
-            self.settings = self.planner.settings = replace(self.planner.settings, chosen=chosen)
+                chosen = self.choosing(self.space, self.heldout)
+            self.space = replace(self.space, chosen=chosen)
+
+    def _begin_curve(self) -> None:
+        if self.below is None and (trade_off := TradeOff(self.depths)).begins:
+            with self._stage("curve"):
+                self.space = replace(self.space, serving=trade_off.begin())
 
     def _look_closer(self) -> None:
-        closer = self.planner.evidence.closer
-        if closer is not None:
+        if self.space.evidence.closer is not None:
             with self._stage("observe"):
-                self.planner.learn(closer())
+                self.space.observed.look_closer(self.space.variant)
 
-    def _plan_with(self, planner: Planner) -> None:
-        """Search with a planner, and judge the result."""
-        self.case, self.planner = planner.case, planner
-        self.heldout = self.heldout.over(planner)
-        self.scoring = Scoring(planner, self.heldout)
-        self.judge = PlanJudge(self.scoring, self.nonfinite, self.watcher)
-        self.holding = Holding(self.scoring)
-        self.trade_off = TradeOff(self.scoring)
+    # --- repairs -------------------------------------------------------------------------------
 
-    def _repair(self) -> None:
+    def _repair(self, low: LowSpace) -> None:
         """Continue with the repaired network if repairs are worth making."""
         if self.repairs:
-            self._plan_with(with_repairs(self.planner, self.repairs, self.watcher))
-            self.judge.baseline(self.holding)
-            return
-        self._take(choose_repairs(self.planner, self.heldout, self.watcher))
+            self.space = replace(low.repaired(self.repairs), chosen=low.chosen)
+            self.verdicts.baseline(self.depths)
+        else:
+            self._take(choose_repairs(low, self.heldout))
 
     def _take(self, chosen: Choice) -> None:
         """Continue with the chosen repairs."""
-        self.undone = [*chosen.remarks]
-        if chosen.planner is not self.planner:
-            self.unrepaired = self._sketched()
-            self.planner.trials.runner.release()
-            self._plan_with(chosen.planner)
+        self.undone, self.joined = chosen.remarks, False
+        assert isinstance(self.space, LowSpace)
+        if chosen.space is not self.space:
+            self.unrepaired = self._sketched(self.space.original or self.space)
+            self.space, self.steps = chosen.space, ()
             # If everything low passes now, it is the plan, and this is its verdict.
-            self.judge.baseline(self.holding)
+            self.verdicts.baseline(self.depths)
 
-    def _sketched(self) -> Curve:
-        return TradeOff(Scoring(self.original, self.heldout)).sketched()
+    def _sketched(self, original: LowSpace) -> Curve:
+        return TradeOff(Depths(original, self.heldout)).sketched()
 
     def _joined(self, found: Found) -> Found:
         """Return a plan after samples joined, with other repairs if these do more.
 
         Repairs the user gave stay; all repairs stay if the search starts from a plan.
         """
-        chosen = None
-        if not self.repairs and self.start_from is None and self.below is None:
+        chosen, self.joined = None, True
+        if not self.repairs and self.start_from is None and isinstance(self.space, LowSpace):
             with self._stage("repair"):
-                chosen = choose_again(self.original, self.planner, self.heldout, self.watcher)
+                chosen = choose_again(self.space, self.heldout)
                 if chosen is not None:
                     self._take(chosen)
-        previous = found.kept if chosen is None else frozenset[NodeName]()
+        previous = found.kept if chosen is None else NONE
         return self._without_spare(self._search(previous, certify=False))
 
     def _without_spare(self, found: Found) -> Found:
         """Undo repairs that the plan does not need; undo all if they make it no cheaper."""
-        if not self.unrepaired:
+        space = self.space
+        if not self.unrepaired or not isinstance(space, LowSpace) or space.original is None:
             return found
-        tried = self.original.trials.evaluations
+        tried = space.bench.evaluations
         with self._stage("repair"):
-            needed, kept = needed_repairs(self.original, self.planner, found, self.watcher)
-            if self.original.trials.evaluations > tried:
-                self.unrepaired = self._sketched()
+            needed = needed_repairs(space, found, self.heldout, joined=self.joined)
+            if space.bench.evaluations > tried:
+                self.unrepaired = self._sketched(space.original)
         self.undone += needed.remarks
-        if needed.planner is self.planner:  # its records may be renumbered
-            self.case = self.planner.case
+        is_same = needed.space.variant is space.variant
+        self.space = needed.space  # records of repairs may be renumbered
+        if is_same:
             return found
-        self._plan_with(needed.planner)
-        self.unrepaired = self.unrepaired if self.case.repairs else None
-        return self._search(kept, certify=False)
+        self.steps = needed.steps
+        self.unrepaired = self.unrepaired if needed.space.repairs else None
+        return self._search(needed.kept, certify=False)
+
+    # --- rounds --------------------------------------------------------------------------------
 
     def _rounds(self, baseline: Verdict) -> Fixed:
         # Held-out samples may still reject this plan: skip the certificate.
-        found, certify = self._without_spare(self._search(frozenset(), certify=False)), False
+        found, certify = self._without_spare(self._search(NONE, certify=False)), False
         while True:
-            rewritten, placed, judged = self._judged(found)
-            if judged is None:
-                self._look_closer()
-                found, certify = self._search(found.kept, certify=False), False
-                continue
+            sound = self._sound(found)
+            found, certify = sound, certify and sound is found
+            plan = self._settled(found)
+            judged = self._judged(plan)
             if found.passed and judged.verdict.passed:
-                bare, undone = self.unrepaired, [*self.undone]
-                types = self.planner.types_of(found.kept)
-                self.passed = Passed(self.planner, found, types, bare, undone)
+                bare, undone = self.unrepaired, self.undone
+                self.passed = Passed(self.space, found, plan, bare, undone, self.steps)
             if self._may_go_on(judged, found):
-                with self._stage("observe"), self.planner.budget.counted():
-                    self.heldout.join(judged)
+                self._join(judged)
                 found, certify = self._joined(found), False
                 continue
-            if certify or found.exhausted or found.futile or not found.passed:
+            if certify or found.exhausted or self._is_futile or not found.passed:
                 break
             reduced, certify = found.kept, True
             found = self._search(reduced, certify=True)
@@ -264,115 +301,179 @@ class _Fix:
                 break
         passed = found.passed
         if self.passed is not None and not judged.verdict.passed:
-            found, passed = self._returned(self.passed, found), False
-            rewritten, placed, again = self._judged(found)
-            judged = again or judged
+            found, plan, passed = self._returned(found), self.passed.plan, False
+            judged = self._judged(plan)
         if passed and judged.verdict.sums == "fp32":
-            found, (rewritten, placed, judged) = self._summed(found, rewritten, placed, judged)
+            found, plan, judged = self._summed(found, plan, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
             with self._stage("judge"):
-                verdict = self.judge.searched_too(verdict, rewritten)
-        return self._fixed(found, rewritten, placed, verdict, baseline)
+                written, _ = self.verdicts.write(plan)
+                verdict = self.verdicts.searched_too(self.space, verdict, written)
+        return self._fixed(found, plan, verdict, baseline)
 
-    def _judged(self, found: Found) -> tuple[Rewritten, Assignment, Judged | None]:
-        """Return a plan's model, FP32 nodes and verdict; None if the plan does not hold."""
-        with self._stage("judge"), self.planner.budget.counted():
-            again = self.passed is not None and self.passed.found is found
-            if found.passed and not again:
-                self.planner.narrowing.settle(found.kept)
-            rewritten, placed = self.judge.write(found.kept)
-            if not (again or self.late >= LATE or self.holding.holds(found, rewritten)):
-                return rewritten, placed, None
-            judged = self.judge.judge(found.kept, rewritten)
-            seen = self.heldout.samples, self.heldout.references
-            return rewritten, placed, self.holding.judged(judged, found.kept, rewritten, *seen)
+    @property
+    def _is_futile(self) -> bool:
+        """Whether a search ended early because no plan that passes gains."""
+        return any(step.kind == "futile" for step in self.steps)
 
-    def _summed(
-        self, found: Found, rewritten: Rewritten, placed: Assignment, judged: Judged
-    ) -> tuple[Found, tuple[Rewritten, Assignment, Judged]]:
-        """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
-        with self._stage("search"):
-            guards = self.holding.sum_guards(found.kept)
-        if guards:
-            note = Remark(kind="summing", numbers={"kept": len(guards)})
-            kept = found.kept.union(*(guard.nodes for guard in guards))
-            other = replace(found, kept=kept, minimal=False, steps=(*found.steps, note))
-            model, nodes, again = self._judged(other)
-            if again is not None and again.verdict.passed and again.verdict.sums != "fp32":
-                self.planner.hold(guards)
-                return other, (model, nodes, again)
-        return found, (rewritten, placed, judged)
-
-    def _returned(self, passed: Passed, failed: Found) -> Found:
-        """Go back to the plan that passed on held-out samples if the new one fails there."""
-        planner = passed.planner
-        if planner is not self.planner:
-            self.planner.trials.runner.release()
-            catch_up(planner, self.planner)
-            self._plan_with(planner)
-            self.unrepaired, self.undone = passed.unrepaired, [*passed.undone]
-        planner.narrowing.known[passed.found.kept] = passed.types
-        note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
-        self.watcher.note(remark(note))
-        self.passed = replace(passed, found=replace(passed.found, steps=(*failed.steps, note)))
-        return self.passed.found
-
-    def _fixed(
-        self,
-        found: Found,
-        rewritten: Rewritten,
-        placed: Assignment,
-        verdict: Verdict,
-        baseline: Verdict,
-    ) -> Fixed:
-        below, planner = self.below, self.planner
-        given = planner, found, self.watcher, self._stage
-        path, followed = (below.growth, below.followed) if below else followed_of(*given)
-        with self._stage("curve"):
-            curve = self.trade_off.curve(found).model_copy(update={"unrepaired": self.unrepaired})
-        if below is None:
-            remarks = [*self.notes, *self.undone]
-            remarks += plan_remarks(planner, found, followed, baseline)
-            plan = plan_of(planner, found, placed, rewritten.casts, remarks)
-        else:
-            assert isinstance(planner, Int8Planner)
-            plan = int8_plan_of(below.plan, planner, found, placed, rewritten.casts)
-        trials = planner.trials
-        trials.runner.release()  # after the remarks, which may try plans
-        return Fixed(
-            rewritten=rewritten,
-            observations=planner.evidence.observations,
-            guards=(*(below.guards if below else ()), *planner.guards),
-            growth=path,
-            followed=followed,
-            plan=plan,
-            search=search_of(planner, self.heldout, found),
-            baseline=below.baseline if below else baseline,
-            all_int8=baseline if below else None,
-            verdict=verdict,
-            references=trials.references,
-            scoring=self.scoring,
-            found=found,
-            curve=curve,
-            evaluations=trials.evaluations,
-            stage_seconds=self._stage.seconds,
-        )
-
-    def _search(self, previous: Assignment, *, certify: bool) -> Found:
-        self.late += self.planner.budget.is_spent
-        if self.late >= LATE:
-            self.planner.give_up()
+    def _search(self, previous: Nodes, *, certify: bool) -> Found:
+        self.late += self.space.budget.is_spent
+        gives_up = self.late >= LATE
         with self._stage("certify" if certify else "search"):
-            return self.holding.sound(self.planner.find(previous, certify=certify))
+            given = {"certify": certify, "steps": self.steps, "gives_up": gives_up}
+            found = self.space.find(previous, **given)  # type: ignore[arg-type]
+        self.steps = found.steps
+        return found
+
+    def _settled(self, found: Found) -> Plan:
+        with self._stage("judge"), self.space.budget.counted():
+            return self.space.settled(found.kept) if found.passed else self.space.plan(found.kept)
+
+    def _judged(self, plan: Plan) -> Judged:
+        with self._stage("judge"), self.space.budget.counted():
+            return self.verdicts.judge(self.depths, plan)
+
+    def _sound(self, found: Found) -> Found:
+        """Return a plan that holds on the calibration samples beyond the emulation of the search.
+
+        If one does not, more nodes are held, and the search goes on; unless a plan that is known
+        to hold costs clearly less than with them. One chosen by the user stays as it is.
+        """
+        while found.passed and self.late < LATE:
+            plan = self._settled(found)
+            guards = self._against(plan)
+            if self.space.chosen is not None or not guards:
+                return found
+            infinite = all(guard.kind == "infinite" for guard in guards)
+            with_them = found.kept.union(*map(self.space.variant.holdable, guards))
+            other = self._cheaper(with_them) if infinite else None
+            if other is not None:
+                self.watcher.note(
+                    f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it "
+                    "takes"
+                )
+                return self._sounder(found, other)
+            self.space = self.space.holding(guards)
+            many, held = len(guards), count(len(self.space.held_nodes), "node")
+            why = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
+            if not infinite:
+                changes = f"{count(many, 'decision')} {verb(many, 'changes', 'change')}"
+                why = f"{changes} without rounding between nodes"
+            self.watcher.note(f"the outputs pass, but {why}; {held} held in FP32 in total")
+            self._look_closer()
+            found = self._search(found.kept, certify=False)
+        return found
+
+    def _against(self, plan: Plan) -> Sequence[Guard]:
+        """Return what a plan must keep so that it holds beyond the emulation of the search."""
+        with self._stage("judge"), self.space.budget.counted():
+            written, _ = self.verdicts.write(plan)
+            infinite = self.depths.inside(plan, written).guards
+            if self.space.chosen is not None:
+                return ()
+            return infinite or Decisions(self.space).guards(plan, written)
+
+    def _cheaper(self, kept: Nodes) -> Nodes | None:
+        """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
+        space, depths = self.space, self.depths
+        plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
+        plans = clearly_cheaper(plans, space.cost, kept, space.choices)
+        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:LOOKED_AT]:
+            if space.evaluate(plan).passed and not depths.inside(space.plan(plan)).guards:
+                return plan
+        return None
+
+    def _sounder(self, found: Found, other: Nodes) -> Found:
+        note = Remark(kind="sounder", numbers={"kept": len(found.kept)})
+        self.steps += (note,)
+        return replace(found, kept=other, minimal=False, excess_without={}, nonfinite_without=NONE)
+
+    def _join(self, judged: Judged) -> None:
+        """Let held-out samples that fail join the search."""
+        with self._stage("observe"), self.space.budget.counted():
+            moved, references = self.heldout.join(judged, self.space)
+            if judged.as_file:
+                more = self.filed
+                samples = moved if more is None else more.samples + moved
+                every = (*(more.references if more else ()), *references)
+                self.filed = Filed(self.space, samples, every)
+                self.space.bench.demand(self.filed)
 
     def _may_go_on(self, judged: Judged, found: Found) -> bool:
         """Return whether a failed verdict can improve: samples and plans are left.
 
         Without budget, the larger plans that passed during the search remain.
         """
-        goes_on = found.passed and self.settings.searches and self.late < LATE
+        goes_on = found.passed and self.space.searches and self.late < LATE
         return goes_on and self.heldout.may_join(judged)
+
+    def _summed(self, found: Found, plan: Plan, judged: Judged) -> tuple[Found, Plan, Judged]:
+        """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
+        with self._stage("search"):
+            guards = sum_guards(self.space, found.kept)
+        if guards:
+            kept = found.kept.union(*(guard.nodes for guard in guards))
+            other = replace(found, kept=kept, minimal=False)
+            typed = self._settled(other)
+            if not self._against(typed):
+                again = self._judged(typed)
+                if again.verdict.passed and again.verdict.sums != "fp32":
+                    self.space = self.space.holding(guards)
+                    self.steps += (Remark(kind="summing", numbers={"kept": len(guards)}),)
+                    return other, typed, again
+        return found, plan, judged
+
+    def _returned(self, failed: Found) -> Found:
+        """Go back to the plan that passed on held-out samples if the new one fails there."""
+        passed = self.passed
+        assert passed is not None
+        self.space, self.unrepaired = passed.space, passed.unrepaired
+        self.undone, self.joined = tuple(passed.undone), True
+        self.space.observed.catch_up(self.space.variant, self.space.bench.samples)
+        note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
+        self.watcher.note(remark(note))
+        self.steps = (*failed.steps, note)
+        return passed.found
+
+    def _fixed(self, found: Found, assigned: Plan, verdict: Verdict, baseline: Verdict) -> Fixed:
+        below, space = self.below, self.space
+        rewritten, placed = self.verdicts.write(assigned)
+        follow = space, found, self.watcher, self._stage
+        path, followed = (below.growth, below.followed) if below else followed_of(*follow)
+        with self._stage("curve"):
+            curve = TradeOff(self.depths).curve(found)
+            curve = curve.model_copy(update={"unrepaired": self.unrepaired})
+        if isinstance(space, LowSpace):
+            remarks = [*self.notes, *self.undone]
+            remarks += plan_remarks(space, found, followed, baseline)
+            plan = plan_of(space, assigned, found, placed, rewritten.casts, remarks)
+        else:
+            assert isinstance(space, Int8Space)
+            assert below is not None
+            plan = int8_plan_of(below.plan, space, assigned, found, placed, rewritten.casts)
+        bench = space.bench
+        bench.release()  # after the remarks, which may try plans
+        return Fixed(
+            rewritten=rewritten,
+            observations=space.evidence.observations,
+            guards=(*(below.guards if below else ()), *space.guards),
+            growth=path,
+            followed=followed,
+            plan=plan,
+            search=search_of(space, self.heldout, found, self.steps),
+            baseline=below.baseline if below else baseline,
+            all_int8=baseline if below else None,
+            verdict=verdict,
+            references=bench.references,
+            space=space,
+            heldout=self.heldout,
+            assigned=assigned,
+            found=found,
+            curve=curve,
+            evaluations=bench.evaluations,
+            stage_seconds=self._stage.seconds,
+        )
 
 
 NOTABLE = 0.1
@@ -380,28 +481,28 @@ NOTABLE = 0.1
 
 
 def plan_remarks(
-    planner: Planner, found: Found, followed: Followed | None, baseline: Verdict
+    space: LowSpace, found: Found, followed: Followed | None, baseline: Verdict
 ) -> Iterator[Remark]:
     """Yield remarks on a plan and its model.
 
     Args:
-        planner: The planner, after its search.
+        space: The plans, after a search.
         found: The plan.
         followed: Where the error comes from; None if not needed or out of time.
         baseline: Verdict on everything low.
     """
-    settings, fmt = planner.settings, planner.settings.fmt
-    yield from end_remarks(planner)
-    yield from _looked_at(planner)
-    if note := planner.start.note:
+    variant, settings, fmt = space.variant, space.variant.settings, space.variant.settings.fmt
+    yield from end_remarks(space)
+    yield from _looked_at(space)
+    if note := space.start.note:
         numbers = {**note.numbers, "plan": len(found.kept)}
         yield note.model_copy(update={"numbers": numbers})
-    kept = found.kept - frozenset(planner.forced.kept) - planner.held_nodes
-    searched = kept and settings.searches
-    if searched and baseline.passed and _islands_fail(planner):
-        pinned = sum(1 for _ in unsupported(planner.case.network, planner.roles))
+    kept = found.kept - frozenset(variant.forced.kept) - space.held_nodes
+    searched = kept and space.searches
+    if searched and baseline.passed and _islands_fail(space):
+        pinned = sum(1 for _ in unsupported(variant.case.network, variant.roles))
         headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
-        numbers = {"own": len(planner.islands), "pinned": pinned, "margin": settings.margin}
+        numbers = {"own": len(variant.islands), "pinned": pinned, "margin": settings.margin}
         yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
     # A fault at one node counts even if no guard knows it; if time ran out, neither is known.
     if (
@@ -409,38 +510,38 @@ def plan_remarks(
         and not (followed.origin or followed.decided)
         and not followed.out_of_time
     ):
-        yield from _wider(planner, found, accumulates=followed.accumulates)
+        yield from _wider(space, found, accumulates=followed.accumulates)
 
 
-def _islands_fail(planner: Planner) -> bool:
+def _islands_fail(space: LowSpace) -> bool:
     """Return whether all low except the islands fails the search, if time allows."""
-    work = lambda: planner.trials.evaluate(planner.islands)  # noqa: E731
-    tried = planner.budget.within("notes", work, None)
+    work = lambda: space.evaluate(space.islands)  # noqa: E731
+    tried = space.budget.within("notes", work, None)
     return tried is not None and not tried.passed
 
 
-def _looked_at(planner: Planner) -> Iterator[Remark]:
+def _looked_at(space: LowSpace) -> Iterator[Remark]:
     """Yield on how many samples elements were visited, if fewer than all were enough."""
-    if planner.evidence.closer is not None:
-        seen = planner.evidence.observations
+    if space.evidence.closer is not None:
+        seen = space.evidence.observations
         looked = min((o.detail.samples for o in seen.tensors if o.detail is not None), default=0)
         yield Remark(kind="first-look", numbers={"samples": looked, "size": len(seen.samples)})
 
 
-def _wider(planner: Planner, found: Found, *, accumulates: bool) -> Iterator[Remark]:
+def _wider(space: LowSpace, found: Found, *, accumulates: bool) -> Iterator[Remark]:
     """Yield the tolerance that the explained nodes alone would meet, if most are unexplained.
 
     That no node is at fault is known only where the error `accumulates` along the graph.
     """
-    named, case = planner.explained, planner.case
-    computing = planner.roles.computing
-    if len(found.needed - named) <= NOTABLE * len(computing) or case.metric is not None:
+    named, case, bench = space.explained, space.variant.case, space.bench
+    if len(found.needed - named) <= NOTABLE * len(space.choices) or case.metric is not None:
         return
-    explained, trials = found.needed & named, planner.trials
-    errors = planner.budget.within("notes", lambda: trials.errors(explained), None)
+    explained = found.needed & named
+    work = lambda: bench.errors(space.plan(explained))  # noqa: E731
+    errors = space.budget.within("notes", work, None)
     if errors is not None:
-        fmt = planner.settings.fmt
-        note = tolerance_note(errors, case.criterion, trials.factor, fmt, len(explained))
+        given = bench.tolerance.factor, space.variant.settings.fmt, len(explained)
+        note = tolerance_note(errors, case.criterion, *given)
         if note is not None:
             unknown = {} if accumulates else {"unknown": ""}
             yield note.model_copy(update={"names": {**note.names, **unknown}})
@@ -505,23 +606,19 @@ def _rounded_up(value: float) -> str:
     return typed(ceil(value / unit - 1e-9) * unit)
 
 
-def end_remarks(planner: Planner) -> Iterator[Remark]:
+def end_remarks(space: LowSpace) -> Iterator[Remark]:
     """Yield remarks on the inputs and outputs of the mixed model."""
-    low = {"low": planner.settings.fmt.name}
-    if other := sorted(planner.case.stored.io.keys() - planner.low_io):
+    variant, fmt = space.variant, space.variant.settings.fmt
+    low = {"low": fmt.name}
+    if other := sorted(variant.case.stored.io.keys() - variant.low_io):
         yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
-    for c in adjusted_constants(
-        planner.case.network,
-        planner.roles,
-        frozenset(planner.roles),
-        planner.settings.fmt,
-        planner.low_io,
-    ):
+    every = frozenset(variant.roles)
+    for c in adjusted_constants(variant.case.network, variant.roles, every, fmt, variant.low_io):
         numbers = {"minimum": c.minimum, "maximum": c.maximum}
         yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
-    limit = planner.settings.fmt.overflow_threshold
-    for o in planner.evidence.observations.tensors:
-        if o.producer is None and o.tensor in planner.low_io and o.absmax >= limit:
+    for o in space.evidence.observations.tensors:
+        beyond = o.absmax >= fmt.overflow_threshold
+        if o.producer is None and o.tensor in variant.low_io and beyond:
             names = {"tensor": o.tensor, **low}
             yield Remark(kind="input", names=names, numbers={"value": o.absmax})
 
@@ -535,8 +632,8 @@ def stands(fixed: Fixed) -> bool:
     Raises:
         RunFailed: the model does not run on a sample.
     """
-    planner, heldout = fixed.planner, fixed.heldout
-    case, settings = planner.case, planner.settings
+    heldout, variant = fixed.heldout, fixed.space.variant
+    case, settings = variant.case, variant.settings
     if not (fixed.found.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
         return False
     judged = heldout.left, heldout.left_references

@@ -287,7 +287,7 @@ def _after_failure(
         alike = {"alike": ""} if any(note.kind == "copies" for note in case.notes) else {}
         yield Step(kind="more-samples", names=alike)
     yield from after_untested(verdict)
-    if not (case.real or fixed.planner.settings.allow_random):
+    if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
     yield from (alone := runs_of_their_own(devices))
@@ -295,7 +295,7 @@ def _after_failure(
         yield Step(kind="check-tolerance")
     if (batch := verdict.batch) and all("batch" in failure.under for failure in verdict.failures):
         yield Step(kind="batches", numbers={"size": batch.size})
-    if fixed.planner.settings.chosen is None:
+    if fixed.space.chosen is None:
         yield Step(kind="best-model")
 
 

@@ -18,11 +18,11 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
-from halfwise.fixing.engines.plan import FP32
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
+from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.space import Space
 from halfwise.graph.casts import FORMATS, low_type
 from halfwise.graph.conversion import low_nodes, raise_opset, upcast
 from halfwise.graph.model import Network, is_standard, node_name
@@ -41,6 +41,7 @@ from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
+    FP32_ENGINE,
     Cost,
     Engines,
     Failure,
@@ -57,7 +58,6 @@ from halfwise.records import (
 from halfwise.reporting.remarks import in_words, with_failures
 from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.tensorrt.versions import low_format
 from halfwise.wording import count, listed, number, size_of
 
 
@@ -123,7 +123,7 @@ def fix_run(
     heldout = fixed.heldout.left, fixed.heldout.left_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
-    worth = worth_of(fixed.planner, kept, engines, request.require_worth)
+    worth = worth_of(fixed.space, kept, engines, request.require_worth)
     verdict = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
@@ -160,11 +160,11 @@ def fix_run(
 
 def _at_the_end(fixed: Fixed, plan: frozenset[NodeName] | None) -> Fixed:
     """Add what the budget ended, now that all stages are over, and the curve of its plan."""
-    budget = fixed.planner.budget
+    budget = fixed.space.budget
     ends = {
         "cut": tuple(budget.cut),
         "ended_by": tuple(budget.ended_by),
-        "spent": budget.spent / fixed.planner.unit,
+        "spent": budget.spent / fixed.space.unit,
     }
     search = fixed.search.model_copy(update=ends)
     return replace(fixed, search=search, curve=with_beside(fixed, plan))
@@ -360,14 +360,13 @@ def with_unjudged(
     return verdict.model_copy(update={"judged": judged, "unjudged": found})
 
 
-Assignment = frozenset[NodeName]
 _MEASURED = 3
 """How many plans are measured on all samples; a failed trial gave only a lower bound."""
 
 
 def worth_of(
-    planner: Planner,
-    kept: Assignment,
+    space: Space,
+    kept: Nodes,
     engines: Engines | None = None,
     required: float | None = None,
 ) -> Worth | None:
@@ -377,20 +376,19 @@ def worth_of(
     costs nothing.
 
     Args:
-        planner: The planner, after its search.
+        space: The plans, after a search.
         kept: Compute nodes in FP32.
         engines: Results of real engines; measured times take precedence.
         required: Maximum cost, if any. If the plan exceeds it, `nearest` is a plan predicted to
             stay within it.
     """
-    prices = planner.prices
-    if prices is None:
+    variant, cost = space.variant, space.cost(kept)
+    prices, case = variant.prices, variant.case
+    if prices is None or cost is None:
         return None
     full = engines is not None and engines.full
-    predicted = Worth(
-        cost=prices.fp32 if full else prices.of(kept, planner.types_of(kept)), fp32=prices.fp32
-    )
-    found = _timed(predicted, engines, planner.settings.fmt.name.upper())
+    predicted = Worth(cost=prices.fp32 if full else cost, fp32=prices.fp32)
+    found = _timed(predicted, engines, variant.settings.fmt.name.upper())
     fits: Callable[[float], bool]
     if required is not None and found.ratio > required:
         # If an engine took longer than predicted, only cheaper plans help.
@@ -402,10 +400,8 @@ def worth_of(
     return found.model_copy(
         update={
             # If no plan is delivered, engines have refuted the emulation.
-            "nearest": None if full else _nearest(planner, fits, prices.of),
-            "metric": fitting_metric(
-                planner.case.criterion, planner.trials.references, planner.case.input_shapes
-            ),
+            "nearest": None if full else _nearest(space, fits),
+            "metric": fitting_metric(case.criterion, space.bench.references, case.input_shapes),
         }
     )
 
@@ -457,7 +453,7 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     fp32 = base.cost(frozenset(roles))
     if least == 0:
         return None
-    format_ = low_format(FORMATS[low])
+    format_ = FORMATS[low].low
     return Worth(cost=cost / least, fp32=fp32 / least, low=format_)
 
 
@@ -473,32 +469,28 @@ def _roles(network: Network, low: ir.DataType) -> Roles:
     return Roles(found)
 
 
-def _nearest(
-    planner: Planner, fits: Callable[[float], bool], cost: Callable[[Assignment], float]
-) -> NearPlan | None:
+def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
     """Return the tried plan of smallest error whose cost fits, of those tried in time.
 
     Excludes plans that do not hold or lack what the user keeps, and plans with an error that no
     tolerance accepts.
     """
-    trials = planner.trials
-    near: list[NearPlan] = []
+    tried, near = space.tried(), list[NearPlan]()
 
     def look() -> None:
         looked = 0
-        for kept in sorted(trials.tried, key=lambda kept: trials.tried[kept].excess):
-            price = cost(kept)
-            if not (planner.held_nodes | planner.ruled <= kept and fits(price)):
+        for kept in sorted(tried, key=lambda kept: tried[kept].excess):
+            cost = space.variant.cost(space.fresh(kept))
+            if not (space.held_nodes | space.ruled <= kept and cost is not None and fits(cost)):
                 continue
-            excess = trials.excess(kept)
-            if isfinite(error := excess * trials.factor):
-                passes = excess <= 1
-                near.append(NearPlan(kept=len(kept), cost=price, error=error, passes=passes))
+            excess = space.excess(kept)
+            if isfinite(error := excess * space.bench.tolerance.factor):
+                near.append(NearPlan(kept=len(kept), cost=cost, error=error, passes=excess <= 1))
             looked += 1
             if looked == _MEASURED:
                 break
 
-    planner.budget.within("worth", look, None)
+    space.budget.within("worth", look, None)
     return min(near, key=lambda plan: (plan.error, plan.cost), default=None)
 
 
@@ -507,8 +499,8 @@ def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     if engines is None:
         return worth
     times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}
-    if engines.row is None or not times.keys() >= {engines.row.name, low, FP32}:
+    if engines.row is None or not times.keys() >= {engines.row.name, low, FP32_ENGINE}:
         return worth
-    own, fp32 = times[engines.row.name], times[FP32]
+    own, fp32 = times[engines.row.name], times[FP32_ENGINE]
     ratios = {"measured": own / times[low], "measured_fp32": fp32 / times[low]}
     return worth.model_copy(update=ratios)

@@ -12,7 +12,6 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.fixing.int8.placing import FIRST_OPSET, Given
-from halfwise.fixing.plan.found import FP32_ALONE, Types
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
@@ -45,7 +44,8 @@ def rewrite(
     fixed: frozenset[NodeName],
     low_io: frozenset[TensorName],
     weights: LowWeights | None = None,
-    types: Types = FP32_ALONE,
+    bf16: frozenset[NodeName] = frozenset(),
+    tf32: bool = False,
 ) -> tuple[Rewritten, frozenset[NodeName]]:
     """Return the mixed model with the fewest Casts, and the assignment that it implements.
 
@@ -57,13 +57,14 @@ def rewrite(
         fixed: Data movement nodes whose precision a user rule sets.
         low_io: Float graph inputs and outputs that get the low type.
         weights: The network's weights in the low format, if already made.
-        types: Their types in place of FP32.
+        bf16: Those of them that are BF16.
+        tf32: Whether FP32 products are TF32.
     """
     placed = fewest_casts(network, roles, assignment, fmt, fixed=fixed, low_io=low_io)
-    bf16 = Following(network, roles)(placed - fixed, types.bf16)
+    bf16 = Following(network, roles)(placed - fixed, bf16)
     fp32 = placed - bf16
     made = cast(network, roles, fp32, fmt, low_io=low_io, weights=weights, bf16=bf16)
-    mark_tf32(made.model.graph, allowed=types.tf32)
+    mark_tf32(made.model.graph, allowed=tf32)
     return made, placed
 
 

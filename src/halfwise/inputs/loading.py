@@ -127,17 +127,36 @@ def load_images(
             "an image into the model's input.",
             "Add --preprocess file.py:function with the preprocessing used in training.",
         )
-    function, first = load_function(preprocess), named[0][1]
+    loaded = make_samples(named, specs, load_function(preprocess), preprocess)
+    note = Note(kind="preprocess", facts={"function": preprocess})
+    return replace(loaded, notes=(note, *loaded.notes))
+
+
+def make_samples(
+    named: Sequence[tuple[str, Path | Mapping[str, Path]]],
+    specs: Sequence[InputSpec],
+    function: Callable[[Any], Any],
+    where: str,
+) -> LoadedSamples:
+    """Make one sample from each file, or each set of paired files; see `load_images`.
+
+    Args:
+        named: The name of each sample, and the function's argument.
+        specs: What the function returns.
+        function: The user's.
+        where: Its name, for messages.
+
+    Raises:
+        CaseError: The function fails on the first file, or its result does not fit.
+    """
+    first = named[0][1]
     make = by_input(function, first) if isinstance(first, Mapping) else function
-    apply = partial(_apply, preprocess, make, specs)
+    apply = partial(_apply, where, make, specs)
     loaded = load_singles(
-        [Block(name, partial(apply, given, name)) for name, given in named], specs
+        [Block(name, partial(apply, source, name)) for name, source in named], specs
     )
-    return replace(
-        loaded,
-        samples=repeatable(loaded.samples.load, loaded.samples.ids, preprocess),
-        notes=(Note(kind="preprocess", facts={"function": preprocess}), *loaded.notes),
-    )
+    samples = repeatable(loaded.samples.load, loaded.samples.ids, where)
+    return replace(loaded, samples=samples)
 
 
 def _apply(
@@ -149,18 +168,21 @@ def _apply(
         called = " It is called with {input name: path}, or with each path alone."
         hint = f"{error.hint or ''}{called if isinstance(argument, Mapping) else ''}"
         raise CaseError(f"{where}: {error.message}", hint) from error
-    if isinstance(result, Mapping):
-        return as_arrays(result, where)
-    if len(specs) > 1 or result is None:
-        raise CaseError(
-            f"{where}: {spec} returned {type(result).__name__}; expected "
-            f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
-            f"Return a value for: {format_inputs(specs)}.",
-        )
-    return as_arrays({specs[0].name: result}, where)
+    if not isinstance(result, Mapping):
+        if len(specs) > 1 or result is None:
+            raise CaseError(
+                f"{where}: {spec} returned {type(result).__name__}; expected "
+                f"{'a dictionary of arrays' if len(specs) > 1 else 'an array'}.",
+                f"Return a value for: {format_inputs(specs)}.",
+            )
+        result = {specs[0].name: result}
+    # Copied, because functions may fill the same array again for the next sample.
+    return {name: np.array(array) for name, array in as_arrays(result, where).items()}
 
 
-def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
+def load_mapping(
+    values: Mapping[str, Any], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
     """Load samples from input name → array, interpreted like the content of a `.npz` file.
 
     Each sample is checked here, one at a time, and copied when it is loaded if it is not aligned.
@@ -168,7 +190,7 @@ def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: st
     Raises:
         CaseError: The arrays do not fit the model, or a value is NaN, infinite or out of range.
     """
-    arrays = as_arrays(given, where)
+    arrays = as_arrays(values, where)
     return _checked(load_stacks([Block(where, lambda: arrays)], specs))
 
 
@@ -213,8 +235,8 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
                 "Stop after a few hundred samples.",
             )
         # Copied one by one: generators often fill the same array again for the next sample.
-        given = _arrays(item, f"{where}[{i}]")
-        copies.append({name: np.array(array) for name, array in given.items()})
+        values = _arrays(item, f"{where}[{i}]")
+        copies.append({name: np.array(array) for name, array in values.items()})
     return _load_arrays(copies, specs, where)
 
 
@@ -275,7 +297,7 @@ def load_inputs(
         return random_samples(specs, seed=seed)
     loaded = load_samples(inputs, specs, preprocess=preprocess)
     made_up, real = judge_inputs(loaded.samples, specs)
-    warnings = (Note(kind="made-up", severity="warning", made_up=found) for found in made_up)
+    warnings = (Note(kind="made-up", severity="warning", made_up=one) for one in made_up)
     return replace(loaded, notes=(*loaded.notes, *warnings), made_up=made_up, real=real)
 
 
@@ -340,12 +362,12 @@ def data_files(path: Path) -> tuple[str, list[Path]]:
     return _one_kind(_entries(folder), folder)
 
 
-def _paths(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
+def _paths(values: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
     """Return a mapping of paths, or an empty one for anything else, such as text inputs."""
     kind = Path if any(spec.dtype.kind == "O" for spec in specs) else (str, Path)
-    if not all(isinstance(value, kind) for value in given.values()):
+    if not all(isinstance(value, kind) for value in values.values()):
         return {}
-    return {name: Path(value) for name, value in given.items()}
+    return {name: Path(value) for name, value in values.items()}
 
 
 def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:
@@ -432,15 +454,15 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
     Raises:
         CaseError: They hold something else or different kinds, or do not pair up.
     """
-    found = {name: data_files(path) for name, path in sources.items()}
-    held = {kind if files else "" for kind, files in found.values()}
+    by_input = {name: data_files(path) for name, path in sources.items()}
+    held = {kind if files else "" for kind, files in by_input.values()}
     if len(held) > 1 or not held <= {IMAGES, ".npy"}:
-        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
+        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in by_input.items())
         raise CaseError(
             f"The sources hold {each}; expected {IMAGES} or .npy, of one kind for all inputs.",
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
-    paired, notes = pair_files({name: files for name, (_, files) in found.items()})
+    paired, notes = pair_files({name: files for name, (_, files) in by_input.items()})
     one_each = all(path.is_file() for path in sources.values())
     return held.pop(), paired, () if one_each else notes
 
@@ -448,10 +470,10 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
 def _folders_by_input(
     entries: Sequence[Path], specs: Sequence[InputSpec], folder: Path
 ) -> dict[str, Path]:
-    found = {entry.name: entry for entry in entries if entry.is_dir()}
+    folders = {entry.name: entry for entry in entries if entry.is_dir()}
     expected = [spec.name for spec in specs]
-    if set(found) == set(expected):
-        return {name: found[name] for name in expected}
+    if set(folders) == set(expected):
+        return {name: folders[name] for name in expected}
     names = [entry.name for entry in entries]
     raise CaseError(
         f"{folder.name} holds {listed(names) or 'nothing'}; expected {', '.join(ARRAY_SUFFIXES)} "

@@ -5,6 +5,7 @@ stored as the strings "Infinity", "-Infinity" and "NaN".
 """
 
 from halfwise.records.built import (
+    FP32_ENGINE,
     FULL_RUNGS,
     BuildConfig,
     BuildOutcome,
@@ -71,6 +72,7 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.judged import (
+    CHANCE,
     FP32_SNR_DB,
     OF_METRIC,
     Boxes,
@@ -159,8 +161,6 @@ from halfwise.records.run import (
     FigureKind,
     Point,
     Provenance,
-    Row,
-    RowKind,
     Run,
     RunKind,
 )
@@ -184,9 +184,9 @@ from halfwise.records.tensors import (
 )
 
 __all__ = [
-    "ALIKE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
-    "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
-    "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
+    "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
+    "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant",
+    "Allowed", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",
@@ -204,7 +204,7 @@ __all__ = [
     "PreprocessingReport", "Preview", "Profile", "Proof", "ProvenEngine", "Provenance",
     "QuantisationLoss", "RangeFault", "RangeMethod", "Recipe", "Recognised", "Record", "Refusal",
     "RefusalKind", "Remade", "Remark", "RemarkKind", "Repair", "RepairRule",
-    "Rewriting", "Right", "RightBy", "Row", "RowKind", "Run", "RunEvidence",
+    "Rewriting", "Right", "RightBy", "Run", "RunEvidence",
     "RunKind", "Rung", "RungEnd", "RungName", "RungTried", "Search", "Severity", "ShapeRange",
     "ShapeVerdict", "Side", "SideName", "Sign", "SliceGroup", "Source", "Spared",
     "SparedKind", "Step", "StepKind", "SymptomKind", "TaskScore", "TensorName", "TensorStatus",

@@ -441,6 +441,8 @@ EngineRung = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 that keeps nodes in FP32 belongs to its lowest type."""
 FULL_RUNGS: tuple[EngineRung, ...] = ("fp32", "tf32")
 """Rungs of engines without a low format."""
+FP32_ENGINE = "FP32, TF32 off"
+"""Name of the FP32 engine in the table of engines."""
 
 
 RightBy = Literal["labels", "expected"]

@@ -146,10 +146,8 @@ DifferenceKind = Literal[
     "mean",
     "deviation",
     "normalisation",
-    "padding",
     "fit",
     "crop",
-    "size",
     "kernel",
     "resampling",
     "shape",
@@ -169,9 +167,10 @@ class InputDifference(Record):
     """One difference between two pipelines.
 
     Attributes:
-        kind: Its kind. "resampling": a kernel that raw images would name; "fit": how the image is
-            fitted to its frame (stretched, letterboxed, cropped); "normalisation": one that no
-            single gain and offset explain; "values": anything not explained by the others.
+        kind: Its kind. "resampling": fine detail, where no raw images name the kernel; "fit": how
+            the image is fitted to its frame (stretched, letterboxed, sized), or another image;
+            "normalisation": by each image's own mean and deviation, which only `diagnose` tries;
+            "values": anything not explained by the others.
         severity: "error" changes what the model sees, "warning" changes it only slightly, "info" is
             only how arrays are stored.
         sentence: What B does differently.

@@ -77,32 +77,6 @@ class Point(Record):
         return float(self.count) if self.cost is None else self.cost
 
 
-RowKind = Literal["rule", "guard", "operator"]
-"""What a row's nodes share: an option of the user, a kind of guard, or their operator."""
-
-
-class Row(Record):
-    """What some of the kept nodes contribute, alone and on top of the rest.
-
-    Attributes:
-        kind: What the nodes share.
-        name: The rule, the kind of guard, or the operator.
-        kept: The nodes, as in `Point`.
-        count: Number of nodes.
-        alone: Index in `Curve.points` of the plan that keeps only them and what rules demand; None
-            if not measured.
-        without: Index of the plan found without them; None if not measured, or if rules demand all
-            of them.
-    """
-
-    kind: RowKind
-    name: str
-    kept: str
-    count: int
-    alone: int | None = None
-    without: int | None = None
-
-
 class Curve(Record):
     """All plans that a run evaluated, and which of them to choose from.
 
@@ -114,7 +88,6 @@ class Curve(Record):
             plan and the recommended one.
         plan: Index of the run's plan, or of what engines made of it; None if it is not among the
             points, or if the delivered engine computes nothing low.
-        rows: What parts of the search's plan contribute; empty if the run's plan is another.
         recognised: What the outputs are recognised as; empty if a metric was given or nothing is
             known.
         reference: Scores of the FP32 outputs; empty if no plan was scored.
@@ -132,7 +105,6 @@ class Curve(Record):
     points: tuple[Point, ...]
     front: tuple[int, ...] = ()
     plan: int | None = None
-    rows: tuple[Row, ...] = ()
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
     recommended: int | None = None
@@ -145,11 +117,9 @@ class Curve(Record):
     def _fits(self) -> Self:
         """Raise ValueError where something names a node or a point that there is not."""
         named = (self.plan, self.recommended, *self.front)
-        named += tuple(place for row in self.rows for place in (row.alone, row.without))
         if not all(0 <= place < len(self.points) for place in named if place is not None):
             raise ValueError("a place is beyond the points")
         kept = [text for point in self.points for text in (point.kept, point.bf16)]
-        kept += [row.kept for row in self.rows]
         if not all(_is_within(text, len(self.nodes)) for text in kept):
             raise ValueError("a plan keeps places that are not ascending, or beyond the nodes")
         if not all({*places(p.bf16)} <= {*places(p.kept)} for p in self.points if p.bf16):
@@ -172,12 +142,11 @@ class Curve(Record):
 
         Rows belong to the plan that was found, and are dropped with another.
         """
-        own = None
+        index = None
         if kept is not None:
             written = runs(place for place, name in enumerate(self.nodes) if name in kept)
-            own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
-        rows = self.rows if own == self.plan else ()
-        return self.model_copy(update={"plan": own, "rows": rows})
+            index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
+        return self.model_copy(update={"plan": index})
 
     def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
         """Return the recommended point if the plan failed or costs at least 1 % more.
@@ -196,13 +165,13 @@ class Curve(Record):
 
 def runs(places: Iterable[int]) -> str:
     """Return indices, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
-    found: list[list[int]] = []
+    pairs: list[list[int]] = []
     for place in places:
-        if found and place == found[-1][1] + 1:
-            found[-1][1] = place
+        if pairs and place == pairs[-1][1] + 1:
+            pairs[-1][1] = place
         else:
-            found.append([place, place])
-    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+            pairs.append([place, place])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pairs)
 
 
 def places(text: str) -> Iterator[int]:
@@ -424,6 +393,6 @@ class Run(Record):
         for engines in self.devices:
             if engines.worker.name == name:
                 verdict = engines.verdict or self.verdict
-                found = {"engines": engines, "further": (), "verdict": verdict}
-                return self.model_copy(update=found)
+                changed = {"engines": engines, "further": (), "verdict": verdict}
+                return self.model_copy(update=changed)
         raise KeyError(name)

@@ -17,18 +17,15 @@ from halfwise.errors import UsageError
 from halfwise.formats import BF16, Format
 from halfwise.graph.taken import taken
 from halfwise.records import Typing, WorkerInfo
-from halfwise.records.planned import LowFormat
+from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
 
 Version = tuple[int, int]
 """Major and minor."""
 
-OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
-NEWEST_CHECKED: Version = (11, 4)
-FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
@@ -145,10 +142,10 @@ def version_of(text: str) -> Version:
     Raises:
         ValueError: `text` is not a version.
     """
-    found = WRITTEN.fullmatch(text.strip())
-    if found is None:
+    match = WRITTEN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a version")
-    return int(found[1]), int(found[2] or 0)
+    return int(match[1]), int(match[2] or 0)
 
 
 def text_of(version: Version) -> str:
@@ -158,11 +155,11 @@ def text_of(version: Version) -> str:
 
 def logged_version(line: str) -> str | None:
     """Return the version named in a log line, such as "8.6.1"; None if there is none."""
-    found = _LOGGED.search(line)
-    if found is None:
+    match = _LOGGED.search(line)
+    if match is None:
         return None
-    numbers = found["major"], found["minor"], found["patch"]
-    return found["plain"] or ".".join(str(int(number)) for number in numbers)
+    numbers = match["major"], match["minor"], match["patch"]
+    return match["plain"] or ".".join(str(int(number)) for number in numbers)
 
 
 def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
@@ -176,18 +173,18 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
         UsageError: not a version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
     """
     try:
-        found = version_of(text)
+        version = version_of(text)
     except ValueError:
-        found = (0, 0)
-    if found == (8, 0) and "." not in text:
+        version = (0, 0)
+    if version == (8, 0) and "." not in text:
         raise UsageError("TensorRT 8.5 and 8.6 support different things.", "Give 8.5 or 8.6.")
-    if not oldest <= found < FIRST_UNKNOWN:
+    if not oldest <= version < FIRST_UNKNOWN:
         raise UsageError(
             f"{text!r} is not a known version of TensorRT.",
             f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(oldest)} to 11 are "
             "known.",
         )
-    return found
+    return version
 
 
 def has(feature: Feature, version: Version | str | None) -> bool:
@@ -210,13 +207,13 @@ def tactic_sources(version: Version) -> tuple[str, ...]:
 
 def opsets(version: Version) -> Opsets:
     """Return the opsets that the parser of a version, 8.0 or later, reads."""
-    return next(known for known in reversed(_OPSETS) if version >= known.since)
+    return next(opsets_of for opsets_of in reversed(_OPSETS) if version >= opsets_of.since)
 
 
 def highest_opset(version: Version) -> int:
     """Return the highest opset that this version's parser (8.0 or later) certainly reads."""
-    known = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
-    return max(known)
+    opsets = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
+    return max(opsets)
 
 
 def first_reading(opset: int) -> Version | None:
@@ -256,11 +253,6 @@ AMPERE = 8.0
 def has_tf32(worker: WorkerInfo) -> bool:
     """Return whether a GPU has TF32; one of unknown capability is assumed to."""
     return float(worker.compute_capability or AMPERE) >= AMPERE
-
-
-def low_format(fmt: Format) -> LowFormat:
-    """Return the builder's name for a low format."""
-    return "bf16" if fmt == BF16 else "fp16"
 
 
 def regime(

@@ -166,7 +166,7 @@ def test_failed_builds_with_signal_and_last_line():
             failed(2),
             failed(3, status="timeout", signal=None, message="", log=()),
             failed(4, status="skipped", message=""),
-            *(failed(i) for i in range(5, 13)),
+            *(failed(i) for i in range(5, 17)),
         )
     )
     found = lines(several, "Failed builds")
@@ -176,7 +176,7 @@ def test_failed_builds_with_signal_and_last_line():
     )
     assert found[1].endswith("took too long and was stopped after 12.3 s.")
     assert "was skipped by SIGSEGV" in found[2]
-    assert found[-1] == "and 3 more builds"
+    assert found[-1] == "And 3 more."
 
 
 def test_shapes_that_were_not_judged_come_first():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,32 +10,37 @@ from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.plan import Assignment, Built, EnginePlan, Step
-from halfwise.fixing.int8.planner import Int8Planner
-from halfwise.fixing.plan.rules import custom_roles
-from halfwise.fixing.planner import Planner
-from halfwise.graph.casts import low_type
-from halfwise.graph.model import Network
-from halfwise.graph.roles import Role, roles_of
+from halfwise.fixing.space import Int8Space, LowSpace, Space
+from halfwise.graph.roles import Role
 from halfwise.records import BuildOutcome, NodeName, Precision, PrecisionProof
 from halfwise.reporting.rungs import move_line
 from halfwise.store import BUILT_FILE, MODEL_FILE
 from halfwise.tensorrt.constrain import constraints, quantised_types
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-from halfwise.tensorrt.versions import low_format
 from halfwise.wording import number
 
 
-def planner_of(plan: EnginePlan, planner: Planner) -> Planner:
-    """Return the planner of a plan's model: with INT8, without repairs, or that of the run."""
-    if plan.rung == "int8" and planner.int8 is not None:
-        return planner.int8
-    return planner if plan.repaired or planner.original is None else planner.original
+@dataclass(frozen=True)
+class Spaces:
+    """What engines are plans of.
 
+    Attributes:
+        low: The plans that the emulation searched.
+        int8: Those with INT8; None without.
+    """
 
-def kept_of(plan: EnginePlan, planner: Planner) -> Assignment:
-    """Return the compute nodes that a plan has in FP32, or in BF16 or TF32 in its place."""
-    own = planner_of(plan, planner)
-    return own.fp32 if isinstance(own, Int8Planner) else plan.keep
+    low: LowSpace
+    int8: Int8Space | None = None
+
+    def of(self, plan: EnginePlan) -> Space:
+        """Return the plans of a plan's model: with INT8, without repairs, or the run's."""
+        if plan.rung == "int8" and self.int8 is not None:
+            return self.int8
+        return self.low if plan.repaired or self.low.original is None else self.low.original
+
+    def kept(self, plan: EnginePlan) -> Assignment:
+        """Return the compute nodes that a plan has in FP32, or in BF16 or TF32 in its place."""
+        return self.of(plan).plan(plan.keep).kept
 
 
 class Attempts:
@@ -43,12 +48,12 @@ class Attempts:
 
     Attributes:
         device: The device.
-        planner: Has the models of plans, and measures errors of outputs.
+        spaces: Have the models of plans, and measure errors of outputs.
     """
 
-    def __init__(self, device: Device, planner: Planner) -> None:
-        """Take the device, and the planner of the run's plan."""
-        self.device, self.planner = device, planner
+    def __init__(self, device: Device, spaces: Spaces) -> None:
+        """Take the device, and what engines are plans of."""
+        self.device, self.spaces = device, spaces
         self._bench = device.bench
         self._strong = device.bench.builds.typing == "strong"
         self._fastest: dict[EnginePlan, float] = {}
@@ -76,18 +81,18 @@ class Attempts:
             failed = builds.without_model(error, words)
             self.tell(f"build {failed.number} did not start", failed.message)
             return lambda: failed
-        own = planner_of(plan, self.planner)
+        typed = self.spaces.of(plan).plan(plan.keep)
         build = partial(
             builds.build,
             path,
             words,
-            tf32=builds.settings.tf32 or plan.tf32 or own.types_of(plan.keep).tf32,
+            tf32=builds.settings.tf32 or plan.tf32 or typed.tf32,
             level=plan.level,
             fresh=fresh,
         )
         if self._strong:
             return build
-        low = low_format(self.planner.settings.fmt)
+        low = self.spaces.low.variant.settings.fmt.low
         return partial(build, low=low, keep=self._constraints(plan))
 
     def measured(self, plan: EnginePlan, build: BuildOutcome) -> Built:
@@ -133,20 +138,15 @@ class Attempts:
 
     def model_of(self, plan: EnginePlan) -> Path:
         """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
-        own, files = planner_of(plan, self.planner), self._bench.files
-        network = self._network_of(plan)
+        typed, files = self.spaces.of(plan).plan(plan.keep), self._bench.files
+        of, network = typed.of, typed.of.network_of(typed)
         if self._strong:
-            mixed = lambda: replace(network, model=own.rewrite(plan.keep)[0].model)  # noqa: E731
-            return files.file((own, plan.keep), MODEL_FILE, mixed)
-        if network is self.planner.case.network and not own.case.repairs:
+            mixed = lambda: replace(network, model=of.write(typed)[0].model)  # noqa: E731
+            return files.file(typed, MODEL_FILE, mixed)
+        if plan.rung != "int8" and not of.case.repairs:
             return self._bench.fp32
-        key = own, plan.keep if plan.rung == "int8" else None
+        key = of, plan.keep if plan.rung == "int8" else None
         return files.file(key, BUILT_FILE, lambda: network)
-
-    def _network_of(self, plan: EnginePlan) -> Network:
-        """Return the model of a plan before Casts."""
-        own = planner_of(plan, self.planner)
-        return own.network_of(plan.keep) if isinstance(own, Int8Planner) else own.case.network
 
     def proof(
         self,
@@ -160,11 +160,9 @@ class Attempts:
 
         See `Measure.proof`.
         """
-        own, settings = planner_of(plan, self.planner), self._bench.settings
-        network, roles = self._network_of(plan), own.roles
-        if plan.rung == "int8":
-            custom = custom_roles(network, settings.rules, settings.fmt)
-            roles = roles_of(network, low_type(settings.fmt), custom=custom)
+        typed = self.spaces.of(plan).plan(plan.keep)
+        of, network = typed.of, typed.of.network_of(typed)
+        roles = of.roles_in(network) if plan.rung == "int8" else of.roles
         types = asked | quantised_types(network)
         return self._bench.measure.proof(build, network, roles, types, as_fp32=as_fp32)
 
@@ -173,18 +171,17 @@ class Attempts:
 
         Weak typing leaves these to the builder.
         """
-        own, kept = planner_of(plan, self.planner), kept_of(plan, self.planner)
-        asked = own.narrowing.precisions(kept)
+        typed = self.spaces.of(plan).plan(plan.keep)
+        asked = {name: typed.precision(name) for name in typed.kept}
         if low and self._strong:
-            rest = own.roles.computing - kept
-            asked |= dict.fromkeys(rest, low_format(self.planner.settings.fmt))
+            rest = typed.of.computing - typed.kept
+            asked |= dict.fromkeys(rest, typed.of.settings.fmt.low)
         return asked
 
     def own_fp32(self, plain: Built) -> Assignment:
         """Return the compute nodes that the engine with nothing kept has in FP32 by itself."""
-        planner, layers = self.planner, () if plain.proof is None else plain.proof.layers
-        found = fp32_nodes(planner.case.network, layers) & planner.roles.computing
-        return found - frozenset(planner.forced.lowered)
+        of, layers = self.spaces.low.variant, () if plain.proof is None else plain.proof.layers
+        return (fp32_nodes(of.case.network, layers) & of.computing) - of.lowered
 
     def tell(self, what: str, why: str) -> None:
         """Report what happened and why; a reason is given in full only once."""
@@ -209,8 +206,8 @@ class Attempts:
 
     def _excess(self, build: BuildOutcome) -> float:
         assert build.engine is not None
-        trials = self.planner.trials
-        return trials.excess_of(self._bench.measure.outputs(build.engine, trials.samples))
+        bench = self.spaces.low.bench
+        return bench.excess_of(self._bench.measure.outputs(build.engine, bench.samples))
 
     def _constraints(self, plan: EnginePlan) -> tuple[NodeName, ...]:
         """Return the nodes to constrain to FP32: those that the emulation has in FP32.
@@ -220,11 +217,10 @@ class Attempts:
         """
         if plan.free:
             return ()
-        planner, kept = self.planner, kept_of(plan, self.planner)
-        if plan.rung != "int8":
-            planner = planner_of(plan, planner)
-        network, roles = planner.case.network, planner.roles
+        typed = self.spaces.of(plan).plan(plan.keep)
+        of, kept = typed.of, typed.kept
+        network, roles = of.case.network, of.roles
         pinned = frozenset(name for name, role in roles.items() if role.role is Role.PINNED)
-        if not (kept or pinned or planner.forced.kept):
+        if not (kept or pinned or of.forced.kept):
             return ()
-        return constraints(network, roles, planner.resolve(kept) | pinned)
+        return constraints(network, roles, of.resolve(kept) | pinned)

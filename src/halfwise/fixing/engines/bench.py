@@ -10,7 +10,7 @@ from dataclasses import replace
 from halfwise.fixing.engines.attempts import Attempts
 from halfwise.fixing.engines.device import side_by_side
 from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, fastest
-from halfwise.fixing.scoring import HeldOut
+from halfwise.fixing.heldout import HeldOut
 from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
 from halfwise.records import BuildOutcome
@@ -110,13 +110,16 @@ class Bench:
         return found
 
     def _join(self, judged: Mapping[str, Judged]) -> bool:
-        joined = [self.heldout.join(each, " in the engine") for each in judged.values()]
-        if any(joined):
+        before, space = self.heldout.joined, next(iter(self.attempts.values())).spaces.low
+        for each in judged.values():
+            self.heldout.join(each, space, " in the engine")
+        has_joined = self.heldout.joined != before
+        if has_joined:
             self.tried = {
                 plan: [self._again(outcome) for outcome in group]
                 for plan, group in self.tried.items()
             }
-        return any(joined)
+        return has_joined
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""

@@ -20,12 +20,11 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines.run import Proof
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.scoring import Scoring
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
@@ -209,17 +208,17 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
     if fixed.rungs:
         own = fixed.rungs[-1] if chosen is not None and chosen.rung == "int8" else fixed.rungs[0]
         fixed = replace(own, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
-    trials = fixed.planner.trials
+    bench = fixed.space.bench
     joined = {
         "joined": (*fixed.search.joined, *proof.joined),
-        "calibration": trials.samples.ids,
-        "seen": trials.samples.marks or (),
+        "calibration": bench.samples.ids,
+        "seen": bench.samples.marks or (),
     }
     fixed = replace(
         fixed,
         verdict=proof.verdict,
         search=fixed.search.model_copy(update=joined),
-        references=trials.references,
+        references=bench.references,
         stage_seconds=fixed.stage_seconds | seconds,
     )
     if chosen is None:
@@ -237,20 +236,22 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
 
 def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fixed:
     """Return the result as a plan of the unrepaired model, whose engine is delivered."""
-    planner, curve = fixed.planner.original, fixed.curve.unrepaired
-    assert planner is not None
+    space, curve = fixed.original, fixed.curve.unrepaired
+    assert isinstance(space, LowSpace)
     assert curve is not None
-    rewritten, placed = planner.rewrite(keep)
+    assigned = space.plan(keep)
+    rewritten, placed = space.variant.write(assigned)
     found = replace(fixed.found, kept=keep, minimal=minimal, spare=frozenset())
     note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
     return replace(
         fixed,
         rewritten=rewritten,
-        plan=plan_of(planner, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
-        guards=planner.guards,
-        observations=planner.evidence.observations,
+        plan=plan_of(space, assigned, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
+        guards=space.guards,
+        observations=space.evidence.observations,
         found=found,
-        scoring=Scoring(planner, fixed.heldout),
+        space=space,
+        assigned=assigned,
         curve=curve,
     )
 
@@ -258,15 +259,19 @@ def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
 def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fixed:
     """Return the result with a plan other than the emulation's."""
     added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
-    rewritten, placed = fixed.planner.rewrite(keep)
-    found, planner = replace(fixed.found, kept=keep, minimal=minimal), fixed.planner
+    space = fixed.space
+    assigned = space.plan(keep)
+    rewritten, placed = space.variant.write(assigned)
+    found = replace(fixed.found, kept=keep, minimal=minimal)
+    fixed = replace(fixed, rewritten=rewritten, assigned=assigned, guards=space.guards)
+    assert isinstance(space, LowSpace)
     remarks = list(fixed.plan.remarks)
     if dropped:
         numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}
         remarks.append(Remark(kind="spared", numbers=numbers))
     if added:
         remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
-    plan = plan_of(planner, found, placed, rewritten.casts, remarks)
+    plan = plan_of(space, assigned, found, placed, rewritten.casts, remarks)
     by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
     kept = tuple(
         k.model_copy(update=by_engine)
@@ -275,7 +280,7 @@ def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
         for k in plan.keep
     )
     plan = plan.model_copy(update={"keep": kept})
-    return replace(fixed, rewritten=rewritten, plan=plan, guards=planner.guards)
+    return replace(fixed, plan=plan)
 
 
 def refused(
@@ -381,10 +386,7 @@ def recorded(
     # Weakly typed engines are built from it, and other workers' engines are compared with it.
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):
-        planner = fixed.planner
-        built = planner.case.network
-        if isinstance(planner, Int8Planner):
-            built = planner.network_of(frozenset(k.node for k in fixed.plan.left_out))
+        built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
     devices = [_moved(partial, e, e.worker.name if run.further else "") for e in run.devices]
     cache = request.target.settings.timing_cache

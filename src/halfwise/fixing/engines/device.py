@@ -15,7 +15,7 @@ from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import judging
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
-from halfwise.fixing.engines.plan import FP32, TF32
+from halfwise.fixing.engines.plan import TF32_ENGINE
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.graph.casts import low_type
@@ -23,6 +23,7 @@ from halfwise.graph.roles import roles_of
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.records import (
+    FP32_ENGINE,
     FP32_SNR_DB,
     FULL_RUNGS,
     BuildOutcome,
@@ -88,7 +89,7 @@ class Device:
         """
         bench, measure, case = self.bench, self.bench.measure, self.bench.case
         with judging():
-            build = bench.builds.build(bench.fp32, FP32)
+            build = bench.builds.build(bench.fp32, FP32_ENGINE)
             if build.status == "interrupted":
                 return
             if build.engine is None:
@@ -102,10 +103,10 @@ class Device:
             criterion = own if case.metric is None else None
             judged = samples, measure.references(samples), criterion
             verdict = again_if_lost(lambda: measure.judge(engine, *judged)).verdict
-            self.fp32 = EngineResult(name=FP32, build=build, verdict=verdict)
+            self.fp32 = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
             bench.notes.append(own_criterion(verdict))
             if verdict.passed:
-                self._interruption.ready = True
+                self._interruption.offer()
                 self._judge("fp32", build)
 
     def with_tf32(self) -> None:
@@ -116,7 +117,7 @@ class Device:
         it would be the FP32 engine again, so it is not built there.
         """
         if has_tf32(self.bench.worker.info) and not self._interruption.asked:
-            build = self.bench.builds.build(self.bench.fp32, TF32, tf32=True)
+            build = self.bench.builds.build(self.bench.fp32, TF32_ENGINE, tf32=True)
             if build.status != "interrupted":
                 self._judge("tf32", build)
 
@@ -127,7 +128,7 @@ class Device:
             self.full[rung] = full if found.row.lost else found
 
     def _judge(self, rung: EngineRung, build: BuildOutcome) -> None:
-        case, name = self.bench.case, FP32 if rung == "fp32" else TF32
+        case, name = self.bench.case, FP32_ENGINE if rung == "fp32" else TF32_ENGINE
         row = EngineResult(name=name, build=build, rung=rung)
         found = self.full[rung] = self._judged(row, case.calibration, case.heldout)
         if found.row.lost and rung == "fp32":

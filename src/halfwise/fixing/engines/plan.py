@@ -20,9 +20,8 @@ Assignment = frozenset[NodeName]
 NOTHING: Assignment = frozenset()
 Step = str | Move
 
-FP32 = "FP32, TF32 off"
-TF32 = "FP32, TF32 on"
-"""Names of the two FP32 engines in the final table."""
+TF32_ENGINE = "FP32, TF32 on"
+"""Name of the FP32 engine with TF32 in the final table."""
 LOW: tuple[Precision, ...] = ("fp16", "bf16")
 """Precision of a node requested in FP32 whose constraint was not honoured."""
 

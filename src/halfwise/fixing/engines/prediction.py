@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from halfwise.emulation.budget import OutOfTime
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.emulating import predicting
 from halfwise.fixing.engines.plan import Assignment
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.space import LowSpace
 from halfwise.records import ALIKE
 
 WORK = 300.0
@@ -19,19 +21,19 @@ _Found = TypeVar("_Found")
 
 
 class Prediction:
-    """Predicts the errors of engines on the present samples of a planner."""
+    """Predicts the errors of engines on the present samples of a search."""
 
-    def __init__(self, planner: Planner, *, work: float = WORK, seconds: float = SECONDS) -> None:
+    def __init__(self, space: LowSpace, *, work: float = WORK, seconds: float = SECONDS) -> None:
         """Take what has the emulation without fusion.
 
         Args:
-            planner: The planner.
+            space: The plans.
             work: Budget for predictions, in inferences over the data.
             seconds: Time for them.
         """
-        self._planner = planner
-        self._budget = planner.budget.beside(seconds=seconds, work=work * planner.unit)
-        self._fused: Trials | None = None
+        self._space = space
+        self._budget = space.budget.beside(seconds=seconds, work=work * space.unit)
+        self._fused: Bench[Plan] | None = None
 
     def is_enough(self, keep: Assignment, own: Assignment) -> bool:
         """Return whether a plan passes with fusion; false once the budget is spent.
@@ -40,7 +42,9 @@ class Prediction:
             keep: Compute nodes in FP32.
             own: Those that the engine with nothing kept has in FP32 by itself.
         """
-        return self._in_time(lambda: self._trials.evaluate(keep | own).passed, False)
+        return self._in_time(
+            lambda: self._bench.evaluate(self._space.fresh(keep | own)).passed, False
+        )
 
     def is_beyond(self, keep: Assignment, own: Assignment) -> bool:
         """Return whether both put a plan beyond the limit by more than chance explains.
@@ -49,7 +53,11 @@ class Prediction:
         """
 
         def beyond() -> bool:
-            found = [self._trials.evaluate(keep | own), self._planner.trials.evaluate(keep)]
+            fused, space = self._bench, self._space
+            found = [
+                fused.evaluate(space.fresh(keep | own)),
+                space.bench.evaluate(space.plan(keep)),
+            ]
             # A failed trial gives a lower bound: it ends at the first failing sample.
             return all(trial.excess > ALIKE for trial in found)
 
@@ -57,7 +65,7 @@ class Prediction:
 
     def fused(self, keep: Assignment, own: Assignment) -> float | None:
         """Return the error with fusion, on all samples; None once the budget is spent."""
-        return self._in_time(lambda: self._trials.excess(keep | own), None)
+        return self._in_time(lambda: self._bench.excess(self._space.fresh(keep | own)), None)
 
     def _in_time(self, work: Callable[[], _Found], otherwise: _Found) -> _Found:
         try:
@@ -67,8 +75,8 @@ class Prediction:
             return otherwise
 
     @property
-    def _trials(self) -> Trials:
-        """Trials with fusion on the present samples."""
-        if self._fused is None or self._fused.samples is not self._planner.trials.samples:
-            self._fused = self._planner.engine_trials()
+    def _bench(self) -> Bench[Plan]:
+        """Evaluates plans with fusion on the present samples."""
+        if self._fused is None or self._fused.samples is not self._space.bench.samples:
+            self._fused = predicting(self._space)
         return self._fused

@@ -10,13 +10,12 @@ plan that the emulation predicts to pass, that is the cause. Otherwise the cause
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from halfwise.fixing.engines.attempts import kept_of, planner_of
+from halfwise.fixing.engines.attempts import Spaces
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.plan import Assignment, EnginePlan, Outcome, is_steady
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.refusals import refusals
 from halfwise.fixing.engines.table import Offer, is_faster, rows_of
-from halfwise.fixing.planner import Planner
 from halfwise.graph.model import node_name
 from halfwise.records import (
     ALIKE,
@@ -61,17 +60,17 @@ class Expected:
 
 
 def expected_of(
-    plan: EnginePlan, planner: Planner, prediction: Prediction, own: Assignment
+    plan: EnginePlan, spaces: Spaces, prediction: Prediction, own: Assignment
 ) -> Expected:
     """Return what emulation predicts of a plan.
 
     Args:
         plan: The plan.
-        planner: Of the run's plan.
+        spaces: What engines are plans of.
         prediction: Predicts errors of engines of the model with its repairs.
         own: Compute nodes that the engine with nothing kept has in FP32 by itself.
     """
-    stored = planner_of(plan, planner).trials.excess(plan.keep)
+    stored = spaces.of(plan).excess(plan.keep)
     fused = plan.rung != "int8" and plan.repaired
     return Expected(stored, prediction.fused(plan.keep, own) if fused else None)
 
@@ -139,7 +138,7 @@ def seen_on(
 
 
 def rounds_of(
-    seen: Seen, planner: Planner, expected: Mapping[EnginePlan, Expected]
+    seen: Seen, spaces: Spaces, expected: Mapping[EnginePlan, Expected]
 ) -> tuple[EngineRound, ...]:
     """Return every build of a plan with the emulation's predictions, in order."""
     found = [
@@ -147,7 +146,7 @@ def rounds_of(
             step=o.step if isinstance(o.step, str) else "",
             move=None if isinstance(o.step, str) else o.step,
             build=o.number,
-            keep=in_order(plan, planner),
+            keep=in_order(plan, spaces),
             predicted=expected[plan].stored,
             predicted_fused=expected[plan].fused,
             measured=o.excess,
@@ -160,9 +159,9 @@ def rounds_of(
     return tuple(sorted(found, key=lambda one: one.build))
 
 
-def in_order(plan: EnginePlan, planner: Planner) -> tuple[NodeName, ...]:
+def in_order(plan: EnginePlan, spaces: Spaces) -> tuple[NodeName, ...]:
     """Return a plan's FP32 nodes in graph order."""
-    kept, network = kept_of(plan, planner), planner_of(plan, planner).case.network
+    kept, network = spaces.kept(plan), spaces.of(plan).variant.case.network
     return tuple(n for n in map(node_name, network.nodes()) if n in kept)
 
 
@@ -394,14 +393,15 @@ def engines_of(
 def recorded(
     device: Device,
     seen: Seen,
-    planner: Planner,
+    spaces: Spaces,
     expected: Mapping[EnginePlan, Expected],
 ) -> Engines:
     """Return the record of a device whose engines are all judged."""
     delivered, last = seen.delivered, seen.last
-    network, relative = planner.case.network, planner.trials.metric is None
+    variant, relative = spaces.low.variant, spaces.low.bench.tolerance.metric is None
+    network = variant.case.network
     outcomes = device.bench.builds.outcomes
-    refused = refusals(outcomes, network, planner.roles)
+    refused = refusals(outcomes, network, variant.roles)
     order = [node_name(n) for n in network.nodes()]
     why = causes(seen, expected, refused, order, relative=relative)
     low = None if delivered is None or delivered.plan.is_full else delivered.plan
@@ -409,8 +409,8 @@ def recorded(
     rows = list(rows_of(seen.offers, delivered, seen.name))
     number = None if last is None else last.outcome.number
     found = {
-        "rounds": rounds_of(seen, planner, expected),
-        "keep": () if low is None else in_order(low, planner),
+        "rounds": rounds_of(seen, spaces, expected),
+        "keep": () if low is None else in_order(low, spaces),
         "delivered": None if delivered is None else delivered.rows[seen.name].build.engine,
         "rung": None if delivered is None else delivered.plan.rung,
         "rungs": rungs_tried(

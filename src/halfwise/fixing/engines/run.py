@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.engines.attempts import Attempts, Spaces
 from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import (
@@ -32,6 +32,7 @@ from halfwise.fixing.engines.record import (
 from halfwise.fixing.engines.search import EngineSearch, near
 from halfwise.fixing.engines.table import Offer, Table, choose
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.space import Int8Space, LowSpace
 from halfwise.fixing.stages import Stages
 from halfwise.graph.model import node_name
 from halfwise.progress import Watcher
@@ -39,7 +40,6 @@ from halfwise.records import Engines, Failure, Spared, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.tensorrt.constrain import unmatched
 from halfwise.tensorrt.failures import ENGINE_FAULTS
-from halfwise.tensorrt.versions import low_format
 
 FURTHER = 3
 """Plans judged on held-out data in addition to the search's choice: a faster engine may have been
@@ -118,13 +118,16 @@ class EngineRun:
         if any(device.fp32 is None for device in self.devices.values()):
             return self._interrupted(fixed)
         lowest, fixed = fixed, fixed.rungs[0] if fixed.rungs else fixed
-        planner, benches = fixed.planner, [d.bench for d in self.devices.values()]
+        low, int8 = fixed.space, lowest.rungs[-1].space if lowest.rungs else None
+        assert isinstance(low, LowSpace)
+        spaces = Spaces(low, int8 if isinstance(int8, Int8Space) else None)
+        benches = [d.bench for d in self.devices.values()]
         weak = [b for b in benches if b.builds.typing == "weak"]
-        prediction = Prediction(planner)
+        prediction = Prediction(low)
         settings = benches[0].engine_settings
         bench = Bench(
-            {name: Attempts(device, planner) for name, device in self.devices.items()},
-            fixed.heldout.for_watcher(self._watcher),
+            {name: Attempts(device, spaces) for name, device in self.devices.items()},
+            fixed.heldout.anew(self._watcher),
             builds=max((b.engine_settings.builds for b in weak), default=1),
             # A device's needs are found by its own builds, one device after another.
             most=settings.max_builds * len(benches),
@@ -136,9 +139,9 @@ class EngineRun:
             times = [(o.milliseconds, o.outcome.number) for o in passed]
             search = EngineSearch(
                 bench,
-                planner,
+                low,
                 fixed.found.kept,
-                low_format(planner.settings.fmt),
+                low.variant.settings.fmt.low,
                 # What was seen of fusion was seen in weak typing.
                 prediction=prediction if len(weak) == len(benches) else None,
                 full=min(times)[::-1] if times else None,
@@ -147,11 +150,11 @@ class EngineRun:
             )
             search.run()
             if bench.is_over:
-                planner.budget.tell("interrupt")
+                low.budget.tell("interrupt")
         with self.stages("verdict"):
             offers = self._table(bench, search)
             delivered = choose(offers, settings.prefer)
-        return self._concluded(fixed, search, prediction, offers, delivered)
+        return self._concluded(fixed, spaces, search, prediction, offers, delivered)
 
     def _table(self, bench: Bench, search: EngineSearch) -> tuple[Offer, ...]:
         """Return the final table: the search's choice, and others as fast or that may pass."""
@@ -196,33 +199,35 @@ class EngineRun:
     def _concluded(
         self,
         fixed: Fixed,
+        spaces: Spaces,
         search: EngineSearch,
         prediction: Prediction,
         offers: Sequence[Offer],
         delivered: Offer | None,
     ) -> Proof:
         """Return the result of a run whose engines are all judged."""
-        planner, bench, verdicts = fixed.planner, search.bench, dict[str, Verdict]()
+        bench, verdicts = search.bench, dict[str, Verdict]()
+        network = spaces.low.variant.case.network
         best = delivered is not None and delivered.plan == search.best
         own, engines = search.own_fp32, dict[str, Engines]()
-        order = [node_name(n) for n in planner.case.network.nodes()]
+        order = [node_name(n) for n in network.nodes()]
         predicted = tuple(n for n in order if best and n in search.predicted)
-        expected = {plan: expected_of(plan, planner, prediction, own) for plan in bench.tried}
+        expected = {plan: expected_of(plan, spaces, prediction, own) for plan in bench.tried}
         for name, device in self.devices.items():
             here = offers if name in bench.attempts else ()
             seen = seen_on(name, bench.tried, here, delivered, search.ruled)
             if name in bench.gone:
                 rows = [] if device.fp32 is None else [device.fp32]
                 lost = engines_of(device, rows)
-                found = {"lost": bench.gone[name], "rounds": rounds_of(seen, planner, expected)}
+                found = {"lost": bench.gone[name], "rounds": rounds_of(seen, spaces, expected)}
                 engines[name] = lost.model_copy(update=found | {"emulated": fixed.verdict})
                 continue
             if (last := seen.last) is not None:
                 told = last.rows[name].build.unconstrained
-                device.bench.notes.extend(unmatched(planner.case.network, told))
+                device.bench.notes.extend(unmatched(network, told))
             spared = list(search.spared)
             spared += [Spared(kind="no-tf32")] if "tf32" not in device.full else []
-            engines[name] = recorded(device, seen, planner, expected).model_copy(
+            engines[name] = recorded(device, seen, spaces, expected).model_copy(
                 update={
                     "emulated": fixed.verdict,
                     "proven": () if device.proven is None else (device.proven,),
@@ -298,7 +303,7 @@ def known_unrepaired(fixed: Fixed) -> Assignment | None:
     Everything in FP32 does not count.
     """
     curve = fixed.curve.unrepaired
-    if curve is None or fixed.planner.original is None:
+    if curve is None or not isinstance(fixed.space, LowSpace) or fixed.space.original is None:
         return None
     some = [point for point in curve.points if point.count < len(curve.nodes)]
     passed = [point for point in some if not point.is_bound and point.error <= 1]

@@ -29,7 +29,7 @@ from halfwise.fixing.engines.plan import (
 )
 from halfwise.fixing.engines.prediction import Prediction
 from halfwise.fixing.engines.refusals import has_levels, instead, refusals
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
@@ -111,7 +111,7 @@ class EngineSearch:
     def __init__(
         self,
         bench: Bench,
-        planner: Planner,
+        space: LowSpace,
         start: Assignment,
         low: EngineRung,
         *,
@@ -124,7 +124,7 @@ class EngineSearch:
 
         Args:
             bench: Builds and judges plans.
-            planner: Of the run's plan.
+            space: The plans that the emulation searched.
             start: What the emulation's plan keeps.
             low: The low format.
             prediction: Predictions of the emulation; None if it says nothing about these engines.
@@ -133,14 +133,15 @@ class EngineSearch:
             unrepaired: What the cheapest plan known without repairs keeps; None if there is none.
             int8: What the plan with INT8 leaves out of it; None if there is none.
         """
-        self.bench, self._planner, self._low = bench, planner, low
+        self.bench, self._space, self._low = bench, space, low
         self._prediction, self._full = prediction, full
         self._unrepaired, self._int8 = unrepaired, int8
-        network, roles = planner.case.network, planner.roles
+        variant = space.variant
+        network, roles = variant.case.network, variant.roles
         self._order = [node_name(n) for n in network.nodes()]
-        self._lowered = frozenset(planner.forced.lowered)
+        self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
-        self.ruled = start & frozenset(planner.forced.kept)
+        self.ruled = start & frozenset(variant.forced.kept)
         typings = {a.device.bench.builds.typing for a in bench.attempts.values()}
         self._strong = typings == {"strong"}
         self._cores = cores_of(network, roles, self._lowered) if "strong" in typings else ()
@@ -258,12 +259,12 @@ class EngineSearch:
         if all(o.worst.untold for o in failed):
             return
         ran = [o for o in failed if o.excess is not None]
-        low = self._planner.roles.computing & self._free
+        low = self._space.choices & self._free
         least = ALIKE * min((o.error for o in ran), default=inf)
         ran = sorted(ran, key=lambda o: (o.error > least, len(o.plan.keep), o.error))
         for outcome in ran:
             keep = outcome.plan.keep
-            suspected = self._planner.evidence.suspected
+            suspected = self._space.evidence.suspected
             yield from self._tried(outcome.plan, suspected, "everything that guards suspect")
             for rest in self._subsets(low - keep):
                 more = low - keep - rest
@@ -275,12 +276,12 @@ class EngineSearch:
 
     def _instead(self, failed: Outcome) -> Iterator[Try]:
         """Yield other forms of a plan that gave no engine."""
-        name, planner = failed.at, self._planner
+        name, variant = failed.at, self._space.variant
         if name not in self.bench.attempts:
             return
         bench = self.bench.attempts[name].device.bench
-        own = refusals([failed.worst.build], planner.case.network, planner.roles)
-        refused, computing = next(iter(own), None), planner.roles.computing
+        own = refusals([failed.worst.build], variant.case.network, variant.roles)
+        refused, computing = next(iter(own), None), variant.computing
         args = failed.plan, refused, failed.number, computing
         for move, plan in instead(*args, level=has_levels(bench)):
             # Then nothing is known about a missing kernel.
@@ -346,7 +347,7 @@ class EngineSearch:
         if self._int8 is not None:
             plan, builds = EnginePlan(self._int8, "int8"), self.bench.builds
             yield Try(plan, "the plan with INT8", builds, free=True)
-            built, ruled = self.bench.tried.get(plan), self._planner.forced.kept
+            built, ruled = self.bench.tried.get(plan), self._space.variant.forced.kept
             if built and not built[-1].passed and built[-1].worst.build.config.keep and not ruled:
                 step = "the plan with INT8, nothing constrained"
                 yield Try(replace(plan, free=True), step, builds, free=True)
@@ -424,7 +425,7 @@ class EngineSearch:
     def _gains_from_tf32(self, keep: Assignment) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""
         devices = [a.device.bench for a in self.bench.attempts.values()]
-        nodes = self._planner.case.network.nodes()
+        nodes = self._space.variant.case.network.nodes()
         products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
         return any(not bench.builds.settings.tf32 for bench in devices) and any(
             node_name(n) in keep for n in products

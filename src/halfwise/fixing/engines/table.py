@@ -10,13 +10,14 @@ from functools import partial
 from math import inf
 from statistics import median
 
-from halfwise.fixing.engines.attempts import Attempts, kept_of
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.engines.attempts import Attempts
 from halfwise.fixing.engines.device import Full, row_of
 from halfwise.fixing.engines.measure import with_shapes
 from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome, mean
 from halfwise.fixing.engines.race import race, time_ratio
-from halfwise.fixing.scoring import HeldOut
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.plan.plan import Plan
 from halfwise.records import EngineResult, Latency, Prefer, TimeRatio, Verdict
 from halfwise.tensorrt.constrain import as_exact, same_outputs
 
@@ -159,30 +160,28 @@ class Table:
         """
         self._attempts, self._heldout = attempts, heldout
         self.offers: tuple[Offer, ...] = ()
-        trials = next(iter(attempts.values())).planner.trials
+        bench = next(iter(attempts.values())).spaces.low.bench
         devices = {name: each.device for name, each in attempts.items()}
         for device in devices.values():
             judged = {full.calibration[0].ids for full in device.full.values()}
-            if judged != {trials.samples.ids}:
-                device.judge_again(trials.samples, heldout.left)
+            if judged != {bench.samples.ids}:
+                device.judge_again(bench.samples, heldout.left)
         for plan in FULL.values():
             full = {n: d.full[plan.rung] for n, d in devices.items() if plan.rung in d.full}
             if len(full) < len(devices):
                 continue
-            parts = {n: self._built(f, trials) for n, f in full.items()}
+            parts = {n: self._built(f, bench) for n, f in full.items()}
             outcome = Outcome(plan, next(iter(parts.values())).build.purpose, parts)
             rows = {
                 n: f.row.model_copy(update={"excess": parts[n].excess}) for n, f in full.items()
             }
             # No search chose them: they have to be within the tolerance itself.
-            self.offers += (Offer(outcome, rows, trials.tolerance),)
+            self.offers += (Offer(outcome, rows, bench.tolerance.full),)
 
     @staticmethod
-    def _built(full: Full, trials: Trials) -> Built:
+    def _built(full: Full, bench: Bench[Plan]) -> Built:
         samples, outputs = full.calibration
-        excess = (
-            trials.excess_of(outputs) if outputs and samples.ids == trials.samples.ids else None
-        )
+        excess = bench.excess_of(outputs) if outputs and samples.ids == bench.samples.ids else None
         row = full.row
         return Built(row.build, excess, row.latency, row.failure, row.lost)
 
@@ -218,7 +217,7 @@ class Table:
         row = EngineResult(
             name=f"{name}, build {built.build.number}" if name in known else name,
             build=built.build,
-            kept=len(kept_of(plan, attempts.planner)),
+            kept=len(attempts.spaces.kept(plan)),
             rung=plan.rung,
             excess=built.excess,
         )

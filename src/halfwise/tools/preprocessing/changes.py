@@ -47,23 +47,15 @@ class Change:
         """Return a change of one difference; without lines where no code makes it."""
         return cls((difference(kind, what, str(a), str(b), evidence),), lines)
 
-    @property
-    def kinds(self) -> set[DifferenceKind]:
-        """The kinds of its differences."""
-        return {each.kind for each in self.differences}
-
 
 def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
     """Return `x`, any shape, after the lines of changes, which hold only numbers and NumPy."""
-    names: dict[str, Any] = {"np": np, "x": np.asarray(x, np.float64)}
-    exec("\n".join(lines), names)  # noqa: S102 - no text of a user's is in it
-    made: Array = names["x"]
-    return made
+    return transformation(written(lines, np.dtype(np.float64)))(x)
 
 
 def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     """Return Python with a function `a_to_b` that returns `dtype`."""
-    ends = [f"return np.ascontiguousarray(x, np.{dtype.name})"]
+    ends = [f'return np.asarray(x, np.{dtype.name}, order="C")']
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         ends.insert(0, f"x = np.clip(np.round(x), {limits.min}, {limits.max})")
@@ -194,14 +186,12 @@ TURNS = {
 
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
-    if tuple(channels) == tuple(range(count)):
-        return Change()
-    what = "B has the channels in another order."
-    if len(channels) != count:
-        what = f"B has {len(channels)} channels where A has {count}."
-    elif tuple(channels) == (2, 1, 0):
-        what = "B has the channels in reverse order: one is RGB, the other BGR."
     before, after = (", ".join(map(str, each)) for each in (range(count), channels))
+    if before == after:
+        return Change()
+    what = f"B's channels are A's channels {after}."
+    if tuple(channels) == (2, 1, 0):
+        what = "B has the channels in reverse order: one is RGB, the other BGR."
     return Change.of("channels", what, before, after, f"x = x[{list(channels)}]")
 
 
@@ -259,6 +249,7 @@ _RGB = (
     *_by_sets(1 / 255, "scaled by 1/255"),
     Normalisation("Caffe's mean, no scale", 1.0, (123.68, 116.779, 103.939)),
     Normalisation("(x − 127.5)/128", 1.0, (127.5,) * 3, (128.0,) * 3),
+    Normalisation("(x − 128)/128", 1.0, (128.0,) * 3, (128.0,) * 3),
     Normalisation("mean 127.5, no scale", 1.0, (127.5,) * 3),
     Normalisation("mean 128, no scale", 1.0, (128.0,) * 3),
     Normalisation("scaled by 1/256", 1 / 256),
@@ -324,6 +315,24 @@ class Pair:
         return 0.5 * len(self.differences) + 0.03 * places
 
 
+def pairs(
+    channels: Sequence[int], count: int, limits: tuple[float, float], least: float
+) -> list[Pair]:
+    """Return usual normalisations of A and B, likeliest first; none if B has other channels.
+
+    Args:
+        channels: The channel of A for each of B.
+        count: Channels of A.
+        limits: A's smallest and largest value.
+        least: Levels of 255 that lie between them at least.
+    """
+    likely = [n for n in KNOWN if n.admits(*limits, count, least)] if len(channels) == count else []
+    return sorted(
+        (Pair(a, b, tuple(channels), count) for a, b in product(likely, KNOWN)),
+        key=lambda pair: pair.cost,
+    )
+
+
 def row(values: Sequence[float] | Array) -> str:
     """Return numbers in words: one if all are equal."""
     numbers = [number(float(value), 4) for value in values]
@@ -335,9 +344,13 @@ def scaled(gain: Array, offset: Array, pair: Pair | None = None) -> Change:
 
     One gain and offset fit arrays of any shape, several fit images.
     """
-    column = "[:, None, None]" if len(gain) > 1 else ""
+
+    def text(values: Array) -> str:
+        numbers = ", ".join(f"{float(v):.9g}" for v in values)
+        return f"np.array([{numbers}])[:, None, None]" if len(values) > 1 else numbers
+
     lines = [
-        f"x = x {sign} np.array([{', '.join(f'{float(v):.9g}' for v in values)}]){column}"
+        f"x = x {sign} {text(values)}"
         for sign, values, nothing in (("*", gain, 1), ("+", offset, 0))
         if (values != nothing).any()
     ]
@@ -460,13 +473,8 @@ def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> 
 def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[Change]:
     """Yield the lines from what A may be to what B may be, likeliest first, each once."""
     count = len(channels)
-    pairs = [
-        Pair(a, b, channels, count)
-        for a, b in product(KNOWN, KNOWN)
-        if a.admits(low, high, count, _LEAST)
-    ]
     seen = {_key(np.ones(count), np.zeros(count))}
-    for pair in sorted(pairs, key=lambda pair: pair.cost):
+    for pair in pairs(channels, count, (low, high), _LEAST):
         if (key := _key(*pair.line)) not in seen:
             seen.add(key)
             yield scaled(*pair.line, pair)

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ from halfwise.inputs import LoadedSamples
 from halfwise.inputs.array_files import ARRAY_SUFFIXES, peek_arrays, read_npy
 from halfwise.inputs.fitting import InputSpec, as_arrays, by_input, demand_sources, split_sources
 from halfwise.inputs.functions import load_function
-from halfwise.inputs.loading import IMAGES, data_files, load_samples, paired_files
-from halfwise.inputs.samples import repeatable
+from halfwise.inputs.loading import IMAGES, data_files, load_samples, make_samples, paired_files
 from halfwise.options.options import bounded
 from halfwise.progress import Silent, Watcher
 from halfwise.records import InputComparison, Note, PreprocessingReport
 from halfwise.reporting.parts import Lines, Report
 from halfwise.reporting.steps import note_text
-from halfwise.store import refuse_existing_file
-from halfwise.tools.preprocessing.changes import MOST_CHANNELS, SMALLEST_SIDE, code_of
+from halfwise.store import new_file, refuse_existing_file
+from halfwise.tools.preprocessing.changes import code_of, layout_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import count, dimensions, number, sentence, shorten
 
@@ -79,7 +79,7 @@ def compare_inputs(
             "Give both pipelines the same samples.",
         )
     watcher.stage("compare")
-    compared = [
+    inputs = [
         compare_arrays(
             Column(one, name, step=watcher.step),
             Column(other, name_b, step=watcher.step),
@@ -90,12 +90,13 @@ def compare_inputs(
         for name, name_b in _paired(one[0], other[0])
     ]
     if code is not None:
-        _write_code(Path(code), code_of({each.name: each.code for each in compared}))
+        with new_file(Path(code)) as file:
+            file.write_text(code_of({each.name: each.code for each in inputs}), encoding="utf-8")
     notes = [n.model_copy(update={"of": who}) for who, each in made.items() for n in each.notes]
     return PreprocessingReport(
         a=_named(a, "A"),
         b=_named(b, "B"),
-        inputs=tuple(compared),
+        inputs=tuple(inputs),
         notes=tuple(dict.fromkeys(map(note_text, [*(raw.notes if raw else ()), *notes]))),
     )
 
@@ -110,17 +111,6 @@ def _paired(a: Sample, b: Sample) -> list[tuple[str, str]]:
             "Rename the arrays of one of them.",
         )
     return [(name, name) for name in a]
-
-
-def _write_code(path: Path, code: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(code)
-    except OSError as error:
-        raise UsageError(
-            f"{path}, where the code should go, cannot be written: {error.strerror}.",
-            "Give a path in a writable folder.",
-        ) from error
 
 
 def _named(source: Source, name: str) -> str:
@@ -143,21 +133,18 @@ class RawSamples:
 
     def pixels(self, name: str) -> Column | None:
         """Return the raw images of an input, empty where unreadable; None if the first one is."""
-
-        def image(index: int) -> Sample:
-            file = self.files[index]
-            return {"": _decoded(file if isinstance(file, Path) else file.get(name))}
-
-        return Column(Samples(tuple(self.ids), image), "") if image(0)[""].size else None
+        images = Column(Samples(tuple(self.ids), lambda i: {"": _decoded(self.files[i], name)}), "")
+        return images if images[0].size else None
 
 
-def _decoded(file: Path | None) -> NDArray[Any]:
+def _decoded(files: Path | Mapping[str, Path], name: str) -> NDArray[Any]:
     """Return an array as it is, an image as u8[h, w, 3]; nothing if it cannot be read here."""
+    file = files if isinstance(files, Path) else files.get(name)
     try:
         # Optional: without it, functions still get the path and decode it themselves.
         from PIL import Image  # noqa: PLC0415
     except ImportError:
-        return np.zeros(0)
+        file = None
     if file is None or file.suffix.lower() == ".npy":
         return np.zeros(0) if file is None else read_npy(file)
     try:
@@ -228,48 +215,40 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
             f"{where} is a function, but there are no raw samples to call it with.",
             "Add --samples with a folder of images or .npy files.",
         )
-    files, first = raw.files, raw.files[0]
-    make = by_input(source, first) if isinstance(first, Mapping) else source
-
-    def load(index: int) -> Sample:
-        place = f"{where} on {raw.ids[index]}: "
-        result = make(files[index])
-        named = result if isinstance(result, Mapping) else {ONLY: result}
-        if result is None or not as_arrays(named, place):
-            raise CaseError(
-                f"{place}it returned nothing; expected an array or a dictionary of arrays.",
-                "Return the model's input.",
-            )
-        # Copied, because functions may fill the same array again for the next sample.
-        arrays = {name: np.array(array) for name, array in as_arrays(named, place).items()}
-        for name, array in arrays.items():
-            _demand_numbers(name, array, place)
-            if not np.isfinite(array).all():
-                raise CaseError(
-                    f"{place}'{name}' holds NaN or infinities; expected finite numbers.",
-                    "Correct the function; you can call it on its own in Python.",
-                )
-        return arrays
-
-    samples = repeatable(load, raw.ids, where)
+    first = raw.files[0]
+    result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
+    arrays = as_arrays(result if isinstance(result, Mapping) else {ONLY: result}, where)
+    specs = [
+        InputSpec(name, array.dtype, (None,) * array.ndim)
+        for name, array in _numbers(arrays, f"{where}: ").items()
+    ]
+    samples = make_samples(list(zip(raw.ids, raw.files, strict=True)), specs, source, where).samples
     kept = functools.lru_cache(maxsize=_KEPT)(samples.load)
     return LoadedSamples(Samples(samples.ids, kept), ())
 
 
-def _demand_numbers(name: str, array: NDArray[Any], where: str = "") -> None:
-    if array.dtype.kind not in "biuf" or not array.size:
+def _numbers(arrays: Mapping[str, NDArray[Any]], where: str = "") -> Mapping[str, NDArray[Any]]:
+    """Return arrays, at least one, that hold numbers, or raise a CaseError."""
+    if not arrays:
         raise CaseError(
-            f"{where}'{name}' is {array.dtype.name} of {array.size} elements; expected numbers.",
+            f"{where}Found no arrays to compare; expected one for each input.",
             "Give the model's input.",
         )
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf" or not array.size:
+            raise CaseError(
+                f"{where}'{name}' is {array.dtype.name} of {array.size} elements; expected "
+                "numbers.",
+                "Give the model's input.",
+            )
+    return arrays
 
 
 def _first(path: Path) -> Mapping[str, NDArray[Any]]:
     """Return the arrays of the first file, without content for `.npz`."""
     kind, files = data_files(path)
     if kind not in ARRAY_SUFFIXES or not files:
-        suffix = files[0].suffix.lower() if files else ""
-        found = f"the suffix '{suffix}'" if suffix else "nothing"
+        found = f"the suffix '{files[0].suffix.lower()}'" if files else "nothing"
         raise CaseError(
             f"{path}: found {found} to compare; expected {' or '.join(ARRAY_SUFFIXES)} files, a "
             "folder of them, or file.py:function.",
@@ -280,23 +259,13 @@ def _first(path: Path) -> Mapping[str, NDArray[Any]]:
 
 def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
     """Return what the arrays hold, of unknown sizes; see `load_made` for the axis of samples."""
-    if not arrays:
-        raise CaseError(
-            "Found no arrays to compare; expected one for each input.", "Save the model's input."
-        )
     specs = []
-    for name, array in arrays.items():
-        _demand_numbers(name, array)
+    for name, array in _numbers(arrays).items():
         dynamic = (None,) * min(array.ndim, max(_RANK, array.ndim - 1))
-        single = array.ndim == 1 or (array.ndim == 3 and _is_image(array.shape))
+        single = array.ndim == 1 or (array.ndim == 3 and layout_of(array))
         shape = (array.shape[0], *dynamic[1:]) if single else dynamic
         specs.append(InputSpec(name, array.dtype, shape))
     return specs
-
-
-def _is_image(shape: Sequence[int]) -> bool:
-    sides = ((shape[0], shape[1:]), (shape[2], shape[:2]))
-    return any(n <= MOST_CHANNELS and min(two) >= SMALLEST_SIDE for n, two in sides)
 
 
 def compared(report: PreprocessingReport) -> Report:
@@ -311,20 +280,21 @@ def compared(report: PreprocessingReport) -> Report:
         parts.append(Lines("Notes", tuple(map(sentence, report.notes))))
     about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
     kinds = [d.kind for each in report.inputs for d in each.differences]
-    title = f"{count(len(kinds), 'difference')}: {', '.join(dict.fromkeys(kinds))}"
+    names = ", ".join(dict.fromkeys(kinds))
+    title = f"{count(len(kinds), 'difference')}: {names}"
     if report.same:
-        title = "Both pipelines give the same inputs"
-        title += f", stored differently: {', '.join(dict.fromkeys(kinds))}" if kinds else ""
+        title = "Both pipelines give the same inputs" + f", stored differently: {names}" * bool(
+            names
+        )
     return Report(title, report.same, about, tuple(parts))
 
 
 def _heading(each: InputComparison) -> str:
-    name, name_b = shorten(each.name, 24), shorten(each.name_b, 24)
-    shape = f"{dimensions(each.shape_a)} {each.dtype_a}"
-    shape_b = f"{dimensions(each.shape_b)} {each.dtype_b}"
-    names = name + (f" (in B {name_b})" if each.name_b != each.name else "")
-    also = f" and {shape_b}" if shape_b != shape else ""
-    return f"Input {names}: {count(each.samples, 'sample')} of {shape}{also}"
+    names = dict.fromkeys(shorten(name, 24) for name in (each.name, each.name_b))
+    shapes = (each.shape_a, each.dtype_a), (each.shape_b, each.dtype_b)
+    arrays = dict.fromkeys(f"{dimensions(shape)} {dtype}" for shape, dtype in shapes)
+    samples = count(each.samples, "sample")
+    return f"Input {', in B '.join(names)}: {samples} of {', in B '.join(arrays)}"
 
 
 def _lines(each: InputComparison) -> Iterator[str]:
@@ -334,11 +304,10 @@ def _lines(each: InputComparison) -> Iterator[str]:
             yield f"  → A: {sentence(difference.a)}; B: {sentence(difference.b)}"
         if difference.evidence:
             yield f"  → {sentence(difference.evidence)}"
-    most = f"at most {number(each.residual_max)}" if each.residual_max else "nothing"
-    level = f" (one of 255 levels is {number(each.level)})" if each.residual_max else ""
-    if not each.differences:
-        yield f"No difference: {most} between the values."
-    elif each.exact:
-        yield f"After the code below, {most} is left{level}: this explains all of it."
-    else:
-        yield f"After the code below, {most} is left{level}."
+    when = "After the code below" if each.code else "As they are"
+    most = "in nothing"
+    if each.residual_max:
+        most = f"by at most {number(each.residual_max)}; one of 255 levels is {number(each.level)}"
+    most = "in shape" if isinf(each.residual_max) else most
+    end = ": this explains all." if each.exact and each.code else "."
+    yield f"{when}, the values differ {most}{end}"

@@ -1,60 +1,55 @@
 """Compare one input of two pipelines: how it is stored, where images lie, and their values.
 
-Each step names what differs and makes A like B; the next one sees the rest.
+Each step makes A like B in what it explains; the next one sees the rest. Where something is left
+that no step explains, only how arrays are stored is named: the rest would be a guess.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import permutations, product
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from scipy.optimize import linear_sum_assignment
 
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison
-from halfwise.tools.preprocessing.alignment import (
-    ROUNDED,
-    Arrays,
-    Framed,
-    Images,
-    Shift,
-    aligned,
-    blurred,
-    correlation,
-    displacement,
-    grey,
-    overlap,
-    turn_of,
-)
 from halfwise.tools.preprocessing.changes import (
     KNOWN,
-    OWN,
+    TURNS,
     Array,
     Change,
     Layout,
     Pair,
     layout_of,
+    pairs,
     relaid,
     reordered,
-    row,
     run,
     scaled,
     transformation,
     written,
 )
-from halfwise.wording import number, percent
+from halfwise.wording import dimensions, percent
 
-_LOSSY = ("kernel", "resampling", "fit", "size", "padding")
+Arrays = Sequence[NDArray[Any]]
+Images = Sequence[Array]
+Shift = tuple[int, ...]
+Part = tuple[slice, slice]
+
+_LOSSY = ("kernel", "resampling", "fit", "shape", "values")
 """Differences that no code undoes, or only about."""
 _MOST_FITTED = 6
 """Samples on which a difference is found; the residual uses all."""
-_SAME = 1e-5
-"""Largest difference that rounding explains, over the range of the values."""
-_FINE, _SLACK, _ROUGH, _ROUGHEST = 2e-4, 0.004, 0.012, 0.05
+_EXPLAINED = 1e-3
+"""Deviation from a line over that of values that are no image, up to which it explains them."""
+_ROUNDED = 2.0
+"""Levels of 255 that rounding explains: two roundings in another order."""
+_FINE, _SLACK, _ROUGH = 2e-4, 0.004, 0.012
 """Slack in gain, and in offset over 255 levels: only float rounding, bytes (a level is 0.0039),
-other kernels, another fit."""
+other kernels."""
 _FLOAT = 0.06
 """Levels that FP16 after ImageNet's normalisation is off by at most; FP32 by a thousandth of it."""
 _LEAST = 24.0
@@ -63,8 +58,20 @@ _MOST_PIXELS = 100_000
 _MOST_RESIZED = 3
 _TRUSTED, _TIED = 0.15, 0.0015
 """Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
-_BETTER = 0.6
-"""Misfit ratio that another channel order must reach; grey images fit any order and stay at 1."""
+_BETTER = 0.36
+"""Ratio of squared misfits that another channel order must reach; grey images fit any order and
+stay at 1."""
+_TURNED = 0.03
+"""Gain in mean correlation required of a turn; photos gain 0.2 to 1."""
+_SHIFTED = 0.5
+"""Ratio of what correlation lacks to 1 that a shift must reach."""
+_BLUR = 2.5
+"""Standard deviation of blurs in pixels."""
+_DETAIL = 0.25
+"""Share of what is left that a blur keeps, up to which it is fine detail: what kernels change."""
+_FLAT = 1e-9
+_ALIKE = 0.95
+"""Correlation of blurred images of the same view in other colours."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +81,12 @@ class _Seen:
     Attributes:
         change: The differences, and the lines from A to B.
         level: One of 255 levels in B's unit.
-        shift: Rows and columns by which B's view lies further down and to the right.
+        part: Rows and columns of B's images that A shows too.
     """
 
     change: Change
     level: float = 1 / 255
-    shift: Shift = (0, 0)
+    part: Part = (slice(None), slice(None))
 
 
 def compare_arrays(
@@ -111,12 +118,12 @@ def compare_arrays(
     if first.dtype != other.dtype:
         what = f"B is {other.dtype}, A is {first.dtype}."
         change = Change.of("dtype", what, first.dtype, other.dtype) + change
-    code = written(change.lines, other.dtype) if change.differences else ""
+    changed = change.lines or first.dtype != other.dtype
+    code = written(change.lines, other.dtype) if change.differences and changed else ""
     largest = _residual(a, b, seen, code)
-    if largest > ROUNDED * seen.level and change.kinds.isdisjoint((*_LOSSY, "shape", "values")):
-        told = f"{number(largest / seen.level)} of 255 levels at most" if largest < np.inf else ""
+    if largest > _ROUNDED * seen.level and not any(d.kind in _LOSSY for d in change.differences):
         what = "Values differ, and no known step explains how."
-        change += Change.of("values", what, "", "", evidence=told)
+        change += Change.of("values", what, "", "")
     return InputComparison(
         name=name,
         name_b=name_b or name,
@@ -143,51 +150,32 @@ def _residual(a: Arrays, b: Arrays, seen: _Seen, code: str) -> float:
         elif (made := make(x)).shape != y.shape:
             return np.inf
         else:
-            left = np.abs(made.astype(np.float64) - y)
-            if any(seen.shift) and (layout := layout_of(y)):
-                read = run(layout.read, left)
-                _, left = overlap(read, read, seen.shift)
-            largest = max(largest, float(left.max(initial=0)))
+            rest, layout = np.abs(made.astype(np.float64) - y), layout_of(y)
+            shown = run(layout.read, rest)[(..., *seen.part)] if layout else rest
+            largest = max(largest, float(shown.max(initial=0)))
     return largest
 
 
 def _compare_plain(a: Arrays, b: Arrays) -> _Seen:
-    """Compare numbers that are no image: axes, one gain and offset."""
-    if a[0].dtype.kind not in "biuf" or b[0].dtype.kind not in "biuf":
-        # Equal or not, which the residual says.
-        return _Seen(Change())
-    straight = tuple(range(a[0].ndim))
-    shapes = {p: tuple(a[0].shape[i] for i in p) for p in permutations(straight)}
-    axes = next((p for p, shape in shapes.items() if shape == b[0].shape), straight)
+    """Compare numbers that are no image: shapes, one gain and offset."""
     for x, y in zip(a, b, strict=True):
-        if x.ndim != len(axes) or x.transpose(axes).shape != y.shape:
+        if x.shape != y.shape:
             what = f"B is {y.shape}, A is {x.shape}."
             return _Seen(Change.of("shape", what, x.shape, y.shape))
-    change = Change()
-    if axes != straight:
-        what, line = f"B's axes are A's axes {axes}.", f"x = x.transpose({axes})"
-        change = Change.of("layout", what, a[0].shape, b[0].shape, line)
-    left = np.concatenate([run(change.lines, x).ravel() for x in a])
-    right = np.concatenate([np.ravel(y) for y in b]).astype(np.float64)
-    spread = float(right.max(initial=-np.inf) - right.min(initial=np.inf))
-    spread = spread if spread > 0 else 1.0
-    if np.abs(left - right).max(initial=0) <= _SAME * spread:
-        return _Seen(change, spread / 255)
+    if {a[0].dtype.kind, b[0].dtype.kind} - {*"biuf"} or not b[0].size:
+        # Text is equal or not, which the residual says.
+        return _Seen(Change())
+    left, right = (np.concatenate([np.ravel(x) for x in side]).astype(float) for side in (a, b))
     gain, offset, misfit = _line(left, right)
-    share = misfit / (float(right.std()) or 1.0)
-    if share < 1e-3:
-        change += scaled(np.array([gain]), np.array([offset]))
-    else:
-        told = f"the best gain and offset leave {number(share, 2)} of B's standard deviation"
-        what = "The values differ by more than a gain and an offset."
-        change += Change.of("values", what, "", "", evidence=told)
-    return _Seen(change, spread / 255)
+    level = float(np.ptp(right)) / 255 or 1.0
+    explained = misfit < _EXPLAINED * (right.std() or 1.0)
+    return _Seen(scaled(np.array([gain]), np.array([offset])) if explained else Change(), level)
 
 
 def _compare_images(
     a: Arrays, b: Arrays, layouts: tuple[Layout, Layout], raws: Arrays | None
 ) -> _Seen:
-    """Compare images: axes, turn, frame, place, values, kernel."""
+    """Compare images: axes, turn, shift, values, kernel."""
     stored = _stored(a, b, layouts)
     chosen = sorted({*np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int)})
     left, right = (
@@ -195,27 +183,47 @@ def _compare_images(
         for side, layout in zip((a, b), layouts, strict=True)
     )
     view = aligned(left, right)
-    if view is None:
-        what = "A and B do not show the same images."
-        return _Seen(stored + Change.of("values", what, "", ""))
-    rough = not view.change.kinds.isdisjoint(("fit", "size"))
-    tone = _tone(view.a, view.b, rough=rough)
-    change = stored + Change(lines=layouts[0].read) + view.change + tone.change
-    change += _padding(*view.framed, tone)
-    rest = [(y - tone(x)) / tone.level for x, y in zip(view.a, view.b, strict=True)]
-    if _misfit(rest) > ROUNDED:
-        sources = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
-        contents = (each.contents for each in view.framed)
-        change += _kernel(sources, *contents) or _resampling(rest, rough=rough)
-    return _Seen(change + Change(lines=layouts[1].write), tone.level, view.shift)
+    tone, level = _tone(view.a, view.b)
+    rest = [(y - run(tone.lines, x)) / level for x, y in zip(view.a, view.b, strict=True)]
+    change, part, same = view.change + tone, view.part, _same_view(view)
+    exact = _misfit(rest) <= _ROUNDED
+    if not same or not (exact or _power(map(blurred, rest)) <= _DETAIL * _power(rest)):
+        sizes = [dimensions(images[0].shape[1:]) for images in (left, right)]
+        change, part = _unlike(*sizes, same=same), _Seen.part
+    elif not exact:
+        raw = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
+        change += _kernel(raw, left, right)
+    if stored.differences or change.lines:
+        change = Change(lines=layouts[0].read) + change + Change(lines=layouts[1].write)
+    return _Seen(stored + change, level, part)
+
+
+def _unlike(size: str, size_b: str, *, same: bool) -> Change:
+    """Return that nothing makes images alike, which show the `same` or not."""
+    if same and size == size_b:
+        what = "The values differ by more than channel order, a gain and an offset"
+        likely = "padding, gamma, other colours, or each image's own mean and deviation would do so"
+        return Change.of("values", f"{what}; not taken apart further.", "", "", evidence=likely)
+    what = "The images differ in how they are fitted, padded or sized, or show something else"
+    next_step = "make resize, crop and padding alike and compare again to see what else differs"
+    return Change.of("fit", f"{what}; not taken apart further.", size, size_b, evidence=next_step)
+
+
+def _same_view(view: "View") -> bool:
+    """Return whether two channels look the same without fine detail, in other colours maybe."""
+    soft = [[blurred(x) for x in side] for side in (view.a, view.b)]
+    return any(
+        correlation([x[i] for x in soft[0]], [y[j] for y in soft[1]]) >= _ALIKE
+        for i, j in product(range(len(view.a[0])), range(len(view.b[0])))
+    )
 
 
 def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
     """Return how the layouts differ; raise a CaseError unless all samples have the first's."""
     for samples, layout, who in zip((a, b), layouts, "AB", strict=True):
         for i, sample in enumerate(samples):
-            found = layout_of(sample)
-            if found is None or (found.order, found.lead) != (layout.order, layout.lead):
+            other = layout_of(sample) or replace(layout, lead=-1)
+            if (other.order, other.lead) != (layout.order, layout.lead):
                 raise CaseError(
                     f"Sample {i} of {who} has the shape {sample.shape}; expected {layout}, like "
                     "the first sample.",
@@ -226,71 +234,160 @@ def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
         axes = ["with" if each.lead else "without" for each in layouts]
         what = f"B is {axes[1]} a batch axis, A {axes[0]}."
         change = Change.of("batch-axis", what, a[0].shape, b[0].shape)
-    if replace(layouts[0], lead=0) != replace(layouts[1], lead=0):
-        change += relaid(*layouts)
-    return change
+    one, other = (replace(layout, lead=0) for layout in layouts)
+    return change if one == other else change + relaid(*layouts)
+
+
+def grey(image: Array) -> Array:
+    """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
+    made: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
+    return made
+
+
+def blurred(image: Array) -> Array:
+    """Return f64[..., h, w] without fine detail: the contrast of different kernels is the same."""
+    made: Array = gaussian_filter(image, (0,) * (image.ndim - 2) + (_BLUR,) * 2, mode="nearest")
+    return made
+
+
+def correlation(a: Images, b: Images) -> float:
+    """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other.
+
+    An image of one value correlates with another of one value only.
+    """
+    each = []
+    for pair in zip(a, b, strict=True):
+        # Blurring one value leaves rounding.
+        one, other = (x - x.mean() if np.ptp(x) > _FLAT * np.abs(x).max() else 0 * x for x in pair)
+        size = float(np.sqrt((one**2).sum() * (other**2).sum()))
+        equal = float(one.any() == other.any())
+        each.append(abs(float((one * other).sum())) / size if size else equal)
+    return float(np.mean(each))
 
 
 @dataclass(frozen=True)
-class _Tone:
-    """How values differ.
+class View:
+    """What A and B both show, if B is turned and shifted at most.
 
     Attributes:
-        change: The differences, and the lines from A to B.
-        level: One of 255 levels in B's unit.
-        channels: The channel of A for each of B.
-        gain: f64[channels], of values after each sample's own normalisation, if B has that alone.
-        offset: Likewise.
-        own: The lines of that normalisation.
+        a: A's, f64[c, h, w] each.
+        b: B's, likewise.
+        change: The turn and the shift, and the lines to B's images from A's.
+        part: The rows and columns of B's images.
     """
 
+    a: Images
+    b: Images
     change: Change
-    level: float
-    channels: tuple[int, ...]
-    gain: Array
-    offset: Array
-    own: tuple[str, ...] = field(default=())
-
-    def __call__(self, x: Array) -> Array:
-        """Return A's values f64[c, h, w] as B's."""
-        x = run(self.own, x)[list(self.channels)]
-        made: Array = x * self.gain[:, None, None] + self.offset[:, None, None]
-        return made
+    part: Part
 
 
-def _tone(a: Images, b: Images, *, rough: bool) -> _Tone:
-    """Return how values differ between images that show the same; `rough` if only about."""
-    own = OWN if _is_own(b) and not _is_own(a) else Change()
-    a = [run(own.lines, x) for x in a]
-    channels, gain, offset = _photometry(a, b)
+def aligned(a: Images, b: Images) -> View:
+    """Return the view in which images f64[c, h, w] look most alike, mostly the whole of them."""
+    soft, target = ([blurred(grey(x))[::2, ::2] for x in side] for side in (a, b))
+
+    def likeness(turn: Change) -> float:
+        turned = [run(turn.lines, x) for x in soft]
+        return _likeness(turned, target, _centred(turned, target)) - _TURNED * bool(turn.lines)
+
+    change = max((Change(), *TURNS.values()), key=likeness)
+    a = [run(change.lines, x) for x in a]
+    one, other = ([grey(x) for x in side] for side in (a, b))
+    shift, moved = _centred(one, other), displacement(one, other)
+    if 1 - _likeness(one, other, moved) < _SHIFTED * (1 - _likeness(one, other, shift)):
+        shift = moved
+    if any(shift) or one[0].shape != other[0].shape:
+        sizes = zip(("rows", "columns"), shift, one[0].shape, other[0].shape, (1, 2), strict=True)
+        lines = [
+            f"{name} = np.arange({step}, x.shape[{axis}] {m - n + step:+d})"
+            f".clip(0, x.shape[{axis}] - 1)"
+            for name, step, n, m, axis in sizes
+        ]
+        what = f"B begins {shift[0]} rows further down and {shift[1]} columns further right."
+        change += Change.of("crop", what, "(0, 0)", shift, *lines, "x = x[:, rows][:, :, columns]")
+    return View(*_overlaps(a, b, shift), change, _part(one[0], other[0], shift))
+
+
+def _centred(a: Images, b: Images) -> Shift:
+    """Return the shift at which the first images have the same middle."""
+    return tuple((n - m) // 2 for n, m in zip(a[0].shape, b[0].shape, strict=True))
+
+
+def _part(a: Array, b: Array, shift: Shift) -> Part:
+    """Return where `b`, [..., h, w], shows what `a` does if b[i] is a[i + shift]."""
+    sizes = zip(shift, a.shape[-2:], b.shape[-2:], strict=True)
+    rows, columns = (slice(max(0, -step), min(0, n - step - m) or None) for step, n, m in sizes)
+    return rows, columns
+
+
+def _overlaps(a: Images, b: Images, shift: Shift) -> tuple[Images, Images]:
+    """Return the parts of images [..., h, w] where b[i] is a[i + shift]."""
+    back = tuple(-step for step in shift)
+    one = [x[(..., *_part(y, x, back))] for x, y in zip(a, b, strict=True)]
+    return one, [y[(..., *_part(x, y, shift))] for x, y in zip(a, b, strict=True)]
+
+
+def _likeness(a: Images, b: Images, shift: Shift) -> float:
+    """Return the correlation of f64[h, w] at a shift; 0 unless half of the smaller is in both."""
+    one, other = _overlaps(a, b, shift)
+    sizes = [(x.size, min(y.size, z.size)) for x, y, z in zip(one, a, b, strict=True)]
+    alike = all(x.shape == y.shape for x, y in zip(one, other, strict=True))
+    return correlation(one, other) if alike and all(2 * n >= m for n, m in sizes) else 0.0
+
+
+def displacement(a: Images, b: Images) -> Shift:
+    """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
+
+    Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
+    surfaces of all samples are added.
+    """
+    shape = np.max([x.shape for x in (*a, *b)], axis=0)
+    surface = np.zeros(shape)
+    for pair in zip(a, b, strict=True):
+        one, other = (np.fft.fft2(x * np.outer(*map(np.hanning, x.shape)), shape) for x in pair)
+        cross = one * np.conj(other)
+        surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
+    peak = np.unravel_index(int(surface.argmax()), surface.shape)
+    sizes = zip(map(int, peak), map(int, shape), strict=True)
+    return tuple(p - n * (2 * p > n) for p, n in sizes)
+
+
+def _tone(a: Images, b: Images) -> tuple[Change, float]:
+    """Return how values of images differ that show the same, and one of 255 levels in B's unit."""
     some, other = _pooled(a), _pooled(b)
-    spread = np.ptp(other, axis=1).max() / 255 or 1.0
-    fitted = _Tone(own, spread, channels, gain, offset)
-    misfit = _misfit([(y - fitted(x)) / spread for x, y in zip(a, b, strict=True)])
+    channels, gain, offset = _photometry(some, other)
+    rest = other - some[channels] * gain[:, None] - offset[:, None]
+    misfit = _misfit([rest]) * 255 / (np.ptp(other, axis=1).max() or 1.0)
     slack = _FINE if misfit < _FLOAT else _SLACK
-    if misfit > ROUNDED:
-        channels, gain, offset = _photometry([blurred(x) for x in a], [blurred(y) for y in b])
-        slack = _ROUGHEST if rough else _ROUGH
+    if misfit > _ROUNDED:
+        channels, gain, offset = _photometry(*(_pooled([*map(blurred, x)]) for x in (a, b)))
+        slack = _ROUGH
     likely = [n for n in KNOWN if n.admits(other.min(), other.max(), len(other), _LEAST)]
     level = float(likely[0].line(len(other))[0].max() if likely else np.ptp(other) / 255) or 1.0
-    pair = None
+    change = reordered(channels, len(some))
     if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
-        gain, offset = np.ones_like(gain), np.zeros_like(offset)
-    elif pair := _pair(channels, gain, offset, some, slack):
-        gain, offset = pair.line
-        level = float(pair.b.line(len(other))[0].max())
-    change = own + reordered(channels, len(some)) + scaled(gain, offset, pair)
-    return _Tone(change, level, channels, gain, offset, own.lines)
+        return change, level
+
+    def cost(pair: Pair) -> float:
+        units = pair.b.line(len(channels))[0] * 255
+        off = np.abs(gain / pair.line[0] - 1), np.abs(offset - pair.line[1]) / units
+        worst = float(np.max(off)) / slack
+        return worst + pair.cost if worst <= 1 else np.inf
+
+    usual = pairs(channels, len(some), (some.min(), some.max()), _LEAST)
+    pair = min(usual, key=cost, default=None)
+    if pair is None or cost(pair) == np.inf:
+        return change + scaled(gain, offset), level
+    return change + scaled(*pair.line, pair), float(pair.b.line(len(other))[0].max())
 
 
-def _misfit(left: Images) -> float:
-    """Return the level of error that 999 of 1,000 values do not exceed."""
-    return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in left])), 99.9))
+def _misfit(rest: Images) -> float:
+    """Return the size that 999 of 1,000 values do not exceed."""
+    return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in rest])), 99.9))
 
 
-def _is_own(images: Images) -> bool:
-    """Return whether each of several images has a mean of 0 and a deviation of 1."""
-    return len(images) > 1 and all(abs(x.mean()) < 2e-3 > abs(x.std() - 1) for x in images)
+def _power(rest: Iterable[Array]) -> float:
+    return float(np.mean([np.mean(x**2) for x in rest]))
 
 
 def _pooled(images: Images) -> Array:
@@ -299,23 +396,18 @@ def _pooled(images: Images) -> Array:
     return pixels[:, :: -(-pixels.shape[1] // _MOST_PIXELS)]
 
 
-def _photometry(a: Images, b: Images) -> tuple[tuple[int, ...], Array, Array]:
-    """Return the channel of A for each of B, and its gain and offset."""
-    left, right = _pooled(a), _pooled(b)
-    fits = np.array([[_line(x, y) for x in left] for y in right])
-    apart = fits[..., 2] / [[y.std() or 1.0] for y in right]
-    places = range(len(right))
-
-    def cost(order: tuple[int, ...]) -> float:
-        return float(np.sqrt(np.mean([apart[i, order[i]] ** 2 for i in places])))
-
-    channels = tuple(places)
-    if len(left) != len(right):
-        channels = tuple(int(i) for i in apart.argmin(axis=1))
-    elif cost(best := min(permutations(places), key=cost)) < _BETTER * cost(channels):
-        channels = best
-    gain, offset = np.array([fits[i, c, :2] for i, c in enumerate(channels)]).T
-    return channels, gain, offset
+def _photometry(a: Array, b: Array) -> tuple[list[int], Array, Array]:
+    """Return the channel of A for each of B, and its gain and offset; pixels f64[channels, n]."""
+    fits = np.array([[_line(x, y) for x in a] for y in b])
+    apart = (fits[..., 2] / [[y.std() or 1.0] for y in b]) ** 2
+    straight = np.arange(len(b))
+    channels = apart.argmin(axis=1)
+    if len(a) == len(b):
+        channels = linear_sum_assignment(apart)[1]
+        if apart[straight, channels].sum() >= _BETTER * np.trace(apart):
+            channels = straight
+    gain, offset, _ = fits[straight, channels].T
+    return channels.tolist(), gain, offset
 
 
 def _line(x: Array, y: Array) -> tuple[float, float, float]:
@@ -340,155 +432,79 @@ def _line(x: Array, y: Array) -> tuple[float, float, float]:
     return gain, offset, float(np.sqrt(np.mean(left[kept] ** 2)))
 
 
-def _pair(
-    channels: tuple[int, ...], gain: Array, offset: Array, a: Array, slack: float
-) -> Pair | None:
-    """Return the known normalisations of A and B that make a gain and an offset.
-
-    Among about equal fits, the usual ones with the fewest differences.
-
-    Args:
-        channels: The channel of A for each of B.
-        gain: Measured, f64[channels].
-        offset: Likewise.
-        a: A's pixels, f64[channels, pixels].
-        slack: How far a gain may be off, and an offset as a part of 255 levels.
-    """
-    best: tuple[float, Pair | None] = (np.inf, None)
-    likely = [n for n in KNOWN if n.admits(a.min(), a.max(), len(a), _LEAST)]
-    for one, other in product(likely, KNOWN if len(a) == len(channels) else ()):
-        pair = Pair(one, other, channels, len(a))
-        units = other.line(len(channels))[0] * 255
-        off = np.abs(gain / pair.line[0] - 1), np.abs(offset - pair.line[1]) / units
-        worst = float(np.max(off)) / slack
-        if worst <= 1 and worst + pair.cost < best[0]:
-            best = worst + pair.cost, pair
-    return best[1]
+_KERNELS: dict[str, tuple[str, float | None]] = {
+    "bilinear with antialiasing": ("BILINEAR", None),
+    "bicubic with antialiasing": ("BICUBIC", None),
+    "Lanczos": ("LANCZOS", None),
+    "area": ("BOX", None),
+    "Hamming": ("HAMMING", None),
+    "nearest": ("NEAREST", 0.0),
+    "nearest from the corner, as OpenCV's": ("NEAREST", -0.4999),
+    "bilinear": ("BILINEAR", 0.0),
+    "bicubic": ("BICUBIC", 0.0),
+}
+"""Pillow's name of each; without antialiasing, how far from the middle of a result's pixel it
+samples, in its lengths: half of one, less what rounding may take to the pixel before."""
 
 
-def _padding(a: Framed, b: Framed, tone: _Tone) -> Change:
-    """Return that frames have other values, once A's values are B's."""
-    if a.value is None or b.value is None:
-        return Change()
-    mapped = tone(a.value[:, None, None]).ravel()
-    if np.abs(mapped - b.value).max() <= 0.6 * tone.level:
-        return Change()
-    words = row(mapped), row(b.value)
-    what = f"The padding value is {words[1]} in B, {words[0]} in A."
-    return Change.of("padding", what, *words, evidence="in B's unit, by channel")
+def _resized(plane: Array, size: tuple[int, int], kernel: str) -> Array:
+    """Return a plane f64[h, w] with values from 0 to 255 at (columns, rows), as Pillow resizes."""
+    from PIL.Image import Resampling, Transform, fromarray  # noqa: PLC0415 - optional
+
+    (name, middle), image = _KERNELS[kernel], fromarray(plane.astype(np.float32))
+    if middle is None:
+        made = image.resize(size, Resampling[name])
+    else:
+        left, top = (middle * n / m for n, m in zip(image.size, size, strict=True))
+        extent = left, top, left + image.size[0], top + image.size[1]
+        made = image.transform(size, Transform.EXTENT, extent, Resampling[name])
+    return np.clip(np.asarray(made, np.float64), 0, 255)
 
 
-def _resampling(left: Images, *, rough: bool) -> Change:
-    """Return whether what is left is fine detail: a blur takes most of it away."""
-    power = [np.mean([np.mean(f(x) ** 2) for x in left]) for f in (blurred, np.asarray)]
-    if rough or power[0] > 0.25 * power[1]:
-        return Change()
-    what = "The resize kernel or the antialiasing differs."
-    return Change.of("resampling", what, "", "", evidence="raw images and Pillow name the kernels")
-
-
-Resize = Callable[[Array, tuple[int, int]], Array]
-"""Resizes f64[h, w] to a shape."""
-
-
-def _kernels() -> dict[str, Resize]:
-    """Return resize kernels by name; none without Pillow."""
-    try:
-        from PIL.Image import Resampling, Transform, fromarray  # noqa: PLC0415 - optional
-    except ImportError:
-        return {}
-
-    def smooth(how: Resampling, plane: Array, shape: tuple[int, int]) -> Array:
-        return np.asarray(fromarray(plane.astype(np.float32)).resize(shape[::-1], how), np.float64)
-
-    def sample(how: Resampling, plane: Array, shape: tuple[int, int]) -> Array:
-        image, extent = fromarray(plane.astype(np.float32)), (0, 0, *plane.shape[::-1])
-        return np.asarray(image.transform(shape[::-1], Transform.EXTENT, extent, how), np.float64)
-
-    return {
-        "bilinear with antialiasing": partial(smooth, Resampling.BILINEAR),
-        "bicubic with antialiasing": partial(smooth, Resampling.BICUBIC),
-        "Lanczos": partial(smooth, Resampling.LANCZOS),
-        "area": partial(smooth, Resampling.BOX),
-        "Hamming": partial(smooth, Resampling.HAMMING),
-        "nearest": partial(sample, Resampling.NEAREST),
-        "bilinear": partial(sample, Resampling.BILINEAR),
-        "bicubic": partial(sample, Resampling.BICUBIC),
-        "nearest from the corner, as OpenCV's": _from_corner,
-    }
-
-
-def _from_corner(plane: Array, shape: tuple[int, int]) -> Array:
-    rows, columns = (np.arange(m) * n // m for m, n in zip(shape, plane.shape, strict=True))
-    return plane[np.ix_(rows, columns)]
-
-
-def _kernel(raws: Arrays, a: Images, b: Images) -> Change | None:
-    """Return how the kernels differ by which raw images were resized; None if that is unknown.
+def _kernel(raws: Arrays, a: Images, b: Images) -> Change:
+    """Return how the kernels differ, by which raw images were resized to f64[c, h, w].
 
     Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
     worse. Ties are below a factor of 1.05.
     """
-    kernels = _kernels() if raws and all(raw.size for raw in raws) else {}
-    if not kernels:
-        return None
-    errors = [_errors(raws, side, kernels) for side in (a, b)]
-    one, other = (min(side, key=side.__getitem__) for side in errors)
+    sources = [run(layout.read, raw) for raw in raws if (layout := layout_of(raw))]
+    what = (
+        "What is left is fine detail: another kernel or decoder, or places off by a pixel or two."
+    )
+    unknown = Change.of("resampling", what, "", "", evidence="raw images can name the kernels")
+    if len(sources) < max(1, len(raws)):
+        return unknown
+    errors = [np.mean([*map(_errors, sources, side)], axis=0) for side in (a, b)]
+    one, other = (int(side.argmin()) for side in errors)
     least = errors[0][one], errors[1][other]
     if max(least) > _TRUSTED:
-        return None
+        return unknown
     exchanged = errors[0][other], errors[1][one]
     if all(x <= max(1.25 * y, y + _TIED) for x, y in zip(exchanged, least, strict=True)):
         return Change()
-    what = f"Images are resized with different kernels: {other} in B, {one} in A."
-    own, theirs = percent(least[0]), percent(exchanged[0])
-    told = f"A is off by {own} of its deviation with its own, by {theirs} with B's"
-    return Change.of("kernel", what, one, other, evidence=told)
+    names = list(_KERNELS)[one], list(_KERNELS)[other]
+    what = f"Images are resized with different kernels: {names[1]} in B, {names[0]} in A."
+    errors_of_a = f"A is off by {percent(least[0])} of its deviation with its own"
+    return Change.of(
+        "kernel", what, *names, evidence=f"{errors_of_a}, by {percent(exchanged[0])} with B's"
+    )
 
 
-def _errors(raws: Arrays, images: Images, kernels: Mapping[str, Resize]) -> dict[str, float]:
-    """Return each kernel's error, in the view that fits: stretched, or by the shorter side."""
-    short = min(images[0].shape[1:])
-    sources = [_channels(raw) for raw in raws]
-    # EXIF, or a flip, may turn both A and B against the raw images; kernels need not be symmetric.
-    images = images[: len(raws)]
-    turn = turn_of(images, sources)
-    pairs = [(x, run(turn.lines, y)) for x, y in zip(sources, images, strict=True)]
+def _errors(raw: Array, image: Array) -> Array:
+    """Return each kernel's error: RMS in grey over the deviation of `image`; both f64[c, h, w].
 
-    def error(kernel: Resize, side: float | None) -> float:
-        return float(np.mean([_error(x, y, side, kernel) for x, y in pairs]))
-
-    first = next(iter(kernels.values()))
-    view = min((None, short, short * 8 / 7), key=lambda side: error(first, side))
-    return {name: error(kernel, view) for name, kernel in kernels.items()}
-
-
-def _channels(raw: NDArray[Any]) -> Array:
-    """Return a raw image as f64[c, h, w]."""
-    layout = layout_of(raw)
-    return np.atleast_3d(raw).astype(np.float64) if layout is None else run(layout.read, raw)
-
-
-def _error(source: Array, image: Array, side: float | None, kernel: Resize) -> float:
-    """Return the RMS error of a resized image in grey, over the deviation of the right one.
-
-    Args:
-        source: The raw image, f64[c, h, w].
-        image: What a pipeline made of it, f64[d, rows, columns].
-        side: Length of the shorter side before a crop; None if the image is stretched.
-        kernel: The kernel.
+    Sizes are those of an image that is stretched, of the shorter side (to 8/7 before a crop), and
+    of the longer side: the one that fits counts.
     """
-    shape = rows, columns = image.shape[1:]
-    if side is not None:
-        factor = side / min(source.shape[1:])
-        shape = round(source.shape[1] * factor), round(source.shape[2] * factor)
-    free = shape[0] - rows, shape[1] - columns
-    if min(free) < 0:
-        return np.inf
-    made = grey(np.clip([kernel(plane, shape) for plane in source], 0, 255))
-    target, (top, left) = grey(image), (n // 2 for n in free)
-    if any(free):
-        down, along = displacement([target], [made[top : top + rows, left : left + columns]])
-        top, left = np.clip((top - down, left - along), 0, free)
-    same = correlation([target], [made[top : top + rows, left : left + columns]])
-    return float(np.sqrt(max(0.0, 1 - same**2)))
+
+    def error(kernel: str, rows: float, columns: float) -> float:
+        size = round(columns * raw.shape[2]), round(rows * raw.shape[1])
+        view = aligned([np.stack([_resized(plane, size, kernel) for plane in raw])], [image])
+        same = correlation([grey(view.a[0])], [grey(view.b[0])])
+        return float(np.sqrt(max(0.0, 1 - same**2)))
+
+    scales = image.shape[1] / raw.shape[1], image.shape[2] / raw.shape[2]
+    short, long = (f(image.shape[1:]) / f(raw.shape[1:]) for f in (min, max))
+    sizes = (scales, (short, short), (short * 8 / 7,) * 2, (long, long))
+    best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
+    return np.array([error(kernel, *best) for kernel in _KERNELS])

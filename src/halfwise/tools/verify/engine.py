@@ -105,8 +105,8 @@ def verify_built(
         types = quantised_types(candidate)
         # Of a file with low types, only its FP32 form tells which nodes compute.
         proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
-        found = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
-        run = _verified(measure, build.engine, request, watcher, started, **found)
+        evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
+        run = _verified(measure, build.engine, request, watcher, started, **evidence)
         builds.forget(None)
         return run
 
@@ -131,7 +131,7 @@ def _verified(
     request: Request,
     watcher: Watcher,
     started: float,
-    **found: object,
+    **evidence: object,
 ) -> Run:
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
@@ -139,14 +139,14 @@ def _verified(
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
     verdict = measure.judge(file, samples, references).verdict
-    given = GivenEngine(
+    record = GivenEngine(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
         shapes=measure.at_shapes(file, samples),
         latency=measure.latency(file),
     )
-    verdict = with_shapes(verdict, given.shapes)
+    verdict = with_shapes(verdict, record.shapes)
     verdict = with_unjudged(verdict, case, request, None, samples, references)
     return verify_run(
         case,
@@ -154,7 +154,7 @@ def _verified(
         verdict,
         time.monotonic() - started,
         criterion_hints(case.criterion, references, case.input_shapes),
-        given.model_copy(update=found),
+        record.model_copy(update=evidence),
     )
 
 
@@ -173,8 +173,8 @@ def measured(
         ("inputs", graph.inputs, True),
         ("outputs", graph.outputs, False),
     ):
-        found = [t.name for t in described.tensors if t.is_input == is_input]
-        check_names(found, [v.name or "" for v in values], kind)
+        names = [t.name for t in described.tensors if t.is_input == is_input]
+        check_names(names, [v.name or "" for v in values], kind)
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
     return Measure(worker, case, settings, replace(how, profiles=profiles))

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.attempts import Attempts
+from halfwise.fixing.engines.attempts import Attempts, Spaces
 from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
+from halfwise.fixing.space import LowSpace
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -71,11 +72,13 @@ class Stage:
     @property
     def attempts(self) -> Attempts:
         """Builds and measures plans."""
-        return Attempts(self.device, self.fixed.planner)
+        space = self.fixed.space
+        assert isinstance(space, LowSpace)
+        return Attempts(self.device, Spaces(space))
 
     def plans(self, *, builds: int = 1, most: int = 6) -> Bench:
         """Judge plans on this one device."""
-        heldout = self.fixed.heldout.for_watcher(self.listener)
+        heldout = self.fixed.heldout.anew(self.listener)
         return Bench({"": self.attempts}, heldout, builds=builds, most=most)
 
     @property

@@ -19,11 +19,11 @@ PLAIN = EnginePlan(names(), "fp16")
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
 def test_plans_are_built_and_measured(stage, version):
     ready = stage(models.layer_norm(), version=version)
-    bench, trials = ready.plans(), ready.fixed.planner.trials
+    bench, space = ready.plans(), ready.fixed.space
     mixed, plain = bench.evaluate(KEPT, "mixed"), bench.evaluate(PLAIN, "plain", free=True)
     assert (mixed.passed, plain.passed, bench.left) == (True, False, 5)
     assert bench.tried == {KEPT: [mixed], PLAIN: [plain]}
-    assert mixed.excess == pytest.approx(trials.excess(KEPT.keep), rel=1e-3)
+    assert mixed.excess == pytest.approx(space.bench.excess(space.plan(KEPT.keep)), rel=1e-3)
     assert plain.excess is not None
     assert plain.excess > 10
     weak, (own, other) = version == "8.6.1", (o.worst.build.config for o in (mixed, plain))
@@ -152,8 +152,8 @@ def test_a_sample_that_the_first_passing_engine_fails_joins_at_once(stage):
     ready = stage(wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01})
     bench = ready.plans()
     found = bench.evaluate(PLAIN, "plain")
-    assert bench.heldout.joined == ["inputs[3]"]
-    assert "inputs[3]" in ready.fixed.planner.trials.samples.ids
+    assert bench.heldout.joined == ("inputs[3]",)
+    assert "inputs[3]" in bench.attempts[""].spaces.low.bench.samples.ids
     # Known builds are measured on it.
     assert not found.passed
     assert found == bench.tried[PLAIN][0]

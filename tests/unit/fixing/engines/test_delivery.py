@@ -18,6 +18,7 @@ from halfwise.fixing.engines.delivery import (
     journal_of,
     one_at_a_time,
 )
+from halfwise.fixing.space import LowSpace
 from halfwise.records import Criterion, WorkerInfo
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
@@ -320,8 +321,10 @@ def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
 @pytest.mark.usefixtures("unrepaired")
 def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
     fixed = found(models.layer_norm())
-    fixed.planner.original, kept = fixed.planner, fixed.found.kept
+    kept, space = fixed.found.kept, fixed.space
+    assert isinstance(space, LowSpace)
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
-    fixed = replace(fixed, found=replace(fixed.found, spare=kept), curve=curve)
+    found_ = replace(fixed.found, spare=kept)
+    fixed = replace(fixed, space=replace(space, original=space), found=found_, curve=curve)
     made = _unrepaired(fixed, kept, minimal=False)
     assert not any(k.spare for k in made.plan.keep)

@@ -33,7 +33,7 @@ def test_an_fp32_engine_gives_what_the_model_gives(stage):
 def test_what_an_engine_computes_in(stage):
     ready = stage(models.layer_norm())
     build = ready.plans().evaluate(EnginePlan(KEPT, "fp16"), "mixed").worst.build
-    roles = ready.fixed.planner.roles
+    roles = ready.fixed.space.variant.roles
     proof = ready.bench.measure.proof(build, ready.case.network, roles, dict.fromkeys(KEPT, "fp32"))
     assert {n.node for n in proof.nodes if n.precision == "fp32"} == KEPT
     assert proof.findings == ()

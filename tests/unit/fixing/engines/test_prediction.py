@@ -9,7 +9,7 @@ import pytest
 from halfwise.fixing.engines.prediction import Prediction
 from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.running import planner
+from tests.unit.fixing.running import space_of
 from tests.unit.graph.sketch import Sketch
 
 NOTHING = names()
@@ -32,13 +32,13 @@ def scaled() -> models.Ill:
 
 @pytest.fixture(scope="module")
 def made():
-    return planner(scaled())
+    return space_of(scaled())
 
 
 def test_fusion_needs_the_norm_and_storage_the_factor_too(made):
     found = Prediction(made)
-    assert made.trials.evaluate(ALL).passed
-    assert made.trials.excess(NORM) == inf
+    assert made.bench.evaluate(made.plan(ALL)).passed
+    assert made.bench.excess(made.plan(NORM)) == inf
     assert found.is_enough(NORM, NOTHING)
     assert not found.is_enough(names("factor", "product"), NOTHING)
     norm, nothing = (found.fused(kept, NOTHING) for kept in (NORM, NOTHING))
@@ -68,11 +68,11 @@ def test_when_time_is_up_nothing_is_foretold(made):
 
 
 def test_samples_that_join_count():
-    own = planner(scaled())
+    own = space_of(scaled())
     found = Prediction(own)
     assert found.is_enough(NORM, NOTHING)
-    sample = own.case.calibration[0]["x"]
-    louder = replace(own.case.calibration.select([0]), load=lambda _: {"x": 60 * sample})
+    sample = own.bench.samples[0]["x"]
+    louder = replace(own.bench.samples.select([0]), load=lambda _: {"x": 60 * sample})
     # The norm of 60 · x is that of x, but what is larger overflows.
-    own.join(louder, [own.trials.references[0]], own.evidence)
+    own.join(louder, [own.bench.references[0]])
     assert not found.is_enough(NORM, NOTHING)

@@ -35,15 +35,11 @@ def chain() -> Any:
     y = s.input("x", [1, 4])
     for name in ORDER:
         y = s.op("MatMul", y, np.eye(4, dtype=np.float32), name=name)
-    network = network_from_proto(s.proto(y))
-    return SimpleNamespace(
-        case=SimpleNamespace(network=network),
-        roles=roles_of(network),
-        evidence=SimpleNamespace(suspected=NOTHING),
-    )
+    return network_from_proto(s.proto(y))
 
 
 CHAIN = chain()
+ROLES = roles_of(CHAIN)
 
 
 def always(needed: Assignment) -> Callable[[Assignment, int], bool]:
@@ -65,6 +61,7 @@ class World:
         builds: Builds of a plan that confirm it.
         lost: Whether the connection is lost in every build.
         most: Builds after which Ctrl-C comes.
+        suspected: What guards suspect.
     """
 
     passes: Callable[[Assignment, int], bool]
@@ -77,6 +74,7 @@ class World:
     builds: int = 3
     lost: bool = False
     most: int = 1000
+    suspected: Assignment = NOTHING
     tried: dict[EnginePlan, list[Outcome]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -111,10 +109,17 @@ class World:
     def search(
         self, start: Assignment, *, ruled: Assignment = NOTHING, **more: Any
     ) -> EngineSearch:
-        forced = SimpleNamespace(kept=dict.fromkeys(ruled), lowered={})
-        planner: Any = SimpleNamespace(**vars(CHAIN), forced=forced)
+        variant = SimpleNamespace(
+            case=SimpleNamespace(network=CHAIN),
+            roles=ROLES,
+            computing=ROLES.computing,
+            forced=SimpleNamespace(kept=dict.fromkeys(ruled)),
+            lowered=NOTHING,
+        )
+        evidence = SimpleNamespace(suspected=self.suspected)
+        space: Any = SimpleNamespace(variant=variant, choices=variant.computing, evidence=evidence)
         bench: Any = self
-        return EngineSearch(bench, planner, start, "fp16", **more)
+        return EngineSearch(bench, space, start, "fp16", **more)
 
     @property
     def attempted(self) -> dict[Assignment, int]:
@@ -230,9 +235,8 @@ def test_a_failing_plan_gets_halves_of_the_low_nodes_until_one_passes():
     assert world.steps[:4] == [START, PLAIN, *halves]
 
 
-def test_what_guards_suspect_comes_first(monkeypatch):
-    monkeypatch.setattr(CHAIN.evidence, "suspected", names(5))
-    world = World(always(names(0, 5)))
+def test_what_guards_suspect_comes_first():
+    world = World(always(names(0, 5)), suspected=names(5))
     assert keep(run(world, names(0))) == names(0, 5)
     assert world.steps[2] == "everything that guards suspect"
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import FP32, FULL, TF32, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import FULL, TF32_ENGINE, Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.table import Offer, Table, choose, is_faster, rows_of
-from halfwise.records import EngineResult, EngineRung, Prefer, TimeRatio
+from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
@@ -42,7 +42,7 @@ def rows(ready, *keeps, **terms):
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     ready = stage(models.layer_norm())
     found = rows(ready, KEPT)
-    assert list(found) == [FP32, TF32, "FP16", "mixed"]
+    assert list(found) == [FP32_ENGINE, TF32_ENGINE, "FP16", "mixed"]
     assert [row.verdict.passed for row in found.values()] == [True, True, False, True]
     assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.samples.ids}
     assert {tuple(row.latency.shapes.items()) for row in found.values()} == {(("x", (1, 4, 32)),)}
@@ -65,7 +65,7 @@ def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):
 def test_where_no_engine_runs_plain_low_precision_is_told(stage):
     ready = stage(models.layer_norm(), faults=[Fault("run", "abort", when={"low": "fp16"})])
     found = rows(ready)
-    assert list(found) == [FP32, TF32, "FP16"]
+    assert list(found) == [FP32_ENGINE, TF32_ENGINE, "FP16"]
     assert "SIGABRT" in found["FP16"].failure
     assert found["FP16"].verdict is None
 
@@ -105,10 +105,13 @@ def test_fp32_that_cannot_be_timed_is_judged_and_inspected_and_no_other(stage, m
     ready = stage(models.layer_norm())
     monkeypatch.setattr(ready.bench.measure, "latency", crashing)
     found = rows(ready)
-    assert (found[FP32].untimed, found[FP32].failure) == ("It ended with SIGSEGV.", "")
-    assert found[FP32].verdict.passed
-    assert found[FP32].proof
-    assert found[TF32].failure == "It ended with SIGSEGV."
+    assert (found[FP32_ENGINE].untimed, found[FP32_ENGINE].failure) == (
+        "It ended with SIGSEGV.",
+        "",
+    )
+    assert found[FP32_ENGINE].verdict.passed
+    assert found[FP32_ENGINE].proof
+    assert found[TF32_ENGINE].failure == "It ended with SIGSEGV."
 
 
 def test_an_engine_that_is_fp32_in_truth_is_told(stage):
@@ -116,7 +119,7 @@ def test_an_engine_that_is_fp32_in_truth_is_told(stage):
     ready = stage(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
     found = rows(ready, KEPT)
     assert found["mixed"].shows == found["FP16"].shows == "fp32"
-    assert found[FP32].shows is found[TF32].shows is None
+    assert found[FP32_ENGINE].shows is found[TF32_ENGINE].shows is None
     assert any("nothing in FP16" in line for line in found["mixed"].proof.findings)
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from halfwise.errors import RunFailed
 from halfwise.fixing.engines.workbench import Fetched, ModelFiles, save
+from halfwise.graph.loading import network_from_proto
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
-from tests.unit.fixing.running import planner
 
 
 def test_each_file_is_written_once(tmp_path):
-    network, files = planner(models.layer_norm()).case.network, ModelFiles(tmp_path)
+    network, files = network_from_proto(models.layer_norm().proto), ModelFiles(tmp_path)
     path = files.file("fp32", FP32_FILE, lambda: network)
     assert path.name == FP32_FILE
     assert files.file("fp32", FP32_FILE, lambda: pytest.fail("written twice")) == path
@@ -22,8 +22,8 @@ def test_each_file_is_written_once(tmp_path):
 
 
 def test_many_weights_lie_beside_the_model(tmp_path):
-    made = planner(models.large_weights())
-    save(made.case.network.model, tmp_path / "m.onnx")
+    made = network_from_proto(models.large_weights().proto)
+    save(made.model, tmp_path / "m.onnx")
     onnx.checker.check_model(tmp_path / "m.onnx")
 
 

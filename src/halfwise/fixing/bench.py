@@ -1,0 +1,399 @@
+"""Whether a plan is right: one memo and one budget for all who ask."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite, isnan
+from types import MappingProxyType
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from halfwise.case import Sample, Samples
+from halfwise.errors import RunFailed
+from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, OutputError
+
+Depth = Literal[
+    "samples",
+    "all",
+    "inside",
+    "decisions",
+    "searched",
+    "heldout",
+    "file",
+    "casts",
+    "types",
+    "chosen",
+]
+"""How closely a plan is looked at.
+
+"samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
+whether its model is infinite inside there; "decisions": whether its file decides otherwise there;
+"searched": its scores there; "heldout": its error and scores on held-out samples; "file": whether
+its file serves on those; "casts": how many Casts its model has;
+"types": which other types may take the place of FP32 in it; "chosen": its error by the criterion of
+an earlier run.
+"""
+
+P = TypeVar("P", bound=Hashable)
+P_contra = TypeVar("P_contra", bound=Hashable, contravariant=True)
+Found = TypeVar("Found")
+
+
+class Judge(Protocol[P_contra]):
+    """Runs plans: an emulation, a runtime, a device."""
+
+    def prepare(self, plan: P_contra, /) -> None:
+        """Load what runs a plan; raises `CaseError` if it cannot be loaded."""
+
+    def run(self, sample: Sample, plan: P_contra, /) -> Outputs:
+        """Return the outputs of a plan; raises `RunFailed`."""
+
+    def release(self) -> None:
+        """Free what was loaded."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a bench knows of a plan.
+
+    Attributes:
+        passed: Whether every tried sample passed.
+        excess: Error relative to what a trial may use; above 1 fails. A lower bound if one sample
+            ended the trial.
+        sample: Index of that sample, or None.
+        nonfinite: Whether it failed with NaN or infinities that are not in the reference.
+        not_run: Why the sample could not be run, which says nothing of the plan; "" if it was.
+        number: How many evaluations had been made with it.
+    """
+
+    passed: bool
+    excess: float
+    sample: int | None = None
+    nonfinite: bool = False
+    not_run: str = ""
+    number: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a trial may use.
+
+    Attributes:
+        criterion: Tolerances.
+        metric: Task metric; if given, it alone decides.
+        factor: Fraction of the tolerance that a trial may use (of a metric, all).
+    """
+
+    criterion: Criterion
+    metric: Metric | None = None
+    factor: float = 1.0
+
+    @property
+    def full(self) -> float:
+        """The excess at the full tolerance; a trial may use 1."""
+        return 1.0 if self.metric is not None else 1 / self.factor
+
+    @property
+    def of_samples(self) -> Criterion:
+        """What orders samples: a metric has no value for one, so the default tolerance does."""
+        return Criterion() if self.metric else self.criterion
+
+    def excess(
+        self, results: Iterable[Computed], samples: Samples, references: Sequence[Outputs]
+    ) -> float:
+        """Return the error of outputs of all samples, ≥ 0, relative to what a trial may use.
+
+        Raises:
+            CaseError: the samples are too few for the metric.
+        """
+        if self.metric is None:
+            excess = Excess(self.criterion, totals(references))
+            for reference, result in zip(references, results, strict=True):
+                excess.update(reference, result)
+            return excess.final() / self.factor
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        failed = len(computed) < len(references)
+        if failed or any(map(has_new_nonfinite, references, computed)):
+            return inf
+        return self.lost(computed, samples, references)
+
+    def lost(
+        self, computed: Sequence[Outputs], samples: Samples, references: Sequence[Outputs]
+    ) -> float:
+        """Return 1 + what a plan loses of the metric beyond what is allowed; inf for NaN."""
+        assert self.metric is not None
+        loss = metric_loss(self.metric, references, computed, samples.labels)
+        lost = 1.0 + loss - self.criterion.metric_drop
+        return inf if isnan(lost) else lost
+
+
+class Bench(Generic[P]):
+    """Evaluates plans on the samples of a search, each once; samples can join.
+
+    Attributes:
+        judge: Runs plans.
+        samples: The samples.
+        references: Reference outputs of each.
+        tolerance: What a plan may use.
+        evaluations: Plans run so far.
+        runs: Samples run so far.
+        late: Runs that hit the time limit for one sample.
+        refused: Why a run failed, the first time; empty if none did.
+    """
+
+    def __init__(
+        self,
+        judge: Judge[P],
+        samples: Samples,
+        references: Sequence[Outputs],
+        tolerance: Tolerance,
+        spend: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take what runs plans; `spend` is called before each run, and may end it by raising."""
+        self.judge, self.samples, self.references = judge, samples.held(), list(references)
+        self.tolerance, self._spend = tolerance, spend
+        self.evaluations = self.runs = self.late = 0
+        self.refused = ""
+        self._totals = totals(self.references)
+        self._order = list(range(len(samples)))
+        self._also: Callable[[P], float] | None = None
+        self._memo: dict[tuple[P, Depth, object], Any] = {}
+        # Two indices of it, since it has thousands of entries.
+        self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
+
+    def on(self, judge: Judge[P]) -> "Bench[P]":
+        """Return a bench for the same samples and another judge."""
+        return Bench(judge, self.samples, self.references, self.tolerance, self._spend)
+
+    def release(self) -> None:
+        """Free what runs plans; the next run loads it again."""
+        self.judge.release()
+
+    # --- the memo ------------------------------------------------------------------------------
+
+    def known(self, plan: P, depth: Depth, key: object = None) -> Any:  # noqa: ANN401
+        """Return what `once` returned for the present samples; None if it was not called."""
+        return self._memo.get((plan, depth, (self.samples.ids, key)))
+
+    def once(self, plan: P, depth: Depth, work: Callable[[], Found], key: object = None) -> Found:
+        """Return what `work` finds of a plan, which is done once for the present samples.
+
+        Args:
+            plan: The plan.
+            depth: What is looked at.
+            work: Looks at it.
+            key: What else the result depends on, such as other samples.
+        """
+        place = plan, depth, (self.samples.ids, key)
+        if place not in self._memo:
+            self._memo[place] = work()
+            if isinstance(outcome := self._memo[place], Outcome):
+                self._numbers.setdefault(plan, outcome.number)
+                self._tried |= {plan: outcome} if depth == "samples" else {}
+        found: Found = self._memo[place]
+        return found
+
+    def tried(self) -> Mapping[P, Outcome]:
+        """Return the latest outcome of each plan that was evaluated, on the samples of that time.
+
+        In the order of their first evaluation.
+        """
+        return MappingProxyType(self._tried)
+
+    def firsts(self) -> Mapping[P, int]:
+        """Return the number of evaluations when each plan was first run on samples, in order."""
+        return MappingProxyType(self._numbers)
+
+    def found_at(self, depth: Depth) -> list[Any]:
+        """Return what was found at a depth, of any plan and samples."""
+        return [found for (_, at, _), found in self._memo.items() if at == depth]
+
+    # --- evaluation ----------------------------------------------------------------------------
+
+    def evaluate(self, plan: P) -> Outcome:
+        """Return whether a plan stays within what the search allows, on all samples.
+
+        Samples on which others failed are run first; the first that fails ends the trial.
+        """
+        return self.once(plan, "samples", lambda: self._evaluated(plan))
+
+    def _evaluated(self, plan: P) -> Outcome:
+        judge = self._errors if self.tolerance.metric is None else self._by_metric
+        outcome = self._demanded(plan, judge(plan))
+        self.evaluations += 1
+        if outcome.sample is not None:
+            self._order.remove(outcome.sample)
+            self._order.insert(0, outcome.sample)
+        return replace(outcome, number=self.evaluations)
+
+    def _demanded(self, plan: P, outcome: Outcome) -> Outcome:
+        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
+            return Outcome(False, beyond)
+        return outcome
+
+    def survey(self, plan: P, watcher: Watcher) -> list[float]:
+        """Run every sample and return the error of each; orders later trials, worst first."""
+        excess, results = Excess(self.tolerance.of_samples, self._totals), list[Computed]()
+        each = list[float]()
+        for i, reference in enumerate(self.references):
+            watcher.step(i, len(self.references), "samples")
+            found = self._run(plan, i)
+            each.append(excess.update(reference, found))
+            results += [found] * (self.tolerance.metric is not None)
+        self._order = sorted(range(len(each)), key=lambda i: -each[i])
+        if self.tolerance.metric is None:
+            own = excess.final() / self.tolerance.factor
+        else:
+            own = self.excess_of(results)
+        self.evaluations += 1
+        outcome = replace(self._demanded(plan, Outcome(own <= 1, own)), number=self.evaluations)
+        known = own <= 1 or (self.tolerance.metric is not None and isfinite(own))
+        self.once(plan, "samples" if known else "all", lambda: outcome)
+        return each
+
+    def excess(self, plan: P, results: Sequence[Computed] | None = None) -> float:
+        """Return the error of a plan on all samples, relative to what a trial may use.
+
+        Args:
+            plan: The plan.
+            results: Outputs of all samples, if they were run already.
+        """
+        if (exact := self.exact(plan)) is not None:
+            return exact
+
+        def measured() -> Outcome:
+            self.evaluations += 1
+            number = self.evaluations
+            ran = results if results is not None else self._all(plan)
+            own = self.excess_of(ran)
+            return Outcome(own <= 1, own, number=number)
+
+        return self.once(plan, "all", measured).excess
+
+    def _all(self, plan: P) -> Iterator[Computed]:
+        return (self._run(plan, i) for i in range(len(self.samples)))
+
+    def exact(self, plan: P) -> float | None:
+        """Return what `excess` would, if it is known without a run; else None."""
+        whole: Outcome | None = self.known(plan, "samples")
+        if whole is None or whole.sample is not None:  # a sample ended the trial
+            whole = self.known(plan, "all")
+        return None if whole is None else whole.excess
+
+    def bound(self, plan: P) -> float:
+        """Return a lower bound, ≥ 0, of the error of a plan, from the samples it was tried on.
+
+        A metric over some samples bounds nothing, unless one of them failed on its own.
+        """
+        tried = self.tried().get(plan)
+        if tried is None or (self.tolerance.metric is not None and tried.sample is None):
+            return 0.0
+        return tried.excess
+
+    def contribution(self, plan: P) -> float:
+        """Return the worst sample's error relative to the tolerance; with a metric, the default."""
+        return next(self.contributions(plan, self._order))
+
+    def contributions(self, plan: P, indices: Iterable[int]) -> Iterator[float]:
+        """Yield the error of a plan on each given sample, as `contribution` does."""
+        self.evaluations += 1
+        yield from (self.error(i, self._run(plan, i)) for i in indices)
+
+    def error(self, index: int, outputs: Computed) -> float:
+        """Return `contribution`'s error of outputs, ≥ 0; inf for new NaN or a failed run."""
+        excess = Excess(self.tolerance.of_samples, self._totals)
+        own = excess.update(self.references[index], outputs)
+        return inf if isnan(own) else own / self.tolerance.factor
+
+    def results(self, plan: P) -> list[Computed]:
+        """Return the outputs of all samples, or why they could not be run."""
+        return list(self._all(plan))
+
+    def results_on(self, plan: P, samples: Samples) -> list[Computed]:
+        """Return the outputs of other samples; counts as an evaluation."""
+        self.evaluations += 1
+        return [self._computed(plan, sample) for sample in samples]
+
+    def excess_of(self, results: Iterable[Computed]) -> float:
+        """Return the error of outputs of all samples, relative to what a trial may use."""
+        return self.tolerance.excess(results, self.samples, self.references)
+
+    def errors(self, plan: P) -> dict[str, OutputError]:
+        """Return the error measures of each output over all samples."""
+        measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
+        for i, identifier in enumerate(self.samples.ids):
+            ran = self._run(plan, i)
+            outputs = {} if isinstance(ran, RunFailed) else ran
+            for name, measure in measures.items():
+                measure.update(self.references[i][name], outputs.get(name), identifier)
+        self.evaluations += 1
+        return {name: one.result(self.tolerance.criterion) for name, one in measures.items()}
+
+    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
+        """Add samples; trials look at them first."""
+        count = len(self.samples)
+        self.samples = (self.samples + samples).held()
+        self.references = [*self.references, *references]
+        self._order = [*range(count, len(self.samples)), *self._order]
+        self._totals = totals(self.references)
+
+    def demand(self, error: Callable[[P], float]) -> None:
+        """Let plans that pass fail if this error is above 1."""
+        self._also = error
+
+    def _errors(self, plan: P) -> Outcome:
+        excess, factor = Excess(self.tolerance.criterion, self._totals), self.tolerance.factor
+        for i in self._order:
+            reference, ran = self.references[i], self._run(plan, i)
+            excess.update(reference, ran)
+            if excess.value > factor:
+                if isinstance(ran, RunFailed):
+                    return Outcome(False, excess.value / factor, i, not_run=ran.message)
+                bad = has_new_nonfinite(reference, ran)
+                return Outcome(False, excess.value / factor, i, bad)
+        final = excess.final()
+        return Outcome(final <= factor, final / factor)
+
+    def _by_metric(self, plan: P) -> Outcome:
+        candidates = dict[int, Outputs]()
+        for i in self._order:
+            candidate = self._run(plan, i)
+            if isinstance(candidate, RunFailed):
+                return Outcome(False, inf, i, not_run=candidate.message)
+            candidates[i] = candidate
+            if has_new_nonfinite(self.references[i], candidate):
+                return Outcome(False, inf, i, nonfinite=True)
+        computed = [found for _, found in sorted(candidates.items())]
+        excess = self.tolerance.lost(computed, self.samples, self.references)
+        return Outcome(excess <= 1, excess)
+
+    def _run(self, plan: P, index: int) -> Computed:
+        return self._computed(plan, self.samples[index])
+
+    def _computed(self, plan: P, sample: Sample) -> Computed:
+        self._spend()
+        self.runs += 1
+        self.judge.prepare(plan)
+        try:
+            return self.judge.run(sample, plan)
+        except RunFailed as failure:
+            self.late += failure.late
+            if not failure.late:
+                self.refused = self.refused or failure.message
+            return failure
+
+
+def has_new_nonfinite(reference: Outputs, candidate: Outputs) -> bool:
+    """Return whether a float output has NaN or inf where the reference has not the same value."""
+    for name, expected in reference.items():
+        if not np.issubdtype(expected.dtype, np.floating):
+            continue
+        actual = candidate[name]
+        if actual.shape != expected.shape:
+            return not np.isfinite(actual).all()
+        bad = ~np.isfinite(actual)
+        if bad.any() and not np.array_equal(actual[bad], expected[bad], equal_nan=True):
+            return True
+    return False

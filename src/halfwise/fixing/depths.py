@@ -1,0 +1,354 @@
+"""What a plan that passes on samples must also stand: inside its model, as a file, held out.
+
+What is found is remembered by the bench: nothing is run twice for one plan and the same samples.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from halfwise.case import Samples
+from halfwise.emulation.runner import Nonfinite
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.attribute import Infinity, attribute_inside
+from halfwise.fixing.heldout import Given, HeldOut
+from halfwise.fixing.plan.found import LEADING_TO_INFINITY
+from halfwise.fixing.plan.guide import union
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.space import Space
+from halfwise.graph.casts import Rewritten, converted
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.sensitivity import Fate, original
+from halfwise.judging.inside import emulate, judge_infinities, lacking_in
+from halfwise.judging.judge import Judged, run_as_file
+from halfwise.metrics import Computed, Outputs
+from halfwise.records import Failure, Guard, TensorName, Verdict
+from halfwise.reporting.remarks import with_failures
+
+MOST_TOLD = 3
+"""Infinite tensors, or decisions, named in a failed verdict."""
+LOOKED_AT = 4
+"""How often a plan is corrected for infinities inside; others only show once the first are gone."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a plan must keep because of harmful infinities inside, or which of them cannot go."""
+
+    guards: tuple[Guard, ...] = ()
+    left: frozenset[TensorName] = frozenset()
+
+
+@dataclass(frozen=True)
+class Depths:
+    """Looks deeper at plans of a space.
+
+    Attributes:
+        space: The plans.
+        heldout: The samples that no search has seen.
+    """
+
+    space: Space
+    heldout: HeldOut
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def inside(self, plan: Plan, written: Rewritten | None = None) -> Inside:
+        """Return what a plan must keep so that no harmful infinity occurs on calibration samples.
+
+        Nothing if no guard leads to infinities, and if the rest is unavoidable: a user's rule
+        lowers it, or its operators have to be low.
+
+        Args:
+            plan: The plan.
+            written: Its model, if it was made already.
+        """
+        return self.space.bench.once(plan, "inside", lambda: self._looked(plan, written), self._key)
+
+    def known_inside(self, plan: Plan) -> Inside | None:
+        """Return what `inside` returned, if it was called for this plan; else None."""
+        found: Inside | None = self.space.bench.known(plan, "inside", self._key)
+        return found
+
+    @property
+    def _expected(self) -> bool:
+        """Whether something may be infinite inside."""
+        guards = self.space.evidence.guards
+        return self.heldout.infinite or any(g.kind in LEADING_TO_INFINITY for g in guards)
+
+    @property
+    def _key(self) -> object:
+        return self.space.held_nodes, self.space.chosen, self._expected
+
+    def _looked(self, plan: Plan, written: Rewritten | None) -> Inside:
+        space = self.space
+        if not self._expected:
+            return Inside()
+        of, settings, samples = space.variant, space.variant.settings, space.bench.samples
+        rewritten = written or of.write(plan)[0]
+        emulated = emulate(
+            rewritten.model, samples, accumulate=settings.accumulate, runtime=settings.runtime
+        )
+        if self.heldout.recognised or self.heldout.case.metric is not None:
+            self._search(plan, emulated.results)
+        new = lacking_in(space.evidence.nonfinite, rewritten.model, emulated.nonfinite)
+        harmful = self._harmful(rewritten, new, self._fates(rewritten, new, samples))
+        needed = attribute_inside(
+            of.case.network,
+            of.roles,
+            space.evidence.observations,
+            settings.fmt,
+            harmful,
+            space.evidence.guards,
+            space.held_nodes,
+        )
+        guards = tuple(filter(self._may_help, needed))
+        return Inside(guards, frozenset() if guards else frozenset(harmful))
+
+    def _may_help(self, guard: Guard) -> bool:
+        """Return whether holding the nodes of a guard would change anything.
+
+        It would not if they are held or chosen already, nor if a rule lowers a node next to a
+        tensor that itself exceeds the range: that is infinite whatever the other nodes are.
+        """
+        space, of = self.space, self.space.variant
+        kept = space.held_nodes | (space.chosen.kept if space.chosen else NONE)
+        if of.holdable(guard) <= kept:
+            return False
+        limit = of.settings.fmt.overflow_threshold
+        seen = {o.tensor: o.absmax for o in space.evidence.observations.tensors}
+        is_beyond = guard.tensor is not None and seen.get(guard.tensor, 0.0) >= limit
+        return not is_beyond or of.holdable(guard) == frozenset(guard.nodes)
+
+    def judged_inside(self, judged: Judged, plan: Plan, written: Rewritten) -> Judged:
+        """Mark harmless infinities in the verdict of a plan; new harmful ones fail it.
+
+        Infinities left on the calibration samples do not fail it.
+        """
+        samples = self.heldout.samples
+        fates = self._fates(written, judged.inside, samples)
+        verdict = _marked(judged.verdict, written.model, fates)
+        harmful = self._harmful(written, judged.inside, fates)
+        left = (self.known_inside(plan) or Inside()).left
+        new = [t for t in harmful if t not in left]
+        if not new or not verdict.passed:
+            return replace(judged, verdict=verdict)
+        failing = dict.fromkeys(i for t in new for i in harmful[t].samples)
+        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:MOST_TOLD]}
+        failures = (
+            Failure(kind="infinite", names={"tensor": tensor, "sample": sample})
+            for tensor, sample in first.items()
+        )
+        return replace(judged, verdict=with_failures(verdict, failures), failing=tuple(failing))
+
+    def marked(self, judged: Judged, written: Rewritten) -> Verdict:
+        """Mark harmless infinities in a verdict."""
+        fates = self._fates(written, judged.inside, self.heldout.samples)
+        return _marked(judged.verdict, written.model, fates)
+
+    def _harmful(
+        self,
+        written: Rewritten,
+        inside: Mapping[TensorName, Nonfinite],
+        fates: Mapping[TensorName, Fate],
+    ) -> dict[TensorName, Infinity]:
+        """Return harmful infinities by tensor of the network."""
+        own = {node_name(n) for n in self.space.variant.case.network.nodes()}
+        values = {v.name: v for n in written.model.graph for v in n.outputs}
+        found: dict[TensorName, Infinity] = {}
+        for tensor, fate in fates.items():
+            if not fate.is_harmless:
+                root = tensor_name(original(values[tensor], own))
+                before = found.get(root, Infinity(0, (), ()))
+                found[root] = Infinity(
+                    max(before.elements, inside[tensor].elements),
+                    tuple(dict.fromkeys((*before.harmful, *fate.harmful))),
+                    tuple(sorted({*before.samples, *inside[tensor].samples})),
+                )
+        return found
+
+    def _fates(
+        self, written: Rewritten, inside: Mapping[TensorName, Nonfinite], samples: Samples
+    ) -> dict[TensorName, Fate]:
+        if not inside:
+            return {}
+        of, settings = self.space.variant, self.space.variant.settings
+
+        def keeping(nodes: Nodes) -> ir.Model | None:
+            made = of.write(self.space.fresh(written.fp32 | nodes))[0]
+            return made.model if nodes <= made.fp32 else None
+
+        return judge_infinities(
+            written.model,
+            of.case.network,
+            of.roles,
+            self.space.evidence.observations,
+            settings.fmt,
+            inside,
+            samples,
+            keeping=keeping,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+        )
+
+    def needs(self, plan: Plan) -> Nodes | None:
+        """Return what a plan must add so that nothing is infinite inside; None if unknown."""
+        inside = self.known_inside(plan)
+        if inside is None:
+            return None
+        return union([*map(self.space.variant.holdable, inside.guards)])
+
+    def look_inside(self, plan: Plan) -> Nodes:
+        """Return what `needs` does, after a look if that was not known."""
+        if self.known_inside(plan) is None:
+            self.space.budget.spend("pass", len(self.space.bench.samples))
+            self.inside(plan)
+        return self.needs(plan) or NONE
+
+    def sound(self, kept: Nodes, passes: Callable[[Nodes], bool]) -> Nodes | None:
+        """Return a plan that passes, with what must be kept so that nothing is infinite inside.
+
+        None if it fails, or if that cannot be kept. Other infinities appear only once the first
+        ones are gone.
+        """
+        for _ in range(LOOKED_AT):
+            if not passes(kept):
+                return None
+            needs = NONE if self.is_original(kept) else self.look_inside(self.space.plan(kept))
+            if not needs:
+                return kept
+            if needs <= kept or not needs <= self.space.choices:
+                return None
+            kept |= needs
+        return None
+
+    def is_original(self, kept: Nodes) -> bool:
+        """Return whether a plan is the model itself."""
+        return self.space.is_safe and kept == self.space.choices
+
+    # --- scores --------------------------------------------------------------------------------
+
+    def given(self, plan: Plan) -> Given | None:
+        """Return the result of a plan on the present held-out samples; None if it was not run."""
+        left = self.heldout.left.ids
+        found: Given | None = self.space.bench.known(plan, "heldout", left)
+        return found
+
+    def casts(self, plan: Plan) -> int | None:
+        """Return the number of Casts in the mixed model of a measured plan, else None."""
+        found: int | None = self.space.bench.known(plan, "casts")
+        return found
+
+    def measure(self, plan: Plan, *, is_original: bool = False) -> None:
+        """Run the held-out samples, and count the Casts.
+
+        Args:
+            plan: The plan.
+            is_original: Whether this is the model itself, which has already run.
+        """
+        bench = self.space.bench
+        left, references = self.heldout.left, self.heldout.left_references
+
+        def given() -> Given:
+            ran: Sequence[Computed] = references if is_original else bench.results_on(plan, left)
+            return self.heldout.given(ran, bench.tolerance)
+
+        if left:
+            bench.once(plan, "heldout", given, left.ids)
+        bench.once(plan, "casts", lambda: plan.of.write(plan)[0].casts)
+
+    def take(self, plan: Plan, written: Rewritten, results: Sequence[Computed]) -> None:
+        """Take the model of a plan, and its outputs of the held-out samples, if there are any."""
+        bench = self.space.bench
+        bench.once(plan, "casts", lambda: written.casts)
+        if left := self.heldout.left:
+            given = lambda: self.heldout.given(results, bench.tolerance)  # noqa: E731
+            bench.once(plan, "heldout", given, left.ids)
+
+    def searched(self, plan: Plan) -> bool | None:
+        """Return whether a plan serves on the present search samples; None if unknown."""
+        bench = self.space.bench
+        if bench.tolerance.metric is not None and (error := bench.exact(plan)) is not None:
+            return error <= 1
+        if (tried := bench.tried().get(plan)) is not None and tried.nonfinite:
+            return False
+        found: bool | None = bench.known(plan, "searched")
+        return found
+
+    def search(self, plan: Plan) -> None:
+        """Run the search samples, if it is unknown whether a plan serves there."""
+        if self.searched(plan) is None:
+            bench = self.space.bench
+            results = bench.results(plan)
+            bench.excess(plan, results)
+            self._search(plan, results)
+
+    def _search(self, plan: Plan, results: Sequence[Computed]) -> None:
+        bench = self.space.bench
+        given = results, bench.references, bench.samples.labels
+        bench.once(plan, "searched", lambda: self.heldout.serves(*given))
+
+    # --- as a file -----------------------------------------------------------------------------
+
+    def as_file(self, plan: Plan) -> bool | None:
+        """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
+        found = self._filed(plan)
+        return None if found is None else found[0]
+
+    def is_filed(self, plan: Plan) -> bool:
+        """Return whether a plan's file was run on the present held-out samples, or refused."""
+        return self._filed(plan) is not None
+
+    def _filed(self, plan: Plan) -> tuple[bool | None] | None:
+        left = self.heldout.left.ids
+        found: tuple[bool | None] | None = self.space.bench.known(plan, "file", left)
+        return found
+
+    def run_file(self, plan: Plan) -> None:
+        """Run the file that would be written on the held-out samples, as the verdict does."""
+        if self.is_filed(plan):
+            return
+        left, references = self.heldout.left, self.heldout.left_references
+        of, runtime = self.space.variant, self.space.variant.settings.runtime
+        self.space.budget.spend("judge", len(left))
+        model = of.write(plan)[0].model
+        try:
+            results = run_as_file(model, left, references, runtime=runtime)
+        except (CaseError, RunFailed):
+            self._take_file(plan, None)
+        else:
+            self.take_file(plan, results)
+
+    def take_file(self, plan: Plan, results: Sequence[Outputs]) -> None:
+        """Take the outputs of a plan's file on the held-out samples, if there are any."""
+        if self.heldout.unseen:
+            given = self.heldout.given(results, self.space.bench.tolerance)
+            passed = not given.nonfinite and all(one.passed for one in given.scores)
+            self._take_file(plan, passed if given.scores else None)
+
+    def _take_file(self, plan: Plan, passed: bool | None) -> None:
+        left = self.heldout.left.ids
+        self.space.bench.once(plan, "file", lambda: (passed,), left)
+
+
+def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
+    names = converted(candidate.graph)
+    by_name: dict[TensorName, list[Fate]] = {}
+    for tensor, fate in fates.items():
+        by_name.setdefault(names.get(tensor, tensor), []).append(fate)
+    marked = tuple(
+        i.model_copy(update=_fate(by_name[i.tensor])) for i in verdict.intermediate_nonfinite
+    )
+    return verdict.model_copy(update={"intermediate_nonfinite": marked})
+
+
+def _fate(fates: Sequence[Fate]) -> dict[str, object]:
+    """Return the record of one tensor, from its fates in each of its types."""
+    harmless = all(f.is_harmless for f in fates)
+    if not harmless:
+        return {"harmless": False}
+    ending = [f for f in fates if f.ends]
+    seen = "limit" if all(f.seen for f in ending) else "unseen"
+    seen = "wrong" if any(f.wrong for f in ending) else seen
+    return {"harmless": True, "ends": seen if ending else "unread"}

@@ -1,0 +1,119 @@
+"""Runs plans in an emulation: each value rounded as the plan's types round it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from halfwise.case import Sample
+from halfwise.emulation.late_start import cuts_for
+from halfwise.emulation.ort import Session
+from halfwise.emulation.rounding import FUSED, Fusion
+from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
+from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.evidence import Observed
+from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.space import Space
+from halfwise.metrics import Outputs
+from halfwise.records import TensorName
+
+LOADED = 2
+"""Sessions held at once: of the network without repairs, and of one with some."""
+
+_Subject = tuple[Variant, Quantisation | None, Nodes]
+"""What one session emulates all plans of: with INT8, those with the same kept nodes."""
+
+
+class Emulation:
+    """A judge that needs no device: ONNX Runtime with explicit rounding.
+
+    Plans that differ in which nodes are low or INT8 are runs of one session; those with BF16 or
+    TF32 are emulated as they are written. An emulation that predicts engines (`fusion`) uses no
+    headroom, which exists for plans, and knows neither type.
+    """
+
+    def __init__(
+        self, observed: Observed, *, fusion: Fusion | None = None, accumulate: str = ""
+    ) -> None:
+        """Take the evidence for each network; `accumulate` "" takes that of the settings."""
+        self._observed, self._fusion, self._accumulate = observed, fusion, accumulate
+        self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
+        self._typed: tuple[Plan, Session] | None = None
+        self._assignment = lru_cache(maxsize=4)(lambda plan: plan.of.assignment(plan))
+
+    def prepare(self, plan: Plan, /) -> None:
+        """Load the session of a plan; raises as `Session` does."""
+        if self._is_typed(plan):
+            self._session(plan)
+        else:
+            self._typed = None
+            self._runner(plan).prepare(self._assignment(plan))
+
+    def run(self, sample: Sample, plan: Plan, /) -> Outputs:
+        """Return the outputs of a plan.
+
+        Raises:
+            RunFailed: it fails on the sample.
+        """
+        if self._is_typed(plan):
+            return self._session(plan).run(sample)
+        return self._runner(plan).run(sample, self._assignment(plan))
+
+    def release(self) -> None:
+        """Free all sessions; the next run loads its own again."""
+        self._typed = None
+        self._runners.clear()
+
+    def _is_typed(self, plan: Plan) -> bool:
+        return plan.is_typed and self._fusion is None
+
+    def _session(self, plan: Plan) -> Session:
+        if self._typed is None or self._typed[0] != plan:
+            self._typed = None  # two sessions at once would need more memory
+            model, settings = plan.of.write(plan)[0].model, plan.of.settings
+            typed = emulate_typed(model, accumulate=settings.accumulate)
+            self._typed = plan, Session(typed, runtime=settings.runtime)
+        return self._typed[1]
+
+    def _runner(self, plan: Plan) -> SwitchedRunner:
+        subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
+        limits = {} if self._fusion is not None else self._observed[plan.of].limits
+        known = self._runners.pop(subject, None)
+        if known is None or known[0] != limits:
+            known = None
+            while len(self._runners) >= LOADED:
+                del self._runners[next(iter(self._runners))]
+            known = limits, self._made(plan, limits)
+        self._runners[subject] = known
+        return known[1]
+
+    def _made(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
+        of, quantisation = plan.of, plan.quantisation
+        network, settings, evidence = of.case.network, of.settings, self._observed[of]
+        slots = {}
+        if quantisation is not None:
+            slots = {n: s for n, s in quantisation.slots.items() if n not in plan.kept}
+        switched = partial(
+            emulate_switched,
+            *(network, of.roles, settings.fmt),
+            accumulate=self._accumulate or settings.accumulate,
+            limits=limits,
+            low_io=of.low_io,
+            weights=of.weights,
+            fused=frozenset() if self._fusion is None else FUSED[self._fusion](network),
+            quantised=slots,
+        )
+        whole = Layout(apart=evidence.suspected, cuts=cuts_for(of.case, settings))
+        # If some node must be kept, a search follows, and it needs the whole of it.
+        first = whole if evidence.certain else replace(whole, alike=True, cuts=0)
+        made = [partial(switched, layout=layout) for layout in (first, whole)]
+        return SwitchedRunner(*made, runtime=settings.runtime)
+
+
+def predicting(space: Space, fusion: Fusion = "usual", accumulate: str = "") -> Bench[Plan]:
+    """Return a bench that predicts engines, for the same samples.
+
+    It has no headroom: that exists for plans, not for engines. `accumulate` is as in
+    `emulate_switched`; "" takes the one from the settings.
+    """
+    return space.bench.on(Emulation(space.observed, fusion=fusion, accumulate=accumulate))

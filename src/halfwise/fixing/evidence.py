@@ -1,0 +1,169 @@
+"""What a network shows on samples: ranges, guards, and ranges reduced for the headroom."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from halfwise.case import Samples, Settings
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.attribute import attribute
+from halfwise.fixing.plan.plan import Variant
+from halfwise.formats import Format
+from halfwise.graph.model import Network
+from halfwise.graph.roles import Roles
+from halfwise.graph.sensitivity import selects_constants
+from halfwise.metrics import Outputs
+from halfwise.observing import DETAIL_SAMPLES, Observer
+from halfwise.progress import Watcher
+from halfwise.records import Guard, NodeName, Observations, TensorName
+
+FIRST_LOOK = 8
+"""Samples whose elements are visited before anything is known about a model: see `gather`."""
+
+
+def headroom_limits(
+    network: Network, roles: Roles, observations: Observations, fmt: Format, headroom: float
+) -> dict[TensorName, float]:
+    """Return a smaller range for tensors that fit, but not at `headroom` times their range.
+
+    The search emulates these tensors with that range: elements beyond max / headroom become
+    infinite. The output then shows whether an overflow on larger data would matter. A format with
+    FP32's range has none; nor does a tensor whose large values are constants it selects: masks do
+    not grow.
+    """
+    if fmt.has_range_of_fp32:
+        return {}
+    limit = fmt.overflow_threshold / headroom
+    seen = {o.tensor: o for o in observations.tensors}
+    near = {n: limit for n, o in seen.items() if limit <= o.absmax < fmt.overflow_threshold}
+    computed = [v for n in network.nodes() for v in n.outputs if v.name in near]
+    fixed = (v for v in computed if selects_constants(v, roles, seen, limit))
+    return {n: near[n] for n in near.keys() - {v.name for v in fixed}}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence from one set of samples.
+
+    Attributes:
+        observations: Ranges and inner numbers.
+        references: Outputs of each sample.
+        guards: Guards, most severe first.
+        limits: Reduced ranges of tensors that would overflow within the headroom.
+        samples: Identifiers of the samples.
+        closer: Returns what more samples show; None once all permitted ones were visited.
+    """
+
+    observations: Observations
+    references: list[Outputs]
+    guards: tuple[Guard, ...]
+    limits: dict[TensorName, float]
+    samples: tuple[str, ...]
+    closer: Callable[[], "Evidence"] | None = None
+
+    @property
+    def nonfinite(self) -> frozenset[TensorName]:
+        """Tensors that are not finite in FP32 either."""
+        return frozenset(o.tensor for o in self.observations.tensors if o.nonfinite)
+
+    @property
+    def suspected(self) -> frozenset[NodeName]:
+        """Nodes that some guard names."""
+        return frozenset(n for guard in self.guards for n in guard.nodes)
+
+    @property
+    def certain(self) -> list[frozenset[NodeName]]:
+        """Groups of nodes that are certain to lose precision."""
+        return [frozenset(guard.nodes) for guard in self.guards if guard.severity >= 1]
+
+
+def gather(
+    network: Network,
+    roles: Roles,
+    samples: Samples,
+    settings: Settings,
+    progress: Callable[[int, int], None],
+    budget: Budget | None = None,
+    *,
+    first: bool = False,
+) -> Evidence:
+    """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
+
+    With `first`, elements are visited on only `FIRST_LOOK` samples if these show nothing: no guard,
+    and no op that chooses, whose closest choice is what counts. Extrema cover all samples.
+    """
+    observer = Observer(
+        network,
+        samples,
+        settings.fmt,
+        roles,
+        runtime=settings.runtime,
+        progress=progress,
+        budget=budget,
+        # Guards read sums only then: see `sum_guards`.
+        few_sums=settings.accumulate != "fp16",
+    )
+
+    def seen() -> Evidence:
+        observations = observer.records()
+        guards = attribute(
+            network,
+            roles,
+            observations,
+            settings.fmt,
+            headroom=settings.headroom,
+            accumulate=settings.accumulate,
+        )
+        limits = headroom_limits(network, roles, observations, settings.fmt, settings.headroom)
+        return Evidence(observations, list(observer.outputs), guards, limits, samples.ids)
+
+    def closer() -> Evidence:
+        observer.look(DETAIL_SAMPLES)
+        return seen()
+
+    if not first or settings.accumulate == "fp16":
+        return closer()
+    observer.look(FIRST_LOOK)
+    found = seen()
+    if observer.is_complete:
+        return found
+    if found.guards or any(inner.kind == "margin" for inner in found.observations.inner):
+        return closer()
+    return replace(found, closer=closer)
+
+
+class Observed:
+    """The latest evidence for each variant of a network."""
+
+    def __init__(self, budget: Budget, watcher: Watcher) -> None:
+        """Take what pays, and what receives progress."""
+        self._budget, self._watcher = budget, watcher
+        self._latest: dict[Variant, Evidence] = {}
+
+    def __getitem__(self, variant: Variant) -> Evidence:
+        """Return the evidence that was gathered last."""
+        return self._latest[variant]
+
+    def look(self, variant: Variant, samples: Samples, *, first: bool = False) -> Evidence:
+        """Gather evidence, incomplete if the budget ends; see `gather`."""
+        found = gather(
+            variant.case.network,
+            variant.roles,
+            samples,
+            variant.settings,
+            partial(self._watcher.step, of="ranges"),
+            self._budget,
+            first=first,
+        )
+        self._latest[variant] = found
+        return found
+
+    def look_closer(self, variant: Variant) -> None:
+        """Visit elements on all samples, if the first look was at a few."""
+        if (closer := self[variant].closer) is not None:
+            self._latest[variant] = closer()
+
+    def catch_up(self, variant: Variant, samples: Samples) -> None:
+        """Gather evidence from samples that joined; without time for it, the old one stays."""
+        if self[variant].samples != samples.ids:
+            self._budget.within("observe", partial(self.look, variant, samples), None)

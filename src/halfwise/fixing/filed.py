@@ -1,0 +1,360 @@
+"""Whether a plan also passes as ONNX Runtime runs its file, without rounding each value."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
+from math import inf
+
+import onnx_ir as ir
+
+from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.accumulate import has_sum
+from halfwise.emulation.budget import Budget
+from halfwise.emulation.ort import runtime_version
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.attribute.evidence import Band, graded
+from halfwise.fixing.depths import MOST_TOLD
+from halfwise.fixing.emulating import predicting
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.space import Space
+from halfwise.graph.casts import Rewritten
+from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.sensitivity import decisions, first_of, leading_to
+from halfwise.judging.deciding import FEW
+from halfwise.judging.judge import (
+    Judged,
+    LowSums,
+    flips,
+    judge_outputs,
+    lowest_sums,
+    run_as_file,
+)
+from halfwise.metrics import Outputs
+from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
+from halfwise.reporting.remarks import under, with_failures
+
+DEARER = 1.02
+"""Highest cost of a plan that also passes with sums in FP16, over one that does not."""
+
+
+class Decisions:
+    """Runs mixed models as ONNX Runtime runs their files, and keeps what leads to decisions.
+
+    Attributes:
+        space: The plans.
+    """
+
+    def __init__(self, space: Space) -> None:
+        """Take the plans."""
+        self.space, self._variant, self._bench = space, space.variant, space.bench
+        self._settings = space.variant.settings
+        nodes = decisions(space.variant.case.network)
+        self._decisions = {node_name(n): n for n in nodes}
+
+    @property
+    def _are_hopeless(self) -> bool:
+        """Whether a plan's file failed, and keeping what leads to decisions did not help."""
+        return any(found == () for found in self._bench.found_at("decisions"))
+
+    def guards(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...]:
+        """Return what to keep so that the file passes on the calibration samples too.
+
+        Empty if no node makes a decision, if the file passes or cannot run, or if keeping
+        everything that leads to decisions does not make it pass.
+        """
+        if not self._decisions or self._are_hopeless:
+            return ()
+        work = lambda: self._deciding(plan, written)  # noqa: E731
+        return self._bench.once(plan, "decisions", work, self.space.held_nodes) or ()
+
+    def _deciding(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...] | None:
+        """Return what to keep, nothing where that does not help; None if the file passes."""
+        bench = self._bench
+        try:
+            results = self._run(written, bench.samples, bench.references)
+        except (CaseError, RunFailed):
+            return None
+        excess = bench.excess_of(results) * bench.tolerance.factor
+        if excess <= 1:
+            return None
+        worst = self._worst(bench.samples, bench.references, results)
+        nodes, kept = self._decisions.values(), self.space.kept(plan) or NONE
+        found = _flips(written.model, nodes, bench.samples.select(worst), self._settings)
+        return tuple(self._guards(found, self._repair(kept, found, worst), excess))
+
+    def judged(
+        self,
+        judged: Judged,
+        written: Rewritten,
+        samples: Samples,
+        references: Sequence[Outputs],
+        ran: Callable[[Sequence[Outputs]], None],
+    ) -> Judged:
+        """Add the file's result to a verdict, see `judged_as_file`.
+
+        It says whether the search has to run files, as no decision explains the failure.
+        """
+        seen = (LowSums(self._bench.samples, self._bench.references),)
+        given = written.model, self._variant.case, self._settings, samples, references
+        found = judged_as_file(judged, *given, ran, seen, self.space.budget)
+        run = found.verdict.as_file
+        if run is None or run.passed is not False:
+            return found
+        return replace(found, as_file=self._are_hopeless or not run.flips)
+
+    def _run(
+        self, written: Rewritten, samples: Samples, references: Sequence[Outputs]
+    ) -> list[Outputs]:
+        return run_as_file(written.model, samples, references, runtime=self._settings.runtime)
+
+    def _worst(
+        self, samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs]
+    ) -> tuple[int, ...]:
+        case = self._variant.case
+        judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+        return judged.failing[:FEW]
+
+    def _repair(self, kept: Nodes, found: Sequence[Flip], worst: Sequence[int]) -> Nodes:
+        """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
+        space, variant, bench = self.space, self._variant, self._bench
+        first = first_of(self._decisions[f.node] for f in found)
+        near = dict.fromkeys(n for d in first for n in leading_to(d, variant.roles))
+        chain = [n for n in near if n not in kept and n not in variant.lowered]
+        unrounded = predicting(space, "all")
+        samples = bench.samples.select(worst)
+        references = [bench.references[i] for i in worst]
+
+        def holds(nodes: Sequence[NodeName]) -> bool:
+            more = kept | frozenset(nodes)
+            if not space.evaluate(more).passed or not unrounded.evaluate(space.fresh(more)).passed:
+                return False
+            with suppress(CaseError, RunFailed):
+                results = self._run(variant.write(space.plan(more))[0], samples, references)
+                case = variant.case
+                judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+                return judged.verdict.passed
+            return False
+
+        return _narrowed(space.budget, chain, holds)
+
+    def _guards(self, found: Sequence[Flip], nodes: Nodes, excess: float) -> Iterator[Guard]:
+        by_name = {f.node: f for f in found}
+        for decision in first_of(self._decisions[f.node] for f in found):
+            own = [n for n in leading_to(decision, self._variant.roles) if n in nodes]
+            if not own:
+                continue
+            flip = by_name[node_name(decision)]
+            source = decision.inputs[0]
+            yield Guard(
+                kind="decision",
+                node=flip.node,
+                tensor=None if source is None else tensor_name(source),
+                names={"op": flip.op},
+                numbers={"elements": flip.elements, "size": flip.of, "value": excess},
+                fix="Compute the deciding values in integers, or look them up in a table.",
+                nodes=tuple(own),
+                severity=graded(Band.INEXACT, excess),
+            )
+
+
+def _ignore(_results: Sequence[Outputs]) -> None:
+    """Do nothing with the outputs of a file."""
+
+
+def judged_as_file(
+    judged: Judged,
+    candidate: ir.Model,
+    case: Case,
+    settings: Settings,
+    samples: Samples,
+    references: Sequence[Outputs],
+    ran: Callable[[Sequence[Outputs]], None] = _ignore,
+    seen: Sequence[LowSums] = (),
+    budget: Budget | None = None,
+) -> Judged:
+    """Add the result of the candidate's file to a verdict; it fails if the file fails.
+
+    And whether a file that passes also does with sums in FP16. A verdict that failed already is
+    returned without a run.
+
+    Args:
+        judged: Verdict on the candidate's emulation.
+        candidate: A typed model with the names of the case.
+        case: Reference, criterion and metric.
+        settings: Where to run, and the format of sums.
+        samples: The judged samples.
+        references: Reference outputs of each sample.
+        ran: Receives the file's outputs of each sample.
+        seen: Other samples on which it has to hold with sums in FP16.
+        budget: Pays for the runs with sums in FP16; only Ctrl-C ends them without one.
+    """
+    verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
+    if not verdict.passed:
+        return judged
+    try:
+        results = run_as_file(candidate, samples, references, runtime=settings.runtime)
+    except (CaseError, RunFailed) as error:
+        run = FileRun(runner=runner, not_run=error.message, outputs={})
+        passes = (LowSums(samples, references, verdict.excesses), *seen)
+        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
+        known = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=known))
+    ran(results)
+    own = judge_outputs(results, samples, references, case.criterion, case.metric)
+    run = FileRun(
+        runner=runner,
+        passed=own.verdict.passed,
+        outputs=own.verdict.outputs,
+        metric=own.verdict.metric,
+    )
+    if own.verdict.passed:
+        passes = (LowSums(samples, references, verdict.excesses, results), *seen)
+        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
+        known = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=known))
+    few = samples.select(own.failing[:FEW])
+    found = _flips(candidate, decisions(case.network), few, settings)
+    update = {
+        "as_file": run.model_copy(update={"flips": found}),
+        "failure_bound": own.verdict.failure_bound,
+    }
+    told = (*under("file", "", own.verdict.failures), *map(_flip_failure, found[:MOST_TOLD]))
+    verdict = with_failures(verdict.model_copy(update=update), told)
+    return replace(judged, verdict=verdict, failing=own.failing)
+
+
+def _flips(
+    model: ir.Model, decisions: Iterable[ir.Node], samples: Samples, settings: Settings
+) -> tuple[Flip, ...]:
+    with suppress(RunFailed):
+        return flips(
+            model,
+            list(decisions),
+            samples,
+            accumulate=settings.accumulate,
+            runtime=settings.runtime,
+        )
+    return ()
+
+
+def _narrowed(
+    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Nodes:
+    """Return few nodes of a chain that hold; empty if all of it does not."""
+    if not chain or not holds(chain):
+        return frozenset()
+    few = list(chain)
+
+    def narrow() -> None:
+        for fewer in _fewer(chain, holds):
+            few[:] = fewer
+
+    budget.within("search", narrow, None)
+    return frozenset(few)
+
+
+def _fewer(
+    chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+) -> Iterator[list[NodeName]]:
+    """Yield ever fewer nodes of a chain that holds: the nearest ones, then each omitted in turn."""
+    few, length = list(chain), 1
+    while length < len(chain):
+        if holds(chain[:length]):
+            few = list(chain[:length])
+            yield few
+            break
+        length *= 2
+    for node in reversed(few):
+        without = [n for n in few if n != node]
+        if without and holds(without):
+            few = without
+            yield few
+
+
+def _flip_failure(flip: Flip) -> Failure:
+    names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
+    return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
+
+
+def _of_sum(node: ir.Node, low: str) -> Guard:
+    name = node_name(node)
+    return Guard(
+        kind="sum",
+        node=name,
+        tensor=None,
+        names={"low": low, "inside": name, "op": node.op_type},
+        fix="Accumulate in FP32.",
+        nodes=(name,),
+        severity=float(Band.POSSIBLE),
+    )
+
+
+def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
+    """Return what to keep too so that a plan passes on the calibration with sums in FP16.
+
+    The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
+    than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+    searched.
+    """
+    variant, bench, settings = space.variant, space.bench, space.variant.settings
+    cost, fp32 = space.cost(kept), space.cost(space.choices)
+    if cost is None or fp32 is None or not space.searches:
+        return ()
+    free = space.choices - kept - variant.lowered
+    nodes = {node_name(n): n for n in variant.case.network.nodes() if has_sum(n)}
+
+    def cheap(more: Nodes) -> bool:
+        price = space.cost(more)
+        return price is not None and price <= DEARER * cost and price < fp32
+
+    cheapest = sorted(free & nodes.keys(), key=lambda n: space.cost(kept | {n}) or inf)
+    plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
+    chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
+    seen = (LowSums(bench.samples, bench.references),)
+
+    def holds(more: Sequence[NodeName]) -> bool:
+        plan = kept.union(more)
+        if not (cheap(plan) and space.evaluate(plan).passed):
+            return False
+        model = variant.write(space.plan(plan))[0].model
+        return lowest_sums(model, seen, variant.case, settings, space.budget) != "fp32"
+
+    more = _narrowed(space.budget, chain, holds)
+    return tuple(_of_sum(nodes[n], settings.fmt.name) for n in chain if n in more)
+
+
+@dataclass(frozen=True)
+class Filed:
+    """Runs the files of plans that pass; samples on which files failed demand that.
+
+    Attributes:
+        space: The plans.
+        samples: Those samples; at least one.
+        references: Reference outputs of each.
+    """
+
+    space: Space
+    samples: Samples
+    references: tuple[Outputs, ...]
+
+    def __call__(self, plan: Plan) -> float:
+        """Return the error of a plan's file, relative to what a trial may use.
+
+        0 if ONNX Runtime refuses the file, as a verdict does not count that either. With a metric
+        that needs more samples than these, it is the error on all samples of the search.
+        """
+        bench, runtime = self.space.bench, plan.of.settings.runtime
+        model = plan.of.write(plan)[0].model
+        own = self.samples, self.references
+        for samples, references in (own, (bench.samples, bench.references)):
+            self.space.budget.spend("trial", len(samples))
+            try:
+                results = run_as_file(model, samples, references, runtime=runtime)
+            except CaseError:
+                return 0.0
+            except RunFailed:
+                return inf
+            with suppress(CaseError):
+                return bench.tolerance.excess(results, samples, references)
+        return inf

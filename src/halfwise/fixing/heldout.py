@@ -1,0 +1,198 @@
+"""The samples that no search has seen, and how plans do on them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any
+
+from halfwise.case import Case, Samples
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.bench import Tolerance, has_new_nonfinite
+from halfwise.fixing.space import Space
+from halfwise.judging.judge import Judged
+from halfwise.metrics import (
+    AUTO,
+    Computed,
+    Excess,
+    Outputs,
+    recognise,
+    scores,
+    support_of,
+    task_scores,
+    totals,
+    untested_task,
+)
+from halfwise.progress import Watcher
+from halfwise.records import Criterion, Recognised, TaskScore
+
+JOINING = 4
+"""At most 1 in 4 of the held-out samples joins the calibration at a time."""
+
+
+class HeldOut:
+    """Samples no search has seen; if there are none, the calibration samples, which cannot pass.
+
+    Attributes:
+        case: The case.
+        left: Samples still unseen.
+        left_references: Their reference outputs.
+        joined: Identifiers of samples that joined the calibration.
+        filed: Those of them that failed only as ONNX Runtime runs the file.
+        infinite: Whether some joined because something is infinite inside.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        left: Samples,
+        references: Sequence[Outputs],
+        searched: Sequence[Outputs],
+        watcher: Watcher,
+    ) -> None:
+        """Take the samples, their references and those of the calibration."""
+        self.case, self.left, self.left_references = case, left, references
+        self._searched, self._watcher = searched, watcher
+        self.joined: tuple[str, ...] = ()
+        self.filed: tuple[str, ...] = ()
+        self.infinite = False
+
+    def anew(self, watcher: Watcher) -> "HeldOut":
+        """Return the samples left, for another search, which none of them has joined."""
+        return HeldOut(self.case, self.left, self.left_references, self._searched, watcher)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether any unseen samples are left."""
+        return len(self.left) > 0
+
+    @property
+    def samples(self) -> Samples:
+        """The samples that judge."""
+        return self.left if self.unseen else self.case.calibration
+
+    @property
+    def references(self) -> Sequence[Outputs]:
+        """Their reference outputs."""
+        return self.left_references if self.unseen else self._searched
+
+    def may_join(self, judged: Judged) -> bool:
+        """Return whether samples fail and others would be left to judge."""
+        return not judged.verdict.passed and len(judged.failing) > 0 and len(self.left) >= 2
+
+    def join(self, judged: Judged, space: Space, where: str = "") -> tuple[Samples, list[Outputs]]:
+        """Move failing samples to the search, at most a quarter; return them, maybe none.
+
+        Args:
+            judged: Verdict of a candidate on these samples.
+            space: The plans that are searched.
+            where: What failed, for the note, such as " in the engine".
+        """
+        if not self.may_join(judged):
+            return self.left.select(()), []
+        chosen = judged.failing[: max(1, len(self.left) // JOINING)]
+        rest = [i for i in range(len(self.left)) if i not in chosen]
+        where = " as ONNX Runtime runs the file" if judged.as_file else where
+        self._watcher.note(
+            f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
+            f"{len(chosen)}"
+        )
+        moved, references = self.left.select(chosen), [self.left_references[i] for i in chosen]
+        self.joined += moved.ids
+        self.filed += moved.ids if judged.as_file else ()
+        self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
+        self.left = self.left.select(rest)
+        self.left_references = [self.left_references[i] for i in rest]
+        space.join(moved, references)
+        return moved, references
+
+    # --- scores --------------------------------------------------------------------------------
+
+    @cached_property
+    def recognised(self) -> tuple[Recognised, ...]:
+        """The task recognised from the outputs; empty if a metric was given."""
+        case = self.case
+        if case.metric is not None:
+            return case.criterion.recognised if case.criterion.metric == AUTO else ()
+        return recognise(self._searched, case.input_shapes)
+
+    @property
+    def reference(self) -> tuple[TaskScore, ...]:
+        """The score of FP32's own outputs."""
+        return self.scores(self.left_references, self.left_references, self.left.labels)
+
+    def given(self, results: Sequence[Computed], tolerance: Tolerance) -> "Given":
+        """Return the result of given outputs of the samples left, at least one."""
+        left, references = self.left, self.left_references
+        # At these limits an excess is the needed share of the largest value.
+        share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
+        for reference, result in zip(references, results, strict=True):
+            share.update(reference, result)
+        own = None
+        with suppress(CaseError):  # a few samples may be too few for a metric
+            own = tolerance.excess(results, left, references) * tolerance.factor
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        failed = len(computed) < len(results)
+        return Given(
+            heldout=own,
+            rel_max=share.final(),
+            nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
+            scores=() if failed else self.scores(references, computed, left.labels),
+        )
+
+    def serves(
+        self,
+        results: Sequence[Computed],
+        references: Sequence[Outputs],
+        labels: Sequence[Any] | None,
+    ) -> bool:
+        """Return whether outputs of samples of the search have the scores that are required.
+
+        Held-out samples test what these do not.
+        """
+        computed = [r for r in results if not isinstance(r, RunFailed)]
+        failed = len(computed) < len(results)
+        if failed or any(map(has_new_nonfinite, references, computed)):
+            return False
+        found = self.scores(references, computed, labels)
+        return all(isfinite(one.value) and one.value >= one.required for one in found)
+
+    def scores(
+        self,
+        references: Sequence[Outputs],
+        computed: Sequence[Outputs],
+        labels: Sequence[Any] | None,
+    ) -> tuple[TaskScore, ...]:
+        """Return scores by the given metric, else by those of the recognised task."""
+        case = self.case
+        name, drop = case.criterion.metric, case.criterion.metric_drop
+        with suppress(CaseError):  # a few samples may be too few for a metric
+            if case.metric is None or name in (None, AUTO):
+                return task_scores(self.recognised, references, computed, labels)
+            before, after = scores(name, case.metric, references, computed, labels)
+            untested = bool(untested_task(case.criterion, case.metric, references, labels))
+            passed = isfinite(after) and after >= before - drop
+            rests, unit = support_of(case.criterion, references, labels)
+            one = TaskScore(
+                metric=name,
+                outputs=tuple(references[0]),
+                value=after,
+                required=before - drop,
+                passed=passed and not untested,
+                untested=untested,
+                evidence=rests,
+                unit=unit,
+            )
+            return (one,)
+        return ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Result of a plan on held-out samples; attributes as in `Point`."""
+
+    heldout: float | None
+    rel_max: float
+    nonfinite: bool
+    scores: tuple[TaskScore, ...]

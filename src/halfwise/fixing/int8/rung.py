@@ -1,0 +1,246 @@
+"""From a passing plan to plans with INT8: which nodes may have it, and the record of such a plan.
+
+To the search, an INT8 node is what a low one was before: the cheaper form. What it "keeps" is left
+out of INT8 and has the low format; nodes kept by the plan below stay kept, all in FP32: no plan
+with INT8 has BF16.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from halfwise.case import Sample
+from halfwise.emulation.budget import Budget
+from halfwise.emulation.ort import Session
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.int8.placing import (
+    FIRST_OPSET,
+    Given,
+    Ranges,
+    calibrate,
+    quantisable,
+    quantised,
+    remark,
+    unvarying,
+)
+from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
+from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
+from halfwise.fixing.plan.rules import Start
+from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
+from halfwise.fixing.stages import Stages
+from halfwise.graph.model import node_name
+from halfwise.graph.roles import Role
+from halfwise.metrics import Computed, Excess, totals
+from halfwise.progress import Watcher
+from halfwise.records import RANGE_METHODS, Criterion, KeptNode, RangeMethod, Remark
+from halfwise.records import Plan as PlanRecord
+from halfwise.wording import listed, number
+
+
+def int8_plan_of(
+    below: PlanRecord, space: Int8Space, plan: Plan, found: Found, placed: Nodes, casts: int
+) -> PlanRecord:
+    """Return the record of a plan.
+
+    Args:
+        below: The plan in the low format that it extends.
+        space: The plans with INT8.
+        plan: The plan.
+        found: What it leaves out of INT8, and results of trials.
+        placed: All nodes that its file computes in FP32.
+        casts: Cast nodes in its model.
+    """
+    variant, int8 = space.variant, plan.int8
+    network, roles = variant.case.network, variant.roles
+    left_out = kept_nodes(
+        network,
+        roles,
+        space.choices - int8,
+        (),
+        {},
+        found.excess_without,
+        nonfinite_without=found.nonfinite_without,
+        contributions=found.contributions,
+    )
+    kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
+    more = space.held_nodes - space.extended
+    held = kept_nodes(network, roles, more, (), {}, {}, held=space.held)
+    quantisation = space.quantisation
+    record = plan_record(
+        network,
+        roles,
+        variant.settings.fmt,
+        placed,
+        casts,
+        keep=(*kept, *held),
+        minimal=found.minimal,
+        lowered=below.lowered,
+        remarks=(*below.remarks, *quantisation.remarks),
+        low_io=variant.low_io,
+    )
+    return record.model_copy(
+        update={
+            "repairs": below.repairs,
+            "ranges": quantisation.method,
+            "int8": tuple(name for name in map(node_name, network.nodes()) if name in int8),
+            "left_out": tuple(_left_out(kept, below, quantisation, int8) for kept in left_out),
+        }
+    )
+
+
+def _left_out(
+    kept: KeptNode, below: PlanRecord, quantisation: Quantisation, int8: Nodes
+) -> KeptNode:
+    """Return a node that is left out; of a sum, with the convolution if that is the reason."""
+    kept = kept.model_copy(update={"precision": below.low})
+    product = quantisation.sums.get(kept.node)
+    if product is None or product in int8 or kept.error_without is not None or kept.because is None:
+        return kept
+    because = kept.because.model_copy(update={"beside": product})
+    return kept.model_copy(update={"because": because, "unknown": False})
+
+
+def int8_rung(
+    below: Fixed,
+    stage: Stages,
+    watcher: Watcher,
+    given: Given | None = None,
+    start: PlanRecord | None = None,
+    *,
+    is_new: bool = True,
+) -> tuple[Int8Space, tuple[Remark, ...]] | Fixed:
+    """Return the plans with INT8, and remarks on the search; `below` if there are none.
+
+    Args:
+        below: The passing plan in the low format.
+        stage: Begins a stage of the run.
+        watcher: Receives progress.
+        given: See `quantisation_of`.
+        start: A plan to start from, with or without INT8.
+        is_new: Whether it is still unknown that the nodes can be INT8.
+
+    Raises:
+        CaseError, RunFailed: INT8 cannot be tried, although it was possible before.
+    """
+    assert isinstance(below.space, LowSpace)
+    low, steps = below.space, tuple[Remark, ...]()
+    start = start if start is not None and start.has_int8 else None
+    try:
+        with stage("calibrate"):
+            quantisation = quantisation_of(low, below.found.kept, watcher, given, start)
+        if quantisation is None or not quantisation.nodes:
+            return below
+        with stage("emulate"):
+            space = _space(low, below.found.kept, quantisation)
+            space.survey(space.islands)
+            if start is not None:
+                out = space.choices & {left.node for left in start.left_out}
+                note = Remark(kind="start-int8", numbers={"elements": len(out)})
+                space, steps = space.starting(Start(out, note))
+    except (CaseError, RunFailed) as error:
+        if not is_new:
+            raise
+        why = Remark(kind="int8-untried", severity="warning", names={"why": error.message})
+        watcher.note(f"INT8 was not tried: {error.message}")
+        return below.telling(why)
+    return space, steps
+
+
+def _space(low: LowSpace, kept: Nodes, quantisation: Quantisation) -> Int8Space:
+    settings, bench = low.variant.settings, low.bench
+    unit = len(bench.samples)
+    budget = Budget(settings.time_budget, work=settings.budget * unit, told=low.watcher.left)
+    budget.took_in(low.budget)
+    spend = lambda: budget.spend("trial")  # noqa: E731
+    return Int8Space(
+        low.variant,
+        Bench(bench.judge, bench.samples, bench.references, bench.tolerance, spend),
+        low.observed,
+        budget,
+        low.watcher,
+        Best(low.watcher, LEFT_OUT),
+        unit=unit,
+        repairs=low.repairs,
+        below=low,
+        extended=kept,
+        quantisation=quantisation,
+    )
+
+
+def quantisation_of(
+    low: LowSpace,
+    kept: Nodes,
+    watcher: Watcher,
+    given: Given | None = None,
+    start: PlanRecord | None = None,
+) -> Quantisation | None:
+    """Return what puts nodes in INT8; None if no node can be INT8.
+
+    Args:
+        low: The plans in the low format.
+        kept: What the passing plan keeps in FP32, which stays so.
+        watcher: Receives progress.
+        given: The quantised model to leave nodes out of; without it, ranges are computed.
+        start: A plan with INT8, whose method of finding ranges is used if none is requested.
+
+    Raises:
+        CaseError: see `unvarying`; and with RunFailed, as for `calibrate`.
+    """
+    variant, samples = low.variant, low.bench.samples
+    network, roles = variant.case.network, variant.roles
+    names = quantisable(network) if given is None else given.pairs
+    candidates = frozenset(n for n in names if roles[n].role is Role.COMPUTE) - kept
+    if given is not None and given.moved:
+        why = "they read data with scales along an axis that is moved"
+        watcher.note(f"left out of INT8: {listed(given.moved)}, because {why}")
+    is_old = given is None and network.opset < FIRST_OPSET
+    if not candidates or is_old:
+        old = f", at opset {network.opset}" if is_old else ""
+        watcher.note(f"no node in the low format can be INT8{old}")
+        return None
+    if given is not None:
+        return Quantisation(given.place, candidates)
+    asked = variant.settings.ranges
+    if asked == "auto" and start is not None and start.ranges is not None:
+        asked = start.ranges
+    methods = RANGE_METHODS if asked == "auto" else (asked,)
+    seen = calibrate(network, samples, methods, variant.settings.runtime, watcher)
+    still = unvarying(network, candidates, seen[methods[0]])
+    candidates -= still.keys()
+    method = methods[0] if len(methods) == 1 else _best_method(low, candidates, seen, watcher)
+    place = partial(quantised, network, ranges=seen[method])
+    return Quantisation(place, candidates, method, (remark(still),) if still else ())
+
+
+def _best_method(
+    low: LowSpace, candidates: Nodes, seen: Mapping[RangeMethod, Ranges], watcher: Watcher
+) -> RangeMethod:
+    """Return the method with the smallest error with all candidates in INT8 and the rest in FP32.
+
+    If a metric decides, the outputs' own errors break ties.
+    """
+    bench, runtime = low.bench, low.variant.settings.runtime
+    whole = totals(bench.references)
+    errors: dict[RangeMethod, tuple[float, float]] = {}
+    for method, ranges in seen.items():
+        network = quantised(low.variant.case.network, candidates, ranges)
+        session = Session(network.model, runtime=runtime)
+        low.budget.spend("proof", len(bench.samples))
+        results = [_run(session, sample) for sample in bench.samples]
+        each = Excess(Criterion(), whole)
+        off = sum(map(each.update, bench.references, results))
+        errors[method] = bench.excess_of(results), off
+    each_error = [f"{method} {number(error)}" for method, (error, _) in errors.items()]
+    watcher.note(
+        "error relative to the limit with everything in INT8, by method of ranges: "
+        f"{listed(each_error)}"
+    )
+    return min(errors, key=errors.__getitem__)
+
+
+def _run(session: Session, sample: Sample) -> Computed:
+    try:
+        return session.run(sample)
+    except RunFailed as failure:
+        return failure

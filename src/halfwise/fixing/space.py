@@ -1,0 +1,556 @@
+"""The plans of one search: sets of nodes that keep a type with more bits than the others."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from halfwise.case import Chosen, Samples
+from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.errors import CaseError
+from halfwise.fixing.bench import Bench, Outcome
+from halfwise.fixing.evidence import Evidence, Observed
+from halfwise.fixing.plan.found import Found, not_yet_alone, with_each_lowered
+from halfwise.fixing.plan.guide import Guide, lowered, union
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.rules import Start
+from halfwise.fixing.plan.search import RESERVED, Search
+from halfwise.graph.cut import Terms
+from halfwise.graph.model import node_name
+from halfwise.interruption import interruption
+from halfwise.metrics import Outputs, usual
+from halfwise.progress import Watcher
+from halfwise.records import Guard, Remark, Repair, TaskScore
+from halfwise.reporting.remarks import remark
+from halfwise.wording import number, ratio
+
+LEFT_OUT = "left out of INT8"
+FEW = 10
+"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are
+small."""
+
+
+CLEARLY = 0.5
+"""A better plan is reported if its cost above everything low is at most this share of the last
+one's: a long search then takes few lines."""
+
+
+class Best:
+    """Reports improving plans: those that pass, and those that pass by their task metric."""
+
+    def __init__(self, watcher: Watcher, kept: str = "in FP32") -> None:
+        """Take what is told, and the words for kept."""
+        self._watcher, self._kept, self._interruption = watcher, kept, interruption()
+        self._extra: float | None = None
+
+    def passed(self, space: "Space", kept: Nodes, error: float | None) -> None:
+        """Report a plan that passes on all samples of the search if it is clearly better.
+
+        Args:
+            space: The plans.
+            kept: What it keeps.
+            error: Relative to what is allowed; None if a metric decides.
+        """
+        if len(kept) >= len(space.choices):
+            return
+        self._interruption.offer()
+        price, fp32 = space.cost(kept), space.cost(space.choices)
+        if price is not None and fp32 is not None and price >= fp32:
+            return  # all of FP32 is better
+        least = min(1.0, space.cost(NONE) or 1.0)
+        extra = float(len(kept)) if price is None else price - least
+        # An empty plan ends the search, which reports it itself.
+        if not kept or (self._extra is not None and extra > CLEARLY * self._extra):
+            return
+        self._extra = extra
+        allowed = "" if error is None else f", error {ratio(error)} what is allowed"
+        self._watcher.note(f"best plan so far: {self._described(space, kept, price)}{allowed}")
+
+    def serves(self, space: "Space", kept: Nodes, scores: Sequence[TaskScore]) -> None:
+        """Report a plan whose task metrics pass on held-out samples, before the search."""
+        self._interruption.offer()
+        values = ", ".join(
+            f"{score.metric} {number(usual(score.metric, score.value))}" for score in scores
+        )
+        described = self._described(space, kept, space.cost(kept))
+        self._watcher.note(f"serves the task: {described}, {values} on held-out samples")
+
+    def _described(self, space: "Space", kept: Nodes, price: float | None) -> str:
+        cost = "" if price is None else f", {ratio(price)} the cost of everything low"
+        return f"{len(kept)} of {len(space.choices)} nodes {self._kept}{cost}"
+
+
+@dataclass(frozen=True, eq=False)
+class Space(ABC):
+    """Plans by what they keep, on the samples of one bench.
+
+    Attributes:
+        variant: The network that they are plans of.
+        bench: Evaluates them.
+        observed: The evidence for each network.
+        budget: Limits all optional work of the run.
+        watcher: Receives progress.
+        best: Reports plans that pass.
+        unit: Work of one pass over the data: the number of samples at the beginning.
+        held: Guards whose nodes every plan keeps in FP32, whatever the outputs show.
+        repairs: The repairs of the network, with what was measured of them.
+        start: A plan to start from.
+        chosen: The plan to take instead of searching, and the user's request.
+        serving: Cost of a plan that serves the task, which may spare the certificate; None if none
+            is known.
+    """
+
+    variant: Variant
+    bench: Bench[Plan]
+    observed: Observed
+    budget: Budget
+    watcher: Watcher
+    best: Best
+    unit: int
+    held: tuple[Guard, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    start: Start = field(default=Start(NONE))
+    chosen: Chosen | None = None
+    serving: float | None = None
+
+    # --- what a set of kept nodes is -----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def choices(self) -> Nodes:
+        """Nodes that a plan may keep."""
+
+    @abstractmethod
+    def fresh(self, kept: Nodes) -> Plan:
+        """Return the plan that keeps some choices, in the type that is certain to be enough."""
+
+    @abstractmethod
+    def kept(self, plan: Plan) -> Nodes | None:
+        """Return the choices that a plan keeps; None for a plan of another space."""
+
+    def plan(self, kept: Nodes) -> Plan:
+        """Return the plan that keeps some choices, in the cheapest types that are known to pass."""
+        return self.fresh(kept)
+
+    def settled(self, kept: Nodes) -> Plan:
+        """Return that plan, with the cheapest types that still pass."""
+        return self.plan(kept)
+
+    @property
+    def searches(self) -> bool:
+        """Whether the plan is searched for, and not chosen."""
+        return self.chosen is None
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the samples show."""
+        return self.observed[self.variant]
+
+    @property
+    def held_nodes(self) -> Nodes:
+        """Nodes that are held."""
+        return union([*map(self.variant.holdable, self.held)])
+
+    @property
+    def ruled(self) -> Nodes:
+        """Choices that rules keep."""
+        return NONE
+
+    @property
+    def islands(self) -> Nodes:
+        """Choices that the user's file keeps."""
+        return NONE
+
+    @property
+    @abstractmethod
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards that explain what is kept, as a run records them."""
+
+    @property
+    @abstractmethod
+    def guesses(self) -> tuple[Nodes, ...]:
+        """First guesses at what to keep."""
+
+    @property
+    def explained(self) -> Nodes:
+        """Nodes that a guard names, a rule keeps, or that are held."""
+        forced = frozenset(self.variant.forced.kept)
+        return self.evidence.suspected | forced | self.held_nodes
+
+    @property
+    @abstractmethod
+    def is_safe(self) -> bool:
+        """Whether everything kept is certain to pass."""
+
+    def cost(self, kept: Nodes) -> float | None:
+        """Return the predicted cost of a plan relative to all low; None if unknown."""
+        return self.variant.cost(self.plan(kept))
+
+    def holding(self, guards: Sequence[Guard]) -> Self:
+        """Return the plans that keep the nodes of `guards` too."""
+        return replace(self, held=(*self.held, *guards))
+
+    # --- what is known of it -------------------------------------------------------------------
+
+    def evaluate(self, kept: Nodes) -> Outcome:
+        """Return whether a plan passes on the samples; one that does is reported."""
+        plan = self.fresh(kept)
+        is_new = self.bench.known(plan, "samples") is None
+        outcome = self.bench.evaluate(plan)
+        if is_new and outcome.passed:
+            self.take(kept)
+        return outcome
+
+    def take(self, kept: Nodes) -> None:
+        """Report a plan that passes."""
+        if self.searches:
+            error = self.bench.exact(self.plan(kept))
+            metric = self.bench.tolerance.metric is not None
+            factor = self.bench.tolerance.factor
+            self.best.passed(self, kept, None if metric or error is None else error * factor)
+
+    def excess(self, kept: Nodes) -> float:
+        """Return the error of a plan on all samples, relative to what a trial may use."""
+        return self.bench.excess(self.plan(kept))
+
+    def tried(self) -> dict[Nodes, Outcome]:
+        """Return the latest outcome of each plan that was evaluated, in order."""
+        found = ((self.kept(plan), plan, one) for plan, one in self.bench.tried().items())
+        return {kept: one for kept, plan, one in found if kept is not None and not plan.is_typed}
+
+    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
+        """Add samples to those of the search."""
+        self.bench.join(samples, references)
+
+    def starting(self, start: Start) -> tuple[Self, tuple[Remark, ...]]:
+        """Return the same with a plan to start from, and the remark whether it passes."""
+        kept = start.kept - self.variant.lowered
+        passed = self.evaluate(kept | self.ruled).passed
+        assert start.note is not None
+        names = {**start.note.names, "ends": "passes" if passed else "fails"}
+        numbers = {**start.note.numbers, "kept": len(kept)}
+        note = start.note.model_copy(update={"names": names, "numbers": numbers})
+        self.watcher.note(remark(note))
+        return replace(self, start=Start(kept, note)), (note,)
+
+    def survey(self, kept: Nodes) -> None:
+        """Run every sample with a plan, and order later trials by its error, if time is left."""
+        plan = self.fresh(kept)
+        self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
+        outcome: Outcome | None = self.bench.known(plan, "samples")
+        if outcome is not None and outcome.passed:
+            self.take(kept)
+
+    # --- the search ----------------------------------------------------------------------------
+
+    def find(
+        self,
+        previous: Nodes,
+        *,
+        certify: bool = True,
+        steps: Sequence[Remark] = (),
+        gives_up: bool = False,
+    ) -> Found:
+        """Return the cheapest plan found, starting from `previous`.
+
+        Args:
+            previous: What an earlier plan keeps, before samples joined.
+            certify: Lower single nodes until none can be.
+            steps: Remarks on earlier searches.
+            gives_up: Forget every plan that could be the result when time is over, except
+                everything kept.
+        """
+        if self.chosen is not None:
+            step = Remark(kind="chosen", names={"rule": self.chosen.rule})
+            kept = self.chosen.kept
+            passed = self.evaluate(kept).passed
+            return Found(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+        passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
+        search = self._search([*steps], passing, NONE if gives_up else self.start.kept)
+        found = search.run(previous & self.choices, certify=certify)
+        alone = not_yet_alone(found, self.held_nodes) - frozenset(self.variant.forced.kept)
+        if not (certify and alone) or found.exhausted:
+            return found
+        return with_each_lowered(found, alone, self.evaluate, self.budget)
+
+    def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
+        nodes = map(node_name, self.variant.case.network.nodes())
+        free = self.choices - self.variant.lowered
+        return Search(
+            nodes=[name for name in nodes if name in free],
+            forced=free & (self.ruled | self.held_nodes),
+            suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
+            certain=len(self.evidence.certain),
+            classes=self.variant.classes,
+            evaluate=self.evaluate,
+            contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
+            harmless=None if self.bench.tolerance.metric else 0.5,
+            budget=self.budget,
+            start=start,
+            safe=self.is_safe,
+            watcher=self.watcher,
+            steps=steps,
+            passing=passing,
+            price=self.cost,
+            guide=self.guide,
+            serving=self.serving,
+        )
+
+    @property
+    @abstractmethod
+    def guide(self) -> Guide | None:
+        """Proposes plans where nothing stands out."""
+
+
+@dataclass(frozen=True, eq=False)
+class LowSpace(Space):
+    """Plans that keep nodes in FP32; at the end in BF16 or TF32 if that is allowed and cheaper.
+
+    Attributes:
+        original: The plans of the network without repairs; None if these are they.
+    """
+
+    original: "LowSpace | None" = None
+
+    @classmethod
+    def of(
+        cls,
+        variant: Variant,
+        bench: Bench[Plan],
+        observed: Observed,
+        budget: Budget,
+        watcher: Watcher,
+    ) -> "LowSpace":
+        """Return the plans of a network, none tried yet."""
+        best, unit = Best(watcher), len(bench.samples)
+        return LowSpace(variant, bench, observed, budget, watcher, best, unit)
+
+    def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "LowSpace":
+        """Return the plans of the network with repairs instead, after a run with everything low.
+
+        Args:
+            repairs: The repairs.
+            variant: The network with them, if it was made already.
+
+        Raises:
+            CaseError: they cannot be made, or the result cannot run.
+            RunFailed: likewise.
+            UsageError: a user's rule names a node that they remove.
+        """
+        variant = variant or self.variant.with_repairs(repairs)
+        made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
+        self.observed.look(variant, self.bench.samples)
+        made.survey(made.islands)
+        return replace(made, original=self.original or self, repairs=tuple(repairs))
+
+    @property
+    def choices(self) -> Nodes:
+        """All compute nodes."""
+        return self.variant.computing
+
+    @property
+    def ruled(self) -> Nodes:
+        """Compute nodes that rules keep."""
+        return self.variant.ruled
+
+    @property
+    def islands(self) -> Nodes:
+        """Compute nodes that the user's file has in FP32 among lower ones."""
+        return self.variant.islands
+
+    def fresh(self, kept: Nodes) -> Plan:
+        """Return the plan that keeps nodes in FP32."""
+        return Plan(self.variant, kept)
+
+    def kept(self, plan: Plan) -> Nodes | None:
+        """Return the kept nodes of a plan."""
+        own = plan.of is self.variant and plan.quantisation is None
+        return plan.kept if own else None
+
+    def plan(self, kept: Nodes) -> Plan:
+        """Return the plan with the cheapest types that are known to pass."""
+        if self.chosen is not None and kept == self.chosen.kept:
+            return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
+        typed: Plan | None = self.bench.known(self.fresh(kept), "types")
+        return typed or self.fresh(kept)
+
+    def settled(self, kept: Nodes) -> Plan:
+        """Return the plan with the BF16 and TF32 that still pass and cost less."""
+        if not (self.searches and (self.variant.may_have_bf16 or self.variant.may_have_tf32)):
+            return self.plan(kept)
+        fp32 = self.fresh(kept)
+        return self.bench.once(fp32, "types", lambda: _typed(self, fp32))
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """All guards: from the evidence, and those that are held."""
+        return (*self.evidence.guards, *self.held)
+
+    @property
+    def guesses(self) -> tuple[Nodes, ...]:
+        """Nothing, what certainly loses precision, all suspects."""
+        return NONE, union(self.evidence.certain), self.evidence.suspected
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether everything in FP32 is the original."""
+        return self.variant.is_safe
+
+    @property
+    def guide(self) -> Guide | None:
+        """Proposes plans where nothing stands out."""
+        return self.variant.guide
+
+    def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
+        """Add samples to those of the search, and look at them."""
+        super().join(samples, references)
+        self.observed.catch_up(self.variant, self.bench.samples)
+
+
+MOST = 24
+"""Maximum number of models tried if not all nodes of a plan can be BF16; each is written and run on
+all samples of the calibration."""
+
+
+def _typed(space: LowSpace, fp32: Plan) -> Plan:
+    """Return a passing plan with the BF16 and TF32 that still pass and cost less.
+
+    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST` trials,
+    within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
+    or for none. With every node kept, all stay FP32: that is the original, not a plan.
+    """
+    variant, kept = space.variant, fp32.kept
+    best, tried = fp32, {kept}
+    if kept >= space.choices - variant.lowered:
+        return fp32
+
+    def passes(plan: Plan) -> bool:
+        nonlocal best
+        costs = variant.cost(plan), variant.cost(best)
+        if len(tried) == MOST or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
+            return False
+        space.budget.check()
+        tried.add(plan.bf16)
+        try:
+            passed = space.bench.excess(plan) <= 1
+        except CaseError:  # its opset or a custom operator lacks the type
+            return False
+        best = plan if passed else best
+        return passed
+
+    nodes = map(node_name, variant.case.network.nodes())
+    free = [name for name in nodes if name in kept & variant.may_have_bf16]
+    try:
+        with space.budget.bounding():
+            lowered(kept, free, lambda others: passes(replace(fp32, bf16=kept - others)))
+            if variant.may_have_tf32 & kept - best.bf16:
+                passes(replace(best, tf32=True))
+    except OutOfTime:
+        space.budget.leave_out("search")
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class Int8Space(Space):
+    """Plans with INT8: what they keep is left out of INT8, and has the low format.
+
+    What the plan below keeps stays kept, all in FP32.
+
+    Attributes:
+        below: The plans in the low format.
+        extended: What the one of them keeps that these extend.
+        quantisation: What puts nodes in INT8.
+    """
+
+    below: LowSpace = field(kw_only=True)
+    extended: Nodes = field(kw_only=True)
+    quantisation: Quantisation = field(kw_only=True)
+
+    @cached_property
+    def fp32(self) -> Nodes:
+        """Compute nodes that are FP32 in every plan."""
+        return self.extended | self.held_nodes
+
+    @cached_property
+    def choices(self) -> Nodes:
+        """The nodes that are INT8 or left out."""
+        return self.quantisation.nodes - self.held_nodes
+
+    def fresh(self, kept: Nodes) -> Plan:
+        """Return the plan that leaves nodes out of INT8."""
+        int8 = self.choices - kept
+        return Plan(self.variant, self.fp32, int8=int8, quantisation=self.quantisation)
+
+    def kept(self, plan: Plan) -> Nodes | None:
+        """Return what a plan with the same FP32 nodes leaves out."""
+        own = plan.quantisation is self.quantisation and plan.kept == self.fp32
+        return self.choices - plan.int8 if own else None
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The held guards: those of the low format explain nothing here."""
+        return self.held
+
+    @property
+    def guesses(self) -> tuple[Nodes, ...]:
+        """Nothing, as nothing is known yet."""
+        return (NONE,)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the plan below was seen to pass on all samples, except those that joined."""
+        exact = self.below.bench.exact(self.below.plan(self.fp32))
+        return exact is not None and exact <= 1
+
+    @cached_property
+    def guide(self) -> Guide:
+        """Proposes plans: their errors are those of single nodes."""
+        prices, choices = self.variant.prices, self.choices
+        sites = [(n,) for n in choices]
+        if prices is None:
+            return Guide(sites, lambda: Terms(dict.fromkeys(choices, 1.0)))
+        return Guide(sites, lambda: prices.model.int8_terms(choices))
+
+    @property
+    def ration(self) -> int:
+        """How many plans may be evaluated: half as many as there are candidates, at least `FEW`."""
+        return max(FEW, len(self.quantisation.nodes) // 2)
+
+    @property
+    def spare(self) -> int:
+        """How many evaluations are left."""
+        return max(0, self.ration - self.bench.evaluations)
+
+    def holding(self, guards: Sequence[Guard]) -> "Int8Space":
+        """Return the plans that keep the nodes of `guards` in FP32 too, which are other files."""
+        best = Best(self.watcher, LEFT_OUT)
+        return replace(self, held=(*self.held, *guards), best=best)
+
+    def find(
+        self,
+        previous: Nodes,
+        *,
+        certify: bool = True,
+        steps: Sequence[Remark] = (),
+        gives_up: bool = False,
+    ) -> Found:
+        """Return the cheapest set of candidates to leave out, starting from `previous`."""
+        found = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
+        kept = found.kept | self.quantisation.alone(self.choices - found.kept)
+        if kept != found.kept and self.evaluate(kept).passed:
+            return replace(found, kept=kept)
+        return found
+
+    def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
+        # A sum that is left out with its convolution takes one more.
+        used = lambda: self.bench.evaluations + bool(self.quantisation.sums)  # noqa: E731
+        return replace(
+            super()._search(steps, passing, start),
+            suspects=[],  # no guard shows where INT8 loses accuracy
+            certain=0,
+            form=LEFT_OUT,
+            ration=self.ration,
+            used=used,
+            reserved=RESERVED if len(self.variant.case.heldout) > 1 else 0.0,
+        )
