@@ -96,8 +96,6 @@ class Device:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine
             again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
-            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
-                bench.fetched.keep("fp32", engine)
             samples = case.heldout or case.calibration
             own = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
             criterion = own if case.metric is None else None
@@ -152,9 +150,10 @@ class Device:
         samples = heldout or calibration
         judged = samples, measure.references(samples), len(heldout) > 0
         prove = partial(measure.proof, row.build, network, roles, {})
+        with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
+            bench.fetched.keep(row.rung, engine)
         row = row_of(bench, row, judged, full, prove)
         try:
-            bench.fetched.keep(row.rung, engine)
             outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
         except ENGINE_FAULTS as failed:
             known = {"failure": failed.message, "lost": is_lost(failed), "verdict": None}
@@ -182,7 +181,7 @@ def row_of(
     """
     measure, engine, (samples, references, unseen) = bench.measure, row.build.engine, judged
     assert engine is not None
-    found: dict[str, Any] = {"untimed": "", "lost": False}
+    found: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
     try:
         found["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
     except ENGINE_FAULTS as failed:
