@@ -3,9 +3,9 @@
 import pytest
 
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.workbench import low_format, regime
 from halfwise.formats import BF16, FP16
 from halfwise.records import WorkerInfo
+from halfwise.tensorrt.versions import low_format, regime
 
 
 def worker(version: str, *typing: str, capability: str = "9.0") -> WorkerInfo:
