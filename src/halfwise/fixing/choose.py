@@ -24,7 +24,7 @@ from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
-from halfwise.fixing.curve import Measuring, is_fp32
+from halfwise.fixing.curve import MEASURED, Measuring, is_fp32
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result
@@ -44,8 +44,6 @@ from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
 
-MEASURED = 8
-"""Maximum number of plans measured for a choice, because the user is waiting."""
 _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 

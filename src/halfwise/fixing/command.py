@@ -20,7 +20,7 @@ from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.making import with_readable
-from halfwise.fixing.rewrite import save_checked
+from halfwise.fixing.rewrite import FEW_SAMPLES, save_checked
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
@@ -193,10 +193,8 @@ def _readable(case: Case, watcher: Watcher) -> Case:
     return replace(case, network=network, notes=(*case.notes, remark))
 
 
-_JUDGED = 4
-"""Samples joined in pairs: what breaks at another size breaks for most."""
-_JUDGED_BY_METRIC = 64
-"""The same for a metric, which says little about four samples."""
+_JOINED_FOR_METRIC = 64
+"""Samples joined in pairs for a metric, which says little about a few. Our choice."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
@@ -240,7 +238,7 @@ def judge_sizes(
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = samples.select(_alike(shapes, _JUDGED_BY_METRIC if case.metric else _JUDGED))
+        few = samples.select(_alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES))
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:

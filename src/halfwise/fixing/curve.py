@@ -11,19 +11,17 @@ from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.plan.result import SearchResult
-from halfwise.fixing.space import Int8Space, Space
+from halfwise.fixing.space import BESIDE, Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.records import LEAST_DEARER, Criterion, Curve, Point
 from halfwise.records.run import runs
 
-MEASURED = 12
-"""Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
-which may exclude a plan but is not an error."""
+MEASURED = 8
+"""Plans that are measured on all samples where one is to be chosen, as a failed trial gives a bound
+only; and points shown: as many as a reader can compare at a glance. Our choice."""
 MODERATE = 10.0
 """Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
-plan is chosen for its error."""
-SHARE = 0.1
-"""Share of the search's budget that this may spend on top of it."""
+plan is chosen for its error. Our choice."""
 
 
 class TradeOff:
@@ -33,7 +31,7 @@ class TradeOff:
         """Take what measures plans."""
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
         whole = self._space.budget
-        self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
+        self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
         named = map(node_name, self._space.variant.case.network.nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
@@ -387,8 +385,6 @@ def is_fp32(curve: Curve, point: Point) -> bool:
     return point.count == len(curve.nodes) and point.error == 0 and not point.is_bound
 
 
-SHOWN = 8
-"""Points shown and measured on held-out samples: as many as a reader can compare at a glance."""
 _FAINT, _LOUD = 1e-3, 1e6
 """Errors below the first or above the second count as equal when plans are spread apart."""
 
@@ -437,7 +433,7 @@ def excludes(exact: Point, point: Point) -> bool:
     return exact.price <= point.price and exact.error <= point.error
 
 
-def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:
+def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEASURED) -> list[int]:
     """Return the indices of at most `most` front points that lie far apart, cheapest first.
 
     Both ends and the wanted points are always included, on the front or not. Each further point is

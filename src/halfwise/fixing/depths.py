@@ -25,11 +25,7 @@ from halfwise.judging.judge import Judged, run_as_file
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import Failure, Guard, TensorName, Verdict
 from halfwise.reporting.remarks import with_failures
-
-MOST_TOLD = 3
-"""Infinite tensors, or decisions, named in a failed verdict."""
-LOOKED_AT = 4
-"""How often a plan is corrected for infinities inside; others only show once the first are gone."""
+from halfwise.wording import FEW
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ class Depths:
         if not new or not verdict.passed:
             return replace(judged, verdict=verdict)
         failing = dict.fromkeys(i for t in new for i in harmful[t].samples)
-        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:MOST_TOLD]}
+        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:FEW]}
         failures = (
             Failure(kind="infinite", names={"tensor": tensor, "sample": sample})
             for tensor, sample in first.items()
@@ -212,9 +208,7 @@ class Depths:
         None if it fails, or if that cannot be kept. Other infinities appear only once the first
         ones are gone.
         """
-        for _ in range(LOOKED_AT):
-            if not passes(kept):
-                return None
+        while passes(kept):
             needs = NONE if self.is_original(kept) else self.look_inside(self.space.plan(kept))
             if not needs:
                 return kept

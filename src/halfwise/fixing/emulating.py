@@ -39,7 +39,7 @@ class Emulation:
         self._observed, self._fusion, self._accumulate = observed, fusion, accumulate
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
-        self._assignment = lru_cache(maxsize=4)(lambda plan: plan.of.assignment(plan))
+        self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
 
     def prepare(self, plan: Plan, /) -> None:
         """Load the session of a plan; raises as `Session` does."""

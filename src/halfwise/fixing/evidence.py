@@ -18,7 +18,8 @@ from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
 FIRST_LOOK = 8
-"""Samples whose elements are visited before anything is known about a model: see `gather`."""
+"""Samples whose elements are visited before anything is known about a model: see `gather`. Our
+choice."""
 
 
 def headroom_limits(

@@ -8,13 +8,13 @@ from math import inf
 
 import onnx_ir as ir
 
+from halfwise import wording
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
-from halfwise.fixing.depths import MOST_TOLD
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
@@ -31,11 +31,8 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Outputs
-from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
+from halfwise.records import LEAST_DEARER, Failure, FileRun, Flip, Guard, NodeName
 from halfwise.reporting.remarks import under, with_failures
-
-DEARER = 1.02
-"""Highest cost of a plan that also passes with sums in FP16, over one that does not."""
 
 
 class Decisions:
@@ -221,7 +218,8 @@ def judged_as_file(
         "as_file": run.model_copy(update={"flips": flips}),
         "failure_bound": filed.verdict.failure_bound,
     }
-    failures = (*under("file", "", filed.verdict.failures), *map(_flip_failure, flips[:MOST_TOLD]))
+    flipped = map(_flip_failure, flips[: wording.FEW])
+    failures = (*under("file", "", filed.verdict.failures), *flipped)
     verdict = with_failures(verdict.model_copy(update=update), failures)
     return replace(judged, verdict=verdict, failing=filed.failing)
 
@@ -295,8 +293,8 @@ def _of_sum(node: ir.Node, low: str) -> Guard:
 def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
     """Return what to keep too so that a plan passes on the calibration with sums in FP16.
 
-    The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
-    than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+    The cheapest sums first, as long as the plan costs at most `LEAST_DEARER` times as much, and
+    less than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
     searched.
     """
     variant, bench, settings = space.variant, space.bench, space.variant.settings
@@ -308,7 +306,7 @@ def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
 
     def cheap(more: Nodes) -> bool:
         price = space.cost(more)
-        return price is not None and price <= DEARER * cost and price < fp32
+        return price is not None and price <= LEAST_DEARER * cost and price < fp32
 
     cheapest = sorted(free & nodes.keys(), key=lambda n: space.cost(kept | {n}) or inf)
     plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)

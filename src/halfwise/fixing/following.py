@@ -32,14 +32,11 @@ from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
-SPREAD = 32
-"""Tensors whose errors are shown if nothing had to be followed: the outputs of two sessions."""
-LARGEST = 1 << 18
-"""Maximum number of elements of such a tensor: as many at a time take 64 MiB at most, see
-`growth`."""
-
-AT_ONCE = 32
-"""Bounds memory: number of tensors of both models held at a time."""
+TENSORS = 32
+"""Tensors of both models held at a time, which bounds memory; as many errors are shown if nothing
+had to be followed. Our choice."""
+MOST_ELEMENTS = 1 << 18
+"""Of each tensor whose error is shown so: `TENSORS` in FP32 of both models take 64 MiB at most."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -143,8 +140,8 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     runtime = variant.settings.runtime
     with suppress(CaseError, RunFailed):
         sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
-        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= LARGEST]
-        few = min(len(names), SPREAD)
+        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
+        few = min(len(names), TENSORS)
         low, _ = variant.write(variant.plan(frozenset()))
         path = growth(
             network,
@@ -158,7 +155,7 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
 
 
 BORN_HERE = 0.2
-"""An error may originate at a node if its inputs have less than this share of it.
+"""An error may originate at a node if its inputs have less than this share of it. Our choice.
 
 It is only a hint: a mean near zero, or a mask that becomes infinite, has a large relative error
 that affects no output. Trials decide (`halfwise.fixing.following`)."""
@@ -203,9 +200,9 @@ def growth(
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}
-    for start in range(0, len(names), AT_ONCE):
+    for start in range(0, len(names), TENSORS):
         progress(start, len(names))
-        chunk = names[start : start + AT_ONCE]
+        chunk = names[start : start + TENSORS]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}
     return _records(network, errors)

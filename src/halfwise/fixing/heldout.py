@@ -28,7 +28,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Criterion, Recognised, TaskScore
 
 JOINING = 4
-"""At most 1 in 4 of the held-out samples joins the calibration at a time."""
+"""At most 1 in 4 of the held-out samples joins the calibration at a time. Our choice."""
 
 
 class HeldOut:

@@ -8,8 +8,8 @@ from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import spelt
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.curve import MODERATE, TradeOff
-from halfwise.fixing.depths import LOOKED_AT, Depths
+from halfwise.fixing.curve import MEASURED, MODERATE, TradeOff
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import Decisions, Filed, sum_guards
@@ -19,7 +19,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
-from halfwise.fixing.plan.result import SearchResult, clearly_cheaper, unsupported
+from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper, unsupported
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.repair.moves import (
     Choice,
@@ -52,10 +52,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import remark
 from halfwise.wording import count, typed, verb
-
-LATE = 8
-"""Plans tried after the budget is spent, because one failed; the last is all FP32."""
-
 
 Choosing = Callable[[Space, HeldOut], Chosen]
 """Chooses a plan; it receives what measures plans on the samples of a case."""
@@ -320,7 +316,7 @@ class _Fix:
 
     def _search(self, previous: Nodes, *, certify: bool) -> SearchResult:
         self.late += self.space.budget.is_spent
-        gives_up = self.late >= LATE
+        gives_up = self.late >= MOST_FAILURES
         with self._stage("certify" if certify else "search"):
             result = self.space.find(previous, certify=certify, steps=self.steps, gives_up=gives_up)
         self.steps = result.steps
@@ -342,7 +338,7 @@ class _Fix:
         If one does not, more nodes are held, and the search goes on; unless a plan that is known
         to hold costs clearly less than with them. One chosen by the user stays as it is.
         """
-        while result.passed and self.late < LATE:
+        while result.passed and self.late < MOST_FAILURES:
             plan = self._settled(result)
             guards = self._against(plan)
             if self.space.chosen is not None or not guards:
@@ -381,7 +377,7 @@ class _Fix:
         space, depths = self.space, self.depths
         plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
         plans = clearly_cheaper(plans, space.cost, kept, space.choices)
-        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:LOOKED_AT]:
+        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]:
             if space.evaluate(plan).passed and not depths.inside(space.plan(plan)).guards:
                 return plan
         return None
@@ -407,7 +403,7 @@ class _Fix:
 
         Without budget, the larger plans that passed during the search remain.
         """
-        goes_on = result.passed and self.space.searches and self.late < LATE
+        goes_on = result.passed and self.space.searches and self.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
 
     def _summed(

@@ -18,6 +18,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
+from halfwise.fixing.curve import MEASURED
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Nodes
@@ -360,10 +361,6 @@ def with_unjudged(
     return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
 
 
-_MEASURED = 3
-"""How many plans are measured on all samples; a failed trial gave only a lower bound."""
-
-
 def worth_of(
     space: Space,
     kept: Nodes,
@@ -487,7 +484,7 @@ def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
             if isfinite(error := excess * space.bench.tolerance.factor):
                 near.append(NearPlan(kept=len(kept), cost=cost, error=error, passes=excess <= 1))
             looked += 1
-            if looked == _MEASURED:
+            if looked == MEASURED:
                 break
 
     space.budget.within("worth", look, None)

@@ -26,14 +26,17 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import number, ratio
 
 LEFT_OUT = "left out of INT8"
-FEW = 10
-"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are
-small."""
-
-
-CLEARLY = 0.5
-"""A better plan is reported if its cost above everything low is at most this share of the last
-one's: a long search then takes few lines."""
+FEWEST_EVALUATIONS = 10
+"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are small.
+Our choice."""
+BESIDE = 0.1
+"""Share of the budget for what is not needed: a curve's further points, a plan that passes made
+simpler. Our choice."""
+MODELS = 24
+"""Models written and run on all samples beside the search's: with repairs, or in part BF16. Our
+choice."""
+WELL_WITHIN = 0.5
+"""Up to this share of the tolerance, an error is no concern. Our choice."""
 
 
 class Best:
@@ -46,6 +49,8 @@ class Best:
 
     def passed(self, space: "Space", kept: Nodes, error: float | None) -> None:
         """Report a plan that passes on all samples of the search if it is clearly better.
+
+        It then costs at most half as much above everything low: a long search takes few lines.
 
         Args:
             space: The plans.
@@ -61,7 +66,7 @@ class Best:
         least = min(1.0, space.cost(NONE) or 1.0)
         extra = float(len(kept)) if price is None else price - least
         # An empty plan ends the search, which reports it itself.
-        if not kept or (self._extra is not None and extra > CLEARLY * self._extra):
+        if not kept or (self._extra is not None and extra > self._extra / 2):
             return
         self._extra = extra
         allowed = "" if error is None else f", error {ratio(error)} what is allowed"
@@ -285,7 +290,7 @@ class Space(ABC):
             classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
-            harmless=None if self.bench.tolerance.metric else 0.5,
+            harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
             start=start,
             safe=self.is_safe,
@@ -408,15 +413,10 @@ class LowSpace(Space):
         self.observed.catch_up(self.variant, self.bench.samples)
 
 
-MOST = 24
-"""Maximum number of models tried if not all nodes of a plan can be BF16; each is written and run on
-all samples of the calibration."""
-
-
 def _typed(space: LowSpace, fp32: Plan) -> Plan:
     """Return a passing plan with the BF16 and TF32 that still pass and cost less.
 
-    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST` trials,
+    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MODELS` trials,
     within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
     or for none. With every node kept, all stay FP32: that is the original, not a plan.
     """
@@ -428,7 +428,7 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
     def passes(plan: Plan) -> bool:
         nonlocal best
         costs = variant.cost(plan), variant.cost(best)
-        if len(tried) == MOST or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
+        if len(tried) == MODELS or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
             return False
         space.budget.check()
         tried.add(plan.bf16)
@@ -514,8 +514,8 @@ class Int8Space(Space):
 
     @property
     def ration(self) -> int:
-        """How many plans may be evaluated: half as many as there are candidates, at least `FEW`."""
-        return max(FEW, len(self.quantisation.nodes) // 2)
+        """Evaluations: half as many as candidates, at least `FEWEST_EVALUATIONS`."""
+        return max(FEWEST_EVALUATIONS, len(self.quantisation.nodes) // 2)
 
     @property
     def spare(self) -> int:

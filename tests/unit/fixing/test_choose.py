@@ -15,7 +15,8 @@ from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing import choose as choosing
-from halfwise.fixing.choose import MEASURED, Wish, implied
+from halfwise.fixing.choose import Wish, implied
+from halfwise.fixing.curve import MEASURED
 from halfwise.records import Criterion, Recognised
 from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
@@ -412,8 +413,8 @@ def test_few_are_measured_and_what_was_left_is_counted():
     made = curve(*bounds, count=12)
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
     found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
-    assert len(truth.asked) == MEASURED
-    assert found.unmeasured == 12 - MEASURED
+    assert len(truth.asked) == 8
+    assert found.unmeasured == 12 - 8
     assert found.point.kept == "4"
 
 

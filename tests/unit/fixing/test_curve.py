@@ -13,8 +13,8 @@ from halfwise.errors import RunFailed
 from halfwise.fixing import depths, filed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
+    MEASURED,
     MODERATE,
-    SHOWN,
     Measuring,
     TradeOff,
     excludes,
@@ -59,7 +59,7 @@ def test_the_curve_holds_every_plan_that_was_tried(normal):
 def test_the_front_goes_from_nothing_kept_to_fp32(normal):
     curve = curve_of(normal)
     shown = [curve.points[place] for place in curve.front]
-    assert len(shown) <= SHOWN
+    assert len(shown) <= MEASURED
     assert (shown[0].count, shown[0].cost) == (0, 1)
     assert (len(curve.nodes), 0) in [(each.count, each.error) for each in shown]
     assert curve.plan in curve.front

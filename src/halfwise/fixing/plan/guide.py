@@ -17,8 +17,8 @@ Nodes = frozenset[NodeName]
 Classes = Mapping[NodeName, int]
 """Structural class of each node; equal for the same place in repeated blocks."""
 
-COARSE = 8
-"""Groups whose contributions are measured first: with three trials they give a plan."""
+COARSE_GROUPS = 8
+"""Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 
 
 def union(groups: Sequence[Nodes]) -> Nodes:
@@ -31,7 +31,7 @@ def stretches(nodes: Sequence[NodeName], classes: Classes) -> list[list[NodeName
     groups = places(nodes, classes)
     if len(groups) * 3 <= len(nodes):
         nodes = [n for place in groups for n in nodes if n in place]
-    length = max(1, -(-len(nodes) // COARSE))
+    length = max(1, -(-len(nodes) // COARSE_GROUPS))
     return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
 
 
@@ -54,7 +54,7 @@ def places(nodes: Sequence[NodeName], classes: Classes) -> list[Nodes]:
 
 STEPS = 100
 """Updates of a fit; more change predictions by less than a percent (YOLOX nano, 708 sites)."""
-LARGEST = 1e4
+LARGEST_ERROR = 1e4
 """Errors are clipped here, infinities included: they would dominate the fit."""
 
 
@@ -113,8 +113,8 @@ class Sites:
         tomography", 1982) keep everything ≥ 0, and sites that no error distinguishes stay equal.
         Errors are weighted equally, by their ratio.
         """
-        errors = np.array(list(measured.values()), float)
-        squares = np.clip(np.nan_to_num(errors, nan=LARGEST), 1e-6, LARGEST) ** 2
+        errors = np.nan_to_num(np.array(list(measured.values()), float), nan=LARGEST_ERROR)
+        squares = np.clip(errors, 1 / LARGEST_ERROR, LARGEST_ERROR) ** 2
         rows = np.array([self.rounded(low) for low in measured], float) / squares[:, None]
         counts = rows.sum(axis=0)
         where = counts > 0
@@ -143,7 +143,7 @@ def explained(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 TRUSTED = 0.8
-"""R² below which predictions choose nothing."""
+"""R² below which predictions choose nothing. Our choice."""
 WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
 """Prices of all error, in multiples of all other costs: from keeping nothing to everything."""
 

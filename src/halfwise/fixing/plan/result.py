@@ -109,10 +109,10 @@ class SearchResult:
         return any(step.kind == "futile" for step in self.steps)
 
 
-LARGER = 1.1
-"""The next earlier passing plan to try is this much larger than the one that failed."""
-LAST = 8
-"""About this many are tried after the first; then only all of FP32 is left."""
+MOST_FAILURES = 8
+"""Plans that may fail before no more of their kind are tried: earlier plans on samples that joined,
+plans after the budget is spent, single nodes where errors are spread. Our choice: see
+docs/decisions/0061-one-search.md."""
 
 
 def clearly_cheaper(
@@ -149,13 +149,13 @@ def confirmed(
         evaluate: Evaluates a plan.
         everything: All nodes that a plan may keep.
     """
-    larger, tried = LARGER, 0.0
+    larger, tried = 1.0, 0.0
     for kept in sorted(dict.fromkeys(plans), key=rank):
         if larger * tried <= len(kept) and rank(kept) < rank(best):
             if evaluate(kept).passed:
                 return kept
             if kept and not tried:
-                larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
+                larger = (len(everything) / len(kept)) ** (1 / MOST_FAILURES)
             tried = float(len(kept))
     return best
 

@@ -214,9 +214,10 @@ def _low_slots(
     )
 
 
-ENOUGH = 0.5
+SHARED_NODES = 0.5
 """Share of compute nodes that a mixed form of this model must contain. Fusing tools leave most of
-them; two models from the same exporter share fewer names."""
+them; two models from the same exporter share fewer names.
+Our choice."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def starting_plan(
 def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network) -> Start:
     matched = _matches(network, mixed)
     common = computing & matched.keys()
-    if len(common) < ENOUGH * len(computing):
+    if len(common) < SHARED_NODES * len(computing):
         raise CaseError(
             f"{mixed.path} is not a mixed form of this model: it has only {len(common)} of "
             f"{len(computing)} compute nodes, by name or by operator and outputs.",

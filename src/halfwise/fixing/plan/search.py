@@ -28,7 +28,14 @@ from halfwise.fixing.plan.guide import (
     suspicions,
     union,
 )
-from halfwise.fixing.plan.result import Evaluate, SearchResult, Trial, clearly_cheaper, confirmed
+from halfwise.fixing.plan.result import (
+    MOST_FAILURES,
+    Evaluate,
+    SearchResult,
+    Trial,
+    clearly_cheaper,
+    confirmed,
+)
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
@@ -39,9 +46,6 @@ MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
 RESERVED = 0.4
 """Share of a ration that is left for the time after samples joined; at least `MENDING` then."""
-FAILING = 8
-"""Where errors are spread, so many single nodes may fail before the rest is left to the
-certificate. Our choice: see docs/decisions/0061-one-search.md."""
 
 
 @dataclass
@@ -299,7 +303,7 @@ class Search:
             else:
                 needed[some[0]], failing = kept, []
                 # Those after it add more error for what they save.
-                pays = len(needed) < FAILING
+                pays = len(needed) < MOST_FAILURES
                 if self._contributions and not (certify or first or pays):
                     break
         return kept, certify
@@ -329,7 +333,7 @@ class Search:
 
     def _is_outdone(self, kept: Nodes) -> bool:
         """Return whether many nodes are kept, and a plan that serves the task gains far more."""
-        if self.serving is None or len(kept) < MANY or self._gains(kept, self.serving):
+        if self.serving is None or len(kept) < MANY_GROUPS or self._gains(kept, self.serving):
             return False
         self._note("served")
         return True
@@ -391,9 +395,9 @@ class _Rationed(Exception):
     """No evaluation is left."""
 
 
-LITTLE = 0.5
+LITTLE_OF_GROUP = 0.5
 """Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
-MANY = 64
+MANY_GROUPS = 64
 """This many groups show faults in a few places: 20, one place each, leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
 OF_SERVING = 0.5
@@ -447,7 +451,7 @@ def rankings(
             yield ranking()
         negative, _, nodes = heapq.heappop(heap)
         whole, first = -negative, put(nodes[: len(nodes) // 2])
-        rest = sqrt(whole**2 - first**2) if first <= LITTLE * whole < inf else None
+        rest = sqrt(whole**2 - first**2) if first <= LITTLE_OF_GROUP * whole < inf else None
         put(nodes[len(nodes) // 2 :], rest)
     if len(heap) + len(singles) > yielded:
         yield ranking()
@@ -461,7 +465,7 @@ def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
     """
     errors = sorted(error for _, error in ranking)
     half = _together(errors[: len(errors) // 2 + 1])
-    return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
+    return len(errors) >= MANY_GROUPS and half > 1 and isfinite(errors[-1])
 
 
 def gains(

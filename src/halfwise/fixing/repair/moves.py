@@ -20,26 +20,19 @@ from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import BESIDE, MODELS, LowSpace
 from halfwise.graph.model import node_name
 from halfwise.judging.inside import emulate
+from halfwise.observing.reference import PART_OF_BUDGET
 from halfwise.records import LEAST_DEARER, Guard, Remark, RemarkKind, Repair
 from halfwise.wording import listed
 
-ROUNDS = 3
-"""Rounds over all rules: each rule repairs what it sees, so a second round is for what the first
-uncovered; no model tried needed more than two."""
-PROBES = 24
-"""Repaired models examined in a run: each takes one pass over all samples and a trial on them."""
-PART = 0.5
-"""Share of the remaining budget that repairs may take, and a search without them if nodes are kept
-in spite of them: the rest is for the search."""
-BRIEF = 0.1
-"""Share of the remaining budget to simplify a plan that passes and keeps nothing."""
 FALLS = 0.9
-"""An error has fallen if at most this share of it is left: a smaller change may be chance."""
-FEW = 4
-"""Each repair of a rule is tried alone up to this many: larger numbers concern similar layers."""
+"""An error has fallen if at most this share of it is left: a smaller change may be chance. Our
+choice."""
+UNDONE_ALONE = 4
+"""Each repair of a rule is undone alone up to this many: larger numbers concern similar layers. Our
+choice."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +72,9 @@ def choose_repairs(space: LowSpace, heldout: HeldOut) -> Choice:
         heldout: Samples on which the function has to be the same as well.
     """
     choosing = _Choosing(space, heldout)
-    whole = space.budget.within("repair", choosing.run, False, part=PART)
+    whole = space.budget.within("repair", choosing.run, False, part=PART_OF_BUDGET)
     if choosing.unprobed:
-        numbers = {"elements": choosing.unprobed, "size": PROBES}
+        numbers = {"elements": choosing.unprobed, "size": MODELS}
         choosing.remarks.append(Remark(kind="repair-left", numbers=numbers))
     return Choice(choosing.space, tuple(choosing.remarks), whole=whole)
 
@@ -132,10 +125,10 @@ class _Choosing:
         )
 
     def run(self) -> bool:
-        for _ in range(ROUNDS):
+        # What one rule repairs may uncover something to another.
+        made = [True]
+        while any(made):
             made = [self._taken(rule, self._proposed(rule)) for rule in allowed_rules(self.space)]
-            if not any(made):
-                break
         return True
 
     def _proposed(self, rule: Rule) -> list[Repair]:
@@ -158,7 +151,7 @@ class _Choosing:
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make the worthwhile repairs; return whether there are any."""
-        if self._probes == PROBES:
+        if self._probes == MODELS:
             self.unprobed += len(some)
             return False
         if not some:
@@ -331,7 +324,7 @@ def needed_repairs(
     if joined:
         return Choice(space, (), result.kept)
     undoing = _Undoing(space, space.original, result.kept, heldout)
-    space.budget.within("repair", undoing.run, None, part=BRIEF)
+    space.budget.within("repair", undoing.run, None, part=BESIDE)
     least = undoing.space
     if undoing.undone and least.repairs:
         least = replace(least, repairs=tuple(_answering(least.repairs, undoing.undone)))
@@ -359,7 +352,7 @@ def _outdone(
         original.evaluate(kept)
         return original.find(NONE, certify=False).steps
 
-    steps = budget.within("repair", search, (), part=BRIEF if bare else PART)
+    steps = budget.within("repair", search, (), part=BESIDE if bare else PART_OF_BUDGET)
     best = budget.within("repair", lambda: _best(original, heldout), None)
     if result.passed and (best is None or not _is_dearer(space, result.kept, original, best, bare)):
         return None
@@ -434,7 +427,7 @@ class _Undoing:
             tuple(r for r in every if r.rule == rule)
             for rule in dict.fromkeys(r.rule for r in every)
         ]
-        alone = [(repair,) for group in groups if len(group) <= FEW for repair in group]
+        alone = [(repair,) for group in groups if len(group) <= UNDONE_ALONE for repair in group]
         tried: list[tuple[Repair, ...]] = []
         for some in (every, *groups, *alone):
             if some not in tried and not any(repair in self.undone for repair in some):

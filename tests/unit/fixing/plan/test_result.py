@@ -59,7 +59,9 @@ def test_needed_nodes_of_a_plan_that_costs_less_are_lowered_alone_in_it(monkeypa
     space = space_of(models.layer_norm())
     smaller = space.find(frozenset())
     (spare,) = sorted(space.choices - smaller.kept)[:1]
-    larger = replace(smaller, kept=smaller.kept | {spare}, excess_without={}, spare={spare})
+    larger = replace(
+        smaller, kept=smaller.kept | {spare}, excess_without={}, spare=frozenset({spare})
+    )
     monkeypatch.setattr(Search, "run", lambda *_, **__: larger)
     assert space.find(frozenset()).excess_without.keys() == smaller.kept
 

@@ -86,7 +86,7 @@ def test_of_several_each_is_judged(found):
 
 
 def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
-    monkeypatch.setattr(moves, "PROBES", 1)
+    monkeypatch.setattr(moves, "MODELS", 1)
     fixed = found(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
     assert told(fixed) == ["repair-left"]
     assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
