@@ -9,7 +9,7 @@ import time
 import pytest
 
 from halfwise.fixing.engines import device
-from halfwise.fixing.stages import Best
+from halfwise.fixing.space import Best
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 
@@ -72,8 +72,8 @@ def test_ctrl_c_ends_the_builds_of_fp32_too(engines, monkeypatch, tmp_path, buil
     """The plan of the emulation stays; without an engine, the verdict fails."""
     begun, pressed, passed = tmp_path / "worker-counts" / "build", [], Best.passed
 
-    def press(best, kept, error):
-        passed(best, kept, error)
+    def press(best, space, kept, error):
+        passed(best, space, kept, error)
         while not pressed and (not begun.exists() or begun.stat().st_size < build):
             time.sleep(0.01)
         if not pressed:
