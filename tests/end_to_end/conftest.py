@@ -193,9 +193,9 @@ def pressed(monkeypatch):
     def press(times: int) -> None:
         passed = Best.passed
 
-        def then(self, space: Any, kept: Any, error: float | None) -> None:
+        def then(*given: Any) -> None:
             nonlocal times
-            passed(self, space, kept, error)
+            passed(*given)
             while times:
                 times -= 1
                 signal.raise_signal(signal.SIGINT)

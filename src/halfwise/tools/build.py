@@ -12,7 +12,7 @@ from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.workbench import regime, save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -37,6 +37,7 @@ from halfwise.tensorrt.constrain import (
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import regime
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either
 

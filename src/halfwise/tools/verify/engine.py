@@ -8,7 +8,7 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.workbench import regime, save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
@@ -27,6 +27,7 @@ from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import regime
 
 
 def verify_engine(
