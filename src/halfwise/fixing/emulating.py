@@ -39,7 +39,7 @@ class Emulation:
         self._observed, self._fusion, self._accumulate = observed, fusion, accumulate
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
-        self._assignment = lru_cache(maxsize=4)(lambda plan: plan.of.assignment(plan))
+        self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
 
     def prepare(self, plan: Plan, /) -> None:
         """Load the session of a plan; raises as `Session` does."""
@@ -78,16 +78,16 @@ class Emulation:
     def _runner(self, plan: Plan) -> SwitchedRunner:
         subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
         limits = {} if self._fusion is not None else self._observed[plan.of].limits
-        known = self._runners.pop(subject, None)
-        if known is None or known[0] != limits:
-            known = None
+        entry = self._runners.pop(subject, None)
+        if entry is None or entry[0] != limits:
+            entry = None
             while len(self._runners) >= LOADED:
                 del self._runners[next(iter(self._runners))]
-            known = limits, self._made(plan, limits)
-        self._runners[subject] = known
-        return known[1]
+            entry = limits, self._new_runner(plan, limits)
+        self._runners[subject] = entry
+        return entry[1]
 
-    def _made(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
+    def _new_runner(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
         of, quantisation = plan.of, plan.quantisation
         network, settings, evidence = of.case.network, of.settings, self._observed[of]
         slots = {}
