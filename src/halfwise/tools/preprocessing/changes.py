@@ -6,9 +6,10 @@ shown to users is what is run. Normalisations that people use are those of torch
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import product
+from operator import ne
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,8 @@ from halfwise.wording import number
 
 Array = NDArray[np.float64]
 Triple = tuple[float, float, float]
-Order = Literal["CHW", "HWC", "HW"]
+Order = Literal["HW", "CHW", "HWC"]
+Size = tuple[int, ...]
 
 MOST_CHANNELS, SMALLEST_SIDE = 4, 8
 """An image has two axes of at least 8, and before or after them at most four channels."""
@@ -42,10 +44,15 @@ class Change:
 
     @classmethod
     def of(
-        cls, kind: DifferenceKind, what: str, a: object, b: object, *lines: str, evidence: str = ""
+        cls, kind: DifferenceKind, a: object = "", b: object = "", *lines: str, evidence: str = ""
     ) -> "Change":
-        """Return a change of one difference; without lines where no code makes it."""
-        return cls((difference(kind, what, str(a), str(b), evidence),), lines)
+        """Return the change from what A does to what B does: none where both do the same.
+
+        Without `a` and `b`, what they do is not known.
+        """
+        one, other = str(a), str(b)
+        known = cls((difference(kind, one, other, evidence),), lines)
+        return known if one != other or not one else cls()
 
 
 def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
@@ -81,6 +88,7 @@ def code_of(codes: Mapping[str, str]) -> str:
     return "\n\n".join(parts)
 
 
+@lru_cache
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return the function in a text of `written`."""
     names: dict[str, Any] = {}
@@ -120,9 +128,8 @@ class Layout:
     reshaped: bool = False
 
     def __str__(self) -> str:
-        """Return a name such as NCHW."""
-        name = ("N" if self.lead else "") + self.order
-        return f"{name}, reshaped instead of transposed" if self.reshaped else name
+        """Return the order, such as CHW."""
+        return f"{self.order}, reshaped instead of transposed" if self.reshaped else self.order
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -146,15 +153,14 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
     shape = sample.shape[lead:]
     if sample.dtype.kind not in "biuf" or any(n != 1 for n in sample.shape[:lead]):
         return None
-    if len(shape) == 2 and min(shape) >= SMALLEST_SIDE:
-        return Layout("HW", lead)
-    orders: dict[Order, int] = {"CHW": 0, "HWC": 2}
-    for order, axis in orders.items() if len(shape) == 3 else ():
-        channels = shape[axis]
-        if channels <= MOST_CHANNELS and min(shape[:axis] + shape[axis + 1 :]) >= SMALLEST_SIDE:
-            plain, other = Layout(order, lead), Layout(order, lead, reshaped=True)
-            rough = [_roughness(run(each.read, sample)) for each in (plain, other)]
-            return other if channels > 1 and rough[1] < _SMOOTHER * rough[0] else plain
+    orders: tuple[Order, ...] = ("HW", "CHW", "HWC")
+    for order in orders:
+        sizes = {"C": 1} | dict(zip(order, shape, strict=False))
+        few = len(order) == len(shape) and sizes["C"] <= MOST_CHANNELS
+        if few and min(sizes["H"], sizes["W"]) >= SMALLEST_SIDE:
+            ways = [Layout(order, lead, way) for way in (False, True) if (order, way) in _AXES]
+            rough = [_roughness(run(each.read, sample)) for each in ways]
+            return ways[rough[-1] < _SMOOTHER * rough[0]]
     return None
 
 
@@ -165,12 +171,12 @@ def _roughness(image: Array) -> float:
 
 
 def relaid(a: Layout, b: Layout) -> Change:
-    """Describe a difference in layout."""
-    return Change.of("layout", f"B is laid out as {b}, A as {a}.", a, b)
+    """Describe the differences in layout."""
+    return Change.of("batch-axis", a.lead, b.lead) + Change.of("layout", a, b)
 
 
 TURNS = {
-    turn: Change.of("flip", f"B is A {turn}.", "as it is", turn, f"x = {code}")
+    turn: Change.of("flip", "as it is", turn, f"x = {code}")
     for turn, code in {
         "flipped left to right": "x[..., ::-1]",
         "flipped upside down": "x[..., ::-1, :]",
@@ -187,12 +193,31 @@ TURNS = {
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
     before, after = (", ".join(map(str, each)) for each in (range(count), channels))
-    if before == after:
-        return Change()
-    what = f"B's channels are A's channels {after}."
-    if tuple(channels) == (2, 1, 0):
-        what = "B has the channels in reverse order: one is RGB, the other BGR."
-    return Change.of("channels", what, before, after, f"x = x[{list(channels)}]")
+    swapped = ": one is RGB, the other BGR" if after == "2, 1, 0" else ""
+    return Change.of("channels", before, after + swapped, f"x = x[{list(channels)}]")
+
+
+def cropped(shift: Size, before: Size, after: Size) -> Change:
+    """Return the change to images of size `after` whose pixel i is `before`'s i + `shift`.
+
+    Sizes are (rows, columns). Where `before` shows nothing, its edge is repeated.
+    """
+    sizes = zip(("rows", "columns"), shift, before, after, (-2, -1), strict=True)
+    lines = [
+        f"{name} = np.arange({step}, x.shape[{axis}] {m - n + step:+d})"
+        f".clip(0, x.shape[{axis}] - 1)"
+        for name, step, n, m, axis in sizes
+    ]
+    end = tuple(step + m for step, m in zip(shift, after, strict=True))
+    whole, part = f"(0, 0) to {before}", f"{shift} to {end}"
+    return Change.of("crop", whole, part, *lines, "x = x[..., rows, :][..., columns]")
+
+
+def overlap(shift: Size, before: Size, after: Size) -> str:
+    """Return the line to the part of images of size `after` that `before` shows too."""
+    sizes = zip(shift, before, after, strict=True)
+    rows, columns = (f"{max(0, -step)}:{min(0, n - step - m) or ''}" for step, n, m in sizes)
+    return f"x = x[..., {rows}, {columns}]"
 
 
 @dataclass(frozen=True)
@@ -266,118 +291,10 @@ def _both_orders(some: Sequence[Normalisation]) -> Iterator[Normalisation]:
             yield Normalisation(f"{n.name} in BGR order", n.scale, mean, deviation)
 
 
-KNOWN = (*_both_orders(_RGB), *_both_orders([*_by_sets(1.0, "not scaled")]))
-"""Normalisations that people use, likeliest first."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """The normalisations of A and B, each in the order of its channels.
-
-    Attributes:
-        a: A's.
-        b: B's.
-        channels: The channel of A for each of B.
-        count: Channels of A.
-    """
-
-    a: Normalisation
-    b: Normalisation
-    channels: tuple[int, ...]
-    count: int
-
-    @cached_property
-    def line(self) -> tuple[Array, Array]:
-        """Gain and offset from A to B, by channel of B."""
-        gain_a, offset_a = (each[list(self.channels)] for each in self.a.line(self.count))
-        gain, offset = self.b.line(len(self.channels))
-        return gain / gain_a, offset - gain / gain_a * offset_a
-
-    @cached_property
-    def differences(self) -> tuple[InputDifference, ...]:
-        """The parts that differ; the first one says both names."""
-        parts: tuple[tuple[DifferenceKind, Any, Any], ...] = (
-            ("scale", [self.a.scale], [self.b.scale]),
-            ("mean", self.a.mean, self.b.mean),
-            ("deviation", self.a.deviation, self.b.deviation),
-        )
-        unlike = [each for each in parts if not np.allclose(*each[1:], rtol=1e-3, atol=1e-6)]
-        names = f": B is {self.b.name}, A {self.a.name}"
-        return tuple(
-            difference(kind, f"The {kind} differs{'' if i else names}.", row(one), row(other))
-            for i, (kind, one, other) in enumerate(unlike)
-        )
-
-    @property
-    def cost(self) -> float:
-        """How unlikely it is: the parts that differ, then the places among the known."""
-        places = KNOWN.index(self.a) + KNOWN.index(self.b)
-        return 0.5 * len(self.differences) + 0.03 * places
-
-
-def pairs(
-    channels: Sequence[int], count: int, limits: tuple[float, float], least: float
-) -> list[Pair]:
-    """Return usual normalisations of A and B, likeliest first; none if B has other channels.
-
-    Args:
-        channels: The channel of A for each of B.
-        count: Channels of A.
-        limits: A's smallest and largest value.
-        least: Levels of 255 that lie between them at least.
-    """
-    likely = [n for n in KNOWN if n.admits(*limits, count, least)] if len(channels) == count else []
-    return sorted(
-        (Pair(a, b, tuple(channels), count) for a, b in product(likely, KNOWN)),
-        key=lambda pair: pair.cost,
-    )
-
-
-def row(values: Sequence[float] | Array) -> str:
-    """Return numbers in words: one if all are equal."""
-    numbers = [number(float(value), 4) for value in values]
-    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
-
-
-def scaled(gain: Array, offset: Array, pair: Pair | None = None) -> Change:
-    """Return the change to gain · x + offset, f64[channels] each, in the words of `pair`.
-
-    One gain and offset fit arrays of any shape, several fit images.
-    """
-
-    def text(values: Array) -> str:
-        numbers = ", ".join(f"{float(v):.9g}" for v in values)
-        return f"np.array([{numbers}])[:, None, None]" if len(values) > 1 else numbers
-
-    lines = [
-        f"x = x {sign} {text(values)}"
-        for sign, values, nothing in (("*", gain, 1), ("+", offset, 0))
-        if (values != nothing).any()
-    ]
-    return Change(pair.differences if pair else _affine(gain, offset), tuple(lines))
-
-
-def _affine(gain: Array, offset: Array) -> tuple[InputDifference, ...]:
-    """Describe B = gain · A + offset, f64[channels] each, in numbers."""
-    level = np.abs(gain).max()
-    evidence = f"B = {row(gain)} · A + {row(offset)}"
-    kind: DifferenceKind = "scale" if np.ptp(gain) < 0.01 * level else "deviation"
-    parts: tuple[tuple[DifferenceKind, str, Array, float], ...] = (
-        (kind, f"B's values are {row(gain)} times A's.", gain, 1),
-        ("mean", f"B's values are offset by {row(offset)}.", offset, 0),
-    )
-    return tuple(
-        difference(kind, what, str(nothing), row(values), evidence)
-        for kind, what, values, nothing in parts
-        if np.abs(values - nothing).max() > 0.005 * (1 if nothing else level)
-    )
-
-
-OWN = Change.of(
+KNOWN = Change.of(
     "normalisation",
-    "B is normalised by each sample's own mean and deviation, A by fixed numbers.",
     "by fixed numbers",
-    "by its own mean and deviation",
+    "by each sample's own mean and deviation",
     "x = x - x.mean()",
     "x = x / x.std()",
 )
@@ -474,10 +391,10 @@ def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[
     """Yield the lines from what A may be to what B may be, likeliest first, each once."""
     count = len(channels)
     seen = {_key(np.ones(count), np.zeros(count))}
-    for pair in pairs(channels, count, (low, high), _LEAST):
+    for pair in pairs(channels, (low, high), _LEAST):
         if (key := _key(*pair.line)) not in seen:
             seen.add(key)
-            yield scaled(*pair.line, pair)
+            yield pair.change
 
 
 def _key(gain: Array, offset: Array) -> tuple[float, ...]:
