@@ -179,8 +179,8 @@ _KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
     "shape": ("error", "B is {b}, A {a}."),
     "values": (
         "error",
-        "Values differ, and no known step explains how: padding, gamma, clipping, other colours, or "
-        "each sample's own mean and deviation would do so.",
+        "Values differ, and no known step explains how: padding, gamma, clipping, other colours "
+        "or each sample's own mean and deviation would do so.",
     ),
 }
 """Severity and sentence: only "error" changes clearly what the model sees."""

@@ -6,10 +6,9 @@ shown to users is what is run. Normalisations that people use are those of torch
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from operator import ne
 from typing import Any, Literal
 
 import numpy as np
@@ -213,7 +212,7 @@ def cropped(shift: Size, before: Size, after: Size) -> Change:
     return Change.of("crop", whole, part, *lines, "x = x[..., rows, :][..., columns]")
 
 
-def overlap(shift: Size, before: Size, after: Size) -> str:
+def overlap(shift: Sequence[int], before: Size, after: Size) -> str:
     """Return the line to the part of images of size `after` that `before` shows too."""
     sizes = zip(shift, before, after, strict=True)
     rows, columns = (f"{max(0, -step)}:{min(0, n - step - m) or ''}" for step, n, m in sizes)
@@ -291,7 +290,107 @@ def _both_orders(some: Sequence[Normalisation]) -> Iterator[Normalisation]:
             yield Normalisation(f"{n.name} in BGR order", n.scale, mean, deviation)
 
 
-KNOWN = Change.of(
+KNOWN = (*_both_orders(_RGB), *_both_orders([*_by_sets(1.0, "not scaled")]))
+"""Normalisations that people use, likeliest first."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The normalisations of A and B, each in the order of its channels.
+
+    Attributes:
+        a: A's.
+        b: B's.
+        channels: The channel of A for each of B, as many as A has.
+    """
+
+    a: Normalisation
+    b: Normalisation
+    channels: tuple[int, ...]
+
+    @cached_property
+    def line(self) -> tuple[Array, Array]:
+        """Gain and offset from A to B, by channel of B."""
+        count = len(self.channels)
+        gain_a, offset_a = (each[list(self.channels)] for each in self.a.line(count))
+        gain, offset = self.b.line(count)
+        return gain / gain_a, offset - gain / gain_a * offset_a
+
+    @property
+    def change(self) -> Change:
+        """The change from A to B, named by the parts that differ."""
+        names = f"B is {self.b.name}, A {self.a.name}"
+        return (
+            _linear(*self.line)
+            + Change.of("scale", row([self.a.scale]), row([self.b.scale]), evidence=names)
+            + Change.of("mean", row(self.a.mean), row(self.b.mean), evidence=names)
+            + Change.of("deviation", row(self.a.deviation), row(self.b.deviation), evidence=names)
+        )
+
+    @property
+    def cost(self) -> float:
+        """How unlikely it is: the parts that differ, then the places among the known."""
+        unlike = (
+            (self.a.scale != self.b.scale)
+            + (self.a.mean != self.b.mean)
+            + (self.a.deviation != self.b.deviation)
+        )
+        return 0.5 * unlike + 0.03 * (KNOWN.index(self.a) + KNOWN.index(self.b))
+
+    def distance(self, gain: Array, offset: Array) -> float:
+        """Return the largest error of a line: in gain, relative; in offset, over 255 levels."""
+        units = self.b.line(len(self.channels))[0] * 255
+        errors = gain / self.line[0] - 1, (offset - self.line[1]) / units
+        return float(np.abs(errors).max())
+
+
+def pairs(channels: Sequence[int], limits: tuple[float, float], least: float) -> list[Pair]:
+    """Return usual normalisations of A and B, likeliest first.
+
+    Args:
+        channels: The channel of A for each of B, as many as A has.
+        limits: A's smallest and largest value.
+        least: Levels of 255 that lie between them at least.
+    """
+    likely = [known for known in KNOWN if known.admits(*limits, len(channels), least)]
+    every = (Pair(a, b, tuple(channels)) for a, b in product(likely, KNOWN))
+    return sorted(every, key=lambda pair: pair.cost)
+
+
+def row(values: Sequence[float] | Array) -> str:
+    """Return numbers in words: one if all are equal."""
+    numbers = [number(float(value), 4) for value in values]
+    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
+
+
+def scaled(gain: Array, offset: Array) -> Change:
+    """Return the change to gain · x + offset, f64[channels] each, named by numbers.
+
+    A gain or offset that is less than half a per cent off is not named. One gain and offset fit
+    arrays of any shape, several fit images.
+    """
+    level = np.abs(gain).max()
+    factor = np.where(np.abs(gain - 1) > 0.005, gain, 1)
+    mean = np.where(np.abs(offset) > 0.005 * level, -offset / gain, 0)
+    line = f"B = {row(gain)} · A + {row(offset)}"
+    slope = Change.of("deviation", "1", row(1 / factor), evidence=line)
+    if np.ptp(gain) < 0.01 * level:
+        slope = Change.of("scale", "1", row(factor), evidence=line)
+    return _linear(gain, offset) + slope + Change.of("mean", "0", row(mean), evidence=line)
+
+
+def _linear(gain: Array, offset: Array) -> Change:
+    """Return the lines to gain · x + offset."""
+    lines = (
+        f"x = x {sign} "
+        + (f"np.array({values.tolist()})[:, None, None]" if len(values) > 1 else f"{values[0]:.9g}")
+        for sign, values, nothing in (("*", gain, 1), ("+", offset, 0))
+        if (values != nothing).any()
+    )
+    return Change(lines=tuple(lines))
+
+
+OWN = Change.of(
     "normalisation",
     "by fixed numbers",
     "by each sample's own mean and deviation",

@@ -300,11 +300,10 @@ def _tone(a: Images, b: Images, soft_a: Images, soft_b: Images) -> tuple[Change,
         return change, level
     limits = some.min(), some.max()
     usual = pairs(channels, limits, _LEAST) if len(some) == len(other) else []
-    apart = [(pair.distance(gain, offset) / slack, pair) for pair in usual]
-    near = [(worst + pair.cost, pair) for worst, pair in apart if worst <= 1]
-    if not near:
-        return change + scaled(gain, offset), level
-    return change + min(near, key=lambda each: each[0])[1].change, level
+    errors = [(pair.distance(gain, offset) / slack, pair) for pair in usual]
+    near = [(error + pair.cost, pair) for error, pair in errors if error <= 1]
+    best = min(near, key=lambda each: each[0], default=None)
+    return change + (best[1].change if best else scaled(gain, offset)), level
 
 
 def _misfit(rest: Images) -> float:
