@@ -5,7 +5,7 @@ shown to users is what is run. Normalisations that people use are those of torch
 (ImageNet; 0.5; CLIP of OpenAI), of Caffe (means of ILSVRC 2012) and of Keras' `imagenet_utils`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -65,9 +65,9 @@ def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         ends.insert(0, f"x = np.clip(np.round(x), {limits.min}, {limits.max})")
-    body = "\n".join(f"    {line}" for line in ("x = np.asarray(a, np.float64)", *lines, *ends))
     say = '"""Turn one sample of A into one of B."""'
-    return f"import numpy as np\n\n\ndef a_to_b(a):\n    {say}\n{body}\n"
+    body = "\n    ".join((say, "x = np.asarray(a, np.float64)", *lines, *ends))
+    return f"import numpy as np\n\n\ndef a_to_b(a):\n    {body}\n"
 
 
 def code_of(codes: Mapping[str, str]) -> str:
@@ -152,11 +152,12 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
     shape = sample.shape[lead:]
     if sample.dtype.kind not in "biuf" or any(n != 1 for n in sample.shape[:lead]):
         return None
-    orders: tuple[Order, ...] = ("HW", "CHW", "HWC")
-    for order in orders:
-        sizes = {"C": 1} | dict(zip(order, shape, strict=False))
-        few = len(order) == len(shape) and sizes["C"] <= MOST_CHANNELS
-        if few and min(sizes["H"], sizes["W"]) >= SMALLEST_SIDE:
+    lengths: dict[Order, tuple[int, ...]] = {
+        "HW": (1, *shape), "CHW": shape, "HWC": shape[2:] + shape[:2],
+    }  # fmt: skip
+    for order, (channels, *sides) in lengths.items() if len(shape) > 1 else ():
+        fits = channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE
+        if fits and len(order) == len(shape):
             ways = [Layout(order, lead, way) for way in (False, True) if (order, way) in _AXES]
             rough = [_roughness(run(each.read, sample)) for each in ways]
             return ways[rough[-1] < _SMOOTHER * rough[0]]
@@ -237,9 +238,14 @@ class Normalisation:
 
     def line(self, count: int) -> tuple[Array, Array]:
         """Return gain and offset from pixels to values, f64[count] each."""
-        places = np.arange(count) % 3
-        mean, deviation = np.array(self.mean)[places], np.array(self.deviation)[places]
+        mean, deviation = np.resize(self.mean, count), np.resize(self.deviation, count)
         return self.scale / deviation, -mean / deviation
+
+    @property
+    def bgr(self) -> "Normalisation":
+        """The same by channel in BGR order."""
+        name = f"{self.name} in BGR order"
+        return Normalisation(name, self.scale, self.mean[::-1], self.deviation[::-1])
 
     def admits(self, low: float, high: float, count: int, least: float) -> bool:
         """Return whether it makes `low` to `high` of pixels that lie `least` levels apart."""
@@ -279,18 +285,11 @@ _RGB = (
     Normalisation("scaled by 1/256", 1 / 256),
     Normalisation("scaled by 1/128", 1 / 128),
     Normalisation("scaled by 1/255 twice", 1 / 255**2),
+    *_by_sets(1.0, "not scaled"),
 )
 
 
-def _both_orders(some: Sequence[Normalisation]) -> Iterator[Normalisation]:
-    yield from some
-    for n in some:
-        mean, deviation = n.mean[::-1], n.deviation[::-1]
-        if (mean, deviation) != (n.mean, n.deviation):
-            yield Normalisation(f"{n.name} in BGR order", n.scale, mean, deviation)
-
-
-KNOWN = (*_both_orders(_RGB), *_both_orders([*_by_sets(1.0, "not scaled")]))
+KNOWN = (*_RGB, *(n.bgr for n in _RGB if n.bgr.line(3)[1][0] != n.line(3)[1][0]))
 """Normalisations that people use, likeliest first."""
 
 
@@ -424,13 +423,10 @@ class Hypothesis:
         made = dict(sample)
         # Images without contrast have zero deviation.
         with np.errstate(all="ignore"):
-            for name, make in self._functions.items():
-                made[name] = np.concatenate([make(image) for image in _images(sample[name])])
+            for name, code in self.code.items():
+                change = transformation(code)
+                made[name] = np.concatenate([change(image) for image in _images(sample[name])])
         return made
-
-    @cached_property
-    def _functions(self) -> dict[str, Callable[[NDArray[Any]], NDArray[Any]]]:
-        return {name: transformation(text) for name, text in self.code.items()}
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
@@ -444,26 +440,31 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
     Args:
         samples: At least one, finite; each is loaded once.
     """
-    first, ranges = samples[0], _ranges(samples)
+    first = samples[0]
     groups: dict[tuple[int, Layout], list[str]] = {}
-    found: list[Hypothesis] = []
+    plain: list[Hypothesis] = []
     for name, array in first.items():
         image = _images(array)[0]
         if layout := layout_of(image):
             groups.setdefault((len(run(layout.read, image)), layout), []).append(name)
-            continue
-        found += [
-            Hypothesis(each.differences, {name: written(each.lines, array.dtype)})
-            for each in _plain(array, ranges.get(name, (0.0, 0.0)))
-        ]
-    pictures = []
+        else:
+            plain += _hypotheses(_plain(array), {name: array})
+    pictures: list[Hypothesis] = []
     for (count, layout), names in groups.items():
-        floats = all(first[name].dtype.kind == "f" for name in names)
-        low, high = min(ranges[n][0] for n in names), max(ranges[n][1] for n in names)
-        for each in _changes(count, layout, (low, high) if floats else None):
-            code = {name: written(each.lines, first[name].dtype) for name in names}
-            pictures.append(Hypothesis(each.differences, code))
-    return pictures + found
+        group, limits = {name: first[name] for name in names}, None
+        if all(array.dtype.kind == "f" for array in group.values()):
+            ends = [(sample[n].min(), sample[n].max()) for sample in samples for n in names]
+            limits = float(np.min(ends)), float(np.max(ends))
+        pictures += _hypotheses(_changes(count, layout, limits), group)
+    return pictures + plain
+
+
+def _hypotheses(changes: Iterable[Change], inputs: Sample) -> list[Hypothesis]:
+    """Return the changes, each to all of the inputs."""
+    return [
+        Hypothesis(each.differences, {n: written(each.lines, x.dtype) for n, x in inputs.items()})
+        for each in changes
+    ]
 
 
 def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> Iterator[Change]:
@@ -501,26 +502,15 @@ def _key(gain: Array, offset: Array) -> tuple[float, ...]:
     return tuple(float(f"{value:.5g}") for value in (*gain, *offset))
 
 
-def _plain(array: NDArray[Any], limits: tuple[float, float]) -> Iterator[Change]:
+def _plain(array: NDArray[Any]) -> Iterator[Change]:
     if array.dtype.kind == "f" and array.size >= _FEWEST_VALUES:
         yield from (scaled(np.array([gain]), np.zeros(1)) for gain in _GAINS)
         yield OWN
     # Masks hold only 0 and 1.
-    if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
+    if array.dtype.kind in "iu" and array.ndim > 0 and array.max(initial=0) > 1:
         yield from (scaled(np.ones(1), np.array([step])) for step in (1.0, -1.0))
 
 
 def _images(array: NDArray[Any]) -> list[NDArray[Any]]:
     """Return each image of a batch, [1, …]; the array itself if it is none."""
     return np.split(array, len(array)) if array.ndim == 4 else [array]
-
-
-def _ranges(samples: Samples) -> dict[str, tuple[float, float]]:
-    """Return the smallest and largest value of each numeric input."""
-    found: dict[str, tuple[float, float]] = {}
-    for sample in samples:
-        for name, array in sample.items():
-            if array.dtype.kind in "fiu" and array.size:
-                low, high = found.get(name, (np.inf, -np.inf))
-                found[name] = min(low, float(array.min())), max(high, float(array.max()))
-    return found
