@@ -76,24 +76,22 @@ def code_of(codes: Mapping[str, str]) -> str:
     Args:
         codes: Python by input name; empty text if A and B are the same.
     """
-    parts = [code for code in codes.values() if code] or ["# A and B are the same.\n"]
-    if len(parts) > 1:
+    changed = [(name, code) for name, code in codes.items() if code]
+    if len(changed) > 1:
         # Input names are untrusted, so they are quoted.
-        parts = [
+        return "\n\n".join(
             f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
-            for i, (name, code) in enumerate(codes.items())
-            if code
-        ]
-    return "\n\n".join(parts)
+            for i, (name, code) in enumerate(changed)
+        )
+    return changed[0][1] if changed else "# A and B are the same.\n"
 
 
 @lru_cache
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return the function in a text of `written`."""
-    names: dict[str, Any] = {}
+    names: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {}
     exec(text, names)  # noqa: S102 - no text of a user's is in it
-    made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
-    return made
+    return names["a_to_b"]
 
 
 _AXES: dict[tuple[Order, bool], tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -356,25 +354,24 @@ def pairs(channels: Sequence[int], limits: tuple[float, float], least: float) ->
     return sorted(every, key=lambda pair: pair.cost)
 
 
-def row(values: Sequence[float] | Array) -> str:
+def row(values: Sequence[float] | Array, digits: int = 4) -> str:
     """Return numbers in words: one if all are equal."""
-    numbers = [number(float(value), 4) for value in values]
+    numbers = [number(float(value), digits) for value in values]
     return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
 
 
 def scaled(gain: Array, offset: Array) -> Change:
     """Return the change to gain · x + offset, f64[channels] each, named by numbers.
 
-    A gain or offset that is less than half a per cent off is not named. One gain and offset fit
+    Gains are named to three digits, and offsets from half a per cent of the gain on. One gain and offset fit
     arrays of any shape, several fit images.
     """
     level = np.abs(gain).max()
-    factor = np.where(np.abs(gain - 1) > 0.005, gain, 1)
     mean = np.where(np.abs(offset) > 0.005 * level, -offset / gain, 0)
     line = f"B = {row(gain)} · A + {row(offset)}"
-    slope = Change.of("deviation", "1", row(1 / factor), evidence=line)
-    if np.ptp(gain) < 0.01 * level:
-        slope = Change.of("scale", "1", row(factor), evidence=line)
+    slope = Change.of("scale", "1", row(gain, 3), evidence=line)
+    if np.ptp(gain) >= 0.01 * level:
+        slope = Change.of("deviation", "1", row(1 / gain, 3), evidence=line)
     return _linear(gain, offset) + slope + Change.of("mean", "0", row(mean), evidence=line)
 
 

@@ -299,10 +299,8 @@ def _tone(a: Images, b: Images, soft_a: Images, soft_b: Images) -> tuple[Change,
         return change, level
     limits = some.min(), some.max()
     usual = pairs(channels, limits, _LEAST) if len(some) == len(other) else []
-    errors = [(pair.distance(gain, offset) / slack, pair) for pair in usual]
-    near = [(error + pair.cost, pair) for error, pair in errors if error <= 1]
-    best = min(near, key=lambda each: each[0], default=None)
-    return change + (best[1].change if best else scaled(gain, offset)), level
+    near = (pair.change for pair in usual if pair.distance(gain, offset) <= slack)
+    return change + next(near, scaled(gain, offset)), level
 
 
 def _misfit(rest: Images) -> float:
@@ -375,8 +373,8 @@ def _resized(plane: Array, size: tuple[int, int], kernel: str) -> Array:
     if middle is None:
         made = image.resize(size, Resampling[name])
     else:
-        left, top = (middle * n / m for n, m in zip(image.size, size, strict=True))
-        extent = left, top, left + image.size[0], top + image.size[1]
+        start = middle * np.divide(image.size, size)
+        extent = (*start, *(start + image.size))
         made = image.transform(size, Transform.EXTENT, extent, Resampling[name])
     return np.clip(np.asarray(made, np.float64), 0, 255)
 
@@ -390,23 +388,23 @@ def _kernel(raws: Arrays, a: Images, b: Images) -> Change:
     sources = [run(layout.read, raw) for raw in raws if (layout := layout_of(raw))]
     if len(sources) < max(1, len(raws)):
         return Change.of("resampling")
-    sides = [[*map(_errors, sources, side)] for side in (a, b)]
-    errors, both = np.mean(sides, axis=1), [0, 1]
-    best = errors.argmin(axis=1)
-    least, exchanged = errors[both, best], errors[both, best[::-1]]
+    made = zip(sources, a, b, strict=False)
+    errors = np.mean([[_errors(raw, x), _errors(raw, y)] for raw, x, y in made], axis=0)
+    one, other = errors.argmin(axis=1)
+    least, exchanged = errors[(0, 1), (one, other)], errors[(0, 1), (other, one)]
     tied = (exchanged <= np.maximum(1.25 * least, least + _TIED)).all()
     if tied or least.max() > _TRUSTED:
         return Change.of("resampling")
-    worse = f"A is off by {percent(least[0])} of its deviation with its own, by "
-    names = [list(_KERNELS)[each] for each in best]
-    return Change.of("kernel", *names, evidence=f"{worse}{percent(exchanged[0])} with B's")
+    names = list(_KERNELS)[one], list(_KERNELS)[other]
+    off = f"{percent(least[0])} of its deviation with its own, {percent(exchanged[0])} with B's"
+    return Change.of("kernel", *names, evidence=f"A is off by {off}")
 
 
 def _errors(raw: Array, image: Array) -> Array:
     """Return each kernel's error: RMS in grey over the deviation of `image`; both f64[c, h, w].
 
-    Sizes are those of an image that is stretched, of the shorter side (to 8/7 before a crop), and
-    of the longer side: the one that fits counts.
+    Sizes are those of an image that is stretched, that covers the whole (to 8/7 before a crop), and
+    that lies within it: the one that fits counts.
     """
 
     def error(kernel: str, rows: float, columns: float) -> float:
@@ -416,8 +414,8 @@ def _errors(raw: Array, image: Array) -> Array:
         same = correlation([grey(run((*place.lines, *shown), made))], [grey(run(shown, image))])
         return float(np.sqrt(max(0.0, 1 - same**2)))
 
-    scales = image.shape[1] / raw.shape[1], image.shape[2] / raw.shape[2]
-    short, long = (f(image.shape[1:]) / f(raw.shape[1:]) for f in (min, max))
-    sizes = (scales, (short, short), (short * 8 / 7,) * 2, (long, long))
+    ratios = np.divide(image.shape[1:], raw.shape[1:])
+    cover, contain = ratios.max(), ratios.min()
+    sizes = (ratios, (cover, cover), (cover * 8 / 7,) * 2, (contain, contain))
     best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
     return np.array([error(kernel, *best) for kernel in _KERNELS])
