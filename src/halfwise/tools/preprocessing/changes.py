@@ -20,6 +20,7 @@ from halfwise.records.diagnosis import difference
 from halfwise.wording import number
 
 Array = NDArray[np.float64]
+Lines = tuple[str, ...]
 Triple = tuple[float, float, float]
 Order = Literal["HW", "CHW", "HWC"]
 Size = tuple[int, ...]
@@ -35,7 +36,7 @@ class Change:
     """What B does differently, and the lines that make `x` of A as it is in B."""
 
     differences: tuple[InputDifference, ...] = ()
-    lines: tuple[str, ...] = ()
+    lines: Lines = ()
 
     def __add__(self, other: "Change") -> "Change":
         """Return both, one after the other."""
@@ -76,14 +77,15 @@ def code_of(codes: Mapping[str, str]) -> str:
     Args:
         codes: Python by input name; empty text if A and B are the same.
     """
-    changed = [(name, code) for name, code in codes.items() if code]
-    if len(changed) > 1:
+    parts = [code for code in codes.values() if code]
+    if len(codes) > 1:
         # Input names are untrusted, so they are quoted.
-        return "\n\n".join(
+        parts = [
             f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
-            for i, (name, code) in enumerate(changed)
-        )
-    return changed[0][1] if changed else "# A and B are the same.\n"
+            for i, (name, code) in enumerate(codes.items())
+            if code
+        ]
+    return "\n\n".join(parts) or "# A and B are the same.\n"
 
 
 @lru_cache
@@ -94,7 +96,7 @@ def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return names["a_to_b"]
 
 
-_AXES: dict[tuple[Order, bool], tuple[tuple[str, ...], tuple[str, ...]]] = {
+_AXES: dict[tuple[Order, bool], tuple[Lines, Lines]] = {
     ("CHW", False): ((), ()),
     ("HWC", False): (("x = x.transpose(2, 0, 1)",), ("x = x.transpose(1, 2, 0)",)),
     ("HW", False): (("x = x[None]",), ("x = x[0]",)),
@@ -129,13 +131,13 @@ class Layout:
         return f"{self.order}, reshaped instead of transposed" if self.reshaped else self.order
 
     @property
-    def read(self) -> tuple[str, ...]:
+    def read(self) -> Lines:
         """The lines from a sample to [channels, rows, columns]."""
         lead = (f"x = x.reshape(x.shape[{self.lead}:])",) if self.lead else ()
         return lead + _AXES[self.order, self.reshaped][0]
 
     @property
-    def write(self) -> tuple[str, ...]:
+    def write(self) -> Lines:
         """The lines back."""
         lead = (f"x = x.reshape({(1,) * self.lead} + x.shape)",) if self.lead else ()
         return _AXES[self.order, self.reshaped][1] + lead
@@ -363,8 +365,8 @@ def row(values: Sequence[float] | Array, digits: int = 4) -> str:
 def scaled(gain: Array, offset: Array) -> Change:
     """Return the change to gain · x + offset, f64[channels] each, named by numbers.
 
-    Gains are named to three digits, and offsets from half a per cent of the gain on. One gain and offset fit
-    arrays of any shape, several fit images.
+    Gains are named to three digits, and offsets from half a per cent of the gain on. One gain and
+    offset fit arrays of any shape, several fit images.
     """
     level = np.abs(gain).max()
     mean = np.where(np.abs(offset) > 0.005 * level, -offset / gain, 0)
@@ -486,17 +488,13 @@ def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> 
 
 def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[Change]:
     """Yield the lines from what A may be to what B may be, likeliest first, each once."""
-    count = len(channels)
-    seen = {_key(np.ones(count), np.zeros(count))}
+    seen = {("1", "0")}
     for pair in pairs(channels, (low, high), _LEAST):
-        if (key := _key(*pair.line)) not in seen:
-            seen.add(key)
+        # Two ways to the same values differ by rounding.
+        line = row(pair.line[0], 5), row(pair.line[1], 5)
+        if line not in seen:
+            seen.add(line)
             yield pair.change
-
-
-def _key(gain: Array, offset: Array) -> tuple[float, ...]:
-    """Return the line to five digits: two ways to the same values differ by rounding."""
-    return tuple(float(f"{value:.5g}") for value in (*gain, *offset))
 
 
 def _plain(array: NDArray[Any]) -> Iterator[Change]:

@@ -30,11 +30,8 @@ from halfwise.wording import count, dimensions, number, quoted, sentence, shorte
 
 Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]]
 
-ONLY = "input"
-"""Input name if a function returns just an array."""
 _RANK = 4
 """Most axes of a sample that is no larger than a batch of one image."""
-_NUMBERS = "Give the model's inputs."
 
 
 @bounded
@@ -204,7 +201,7 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         )
     first = raw.named[0][1]
     result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
-    arrays = as_arrays(result if isinstance(result, Mapping) else {ONLY: result}, where)
+    arrays = as_arrays(result if isinstance(result, Mapping) else {"input": result}, where)
     specs = [replace(spec, shape=None) for spec in _specs(arrays, where)]
     loaded = make_samples(raw.named, specs, source, where)
     # A comparison needs each result several times.
@@ -236,7 +233,9 @@ def _specs(arrays: Mapping[str, NDArray[Any]], where: str) -> list[InputSpec]:
     others = [name for name, x in arrays.items() if x.dtype.kind not in "biuf" or not x.size]
     if others or not arrays:
         held = f"no numbers as {quoted(others)}" if others else "no arrays"
-        raise CaseError(f"{where} holds {held}; expected numbers for each input.", _NUMBERS)
+        raise CaseError(
+            f"{where} holds {held}; expected numbers for each input.", "Give the model's inputs."
+        )
     specs = []
     for name, array in arrays.items():
         dynamic = (None,) * min(array.ndim, max(_RANK, array.ndim - 1))

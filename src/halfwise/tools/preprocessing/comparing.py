@@ -20,6 +20,7 @@ from halfwise.tools.preprocessing.changes import (
     Array,
     Change,
     Layout,
+    Lines,
     Size,
     cropped,
     layout_of,
@@ -35,8 +36,6 @@ from halfwise.tools.preprocessing.changes import (
 from halfwise.wording import percent
 
 Arrays = Sequence[NDArray[Any]]
-Images = Sequence[Array]
-Lines = tuple[str, ...]
 
 _LOSSY = ("kernel", "resampling", "fit", "shape", "values")
 """Differences that no code undoes, or only about."""
@@ -53,7 +52,6 @@ _FLOAT = 0.06
 """Levels that FP16 after ImageNet's normalisation is off by at most; FP32 by a thousandth of it."""
 _LEAST = 24.0
 """Levels between the darkest and the lightest pixel of a normalisation that may be."""
-_MOST_PIXELS = 100_000
 _MOST_RESIZED = 3
 _TRUSTED, _TIED = 0.15, 0.0015
 """Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
@@ -191,13 +189,13 @@ def _compare_images(
         return place + tone, level, shown
     same = _show_the_same(*soft)
     if same and _power(map(blurred, rest)) <= _DETAIL * _power(rest):
-        raw = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
-        return place + tone + _kernel(raw, left, right), level, shown
+        raws = [raws[i] for i in chosen[:_MOST_RESIZED] if raws]
+        return place + tone + _kernel(raws, left, right), level, shown
     sizes = {x.shape[1:] for x in (*left, *right)}
     return Change.of("values" if same and len(sizes) == 1 else "fit"), level, ()
 
 
-def _show_the_same(a: Images, b: Images) -> bool:
+def _show_the_same(a: Arrays, b: Arrays) -> bool:
     """Return whether two channels look the same without fine detail, in other colours maybe."""
     return any(
         correlation([x[i] for x in a], [y[j] for y in b]) >= _ALIKE
@@ -212,11 +210,10 @@ def grey(image: Array) -> Array:
 
 def blurred(image: Array) -> Array:
     """Return f64[..., h, w] without fine detail: the contrast of different kernels is the same."""
-    sigma = (0,) * (image.ndim - 2) + (_BLUR,) * 2
-    return np.asarray(gaussian_filter(image, sigma, mode="nearest"))
+    return np.asarray(gaussian_filter(image, _BLUR, mode="nearest", axes=(-2, -1)))
 
 
-def correlation(a: Images, b: Images) -> float:
+def correlation(a: Arrays, b: Arrays) -> float:
     """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other.
 
     An image of one value correlates with another of one value only.
@@ -230,7 +227,7 @@ def correlation(a: Images, b: Images) -> float:
     return float(np.mean(each))
 
 
-def aligned(a: Images, b: Images) -> tuple[Change, Lines]:
+def aligned(a: Arrays, b: Arrays) -> tuple[Change, Lines]:
     """Return where images f64[c, h, w] look most alike: at a turn, then a shift.
 
     Returns:
@@ -251,12 +248,12 @@ def aligned(a: Images, b: Images) -> tuple[Change, Lines]:
     return change + cropped(*place), (overlap(*place),)
 
 
-def _centred(a: Images, b: Images) -> Size:
+def _centred(a: Arrays, b: Arrays) -> Size:
     """Return the shift at which the first images have the same middle."""
     return tuple((n - m) // 2 for n, m in zip(a[0].shape, b[0].shape, strict=True))
 
 
-def _likeness(a: Images, b: Images, shift: Size) -> float:
+def _likeness(a: Arrays, b: Arrays, shift: Size) -> float:
     """Return the correlation of f64[h, w] at a shift; 0 unless half of the smaller is in both."""
     sizes = a[0].shape, b[0].shape
     back = overlap([-step for step in shift], *sizes[::-1])
@@ -266,7 +263,7 @@ def _likeness(a: Images, b: Images, shift: Size) -> float:
     return correlation(one, other) if alike else 0.0
 
 
-def displacement(a: Images, b: Images) -> Size:
+def displacement(a: Arrays, b: Arrays) -> Size:
     """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
 
     Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
@@ -279,11 +276,10 @@ def displacement(a: Images, b: Images) -> Size:
         cross = one * np.conj(other)
         surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
     peak = np.unravel_index(int(surface.argmax()), surface.shape)
-    sizes = zip(map(int, peak), map(int, shape), strict=True)
-    return tuple(p - n * (2 * p > n) for p, n in sizes)
+    return tuple(int(p - n * (2 * p > n)) for p, n in zip(peak, shape, strict=True))
 
 
-def _tone(a: Images, b: Images, soft_a: Images, soft_b: Images) -> tuple[Change, float]:
+def _tone(a: Arrays, b: Arrays, soft_a: Arrays, soft_b: Arrays) -> tuple[Change, float]:
     """Return how values of images differ that show the same, and one of 255 levels in B's unit.
 
     Channels, gain and offset are those of the blurred images, which other kernels leave.
@@ -297,13 +293,13 @@ def _tone(a: Images, b: Images, soft_a: Images, soft_b: Images) -> tuple[Change,
     change = reordered(channels, len(some))
     if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
         return change, level
-    limits = some.min(), some.max()
-    usual = pairs(channels, limits, _LEAST) if len(some) == len(other) else []
+    ends = some.min(), some.max()
+    usual = pairs(channels, ends, _LEAST) if len(some) == len(other) else []
     near = (pair.change for pair in usual if pair.distance(gain, offset) <= slack)
     return change + next(near, scaled(gain, offset)), level
 
 
-def _misfit(rest: Images) -> float:
+def _misfit(rest: Arrays) -> float:
     """Return the size that 999 of 1,000 values do not exceed."""
     return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in rest])), 99.9))
 
@@ -312,23 +308,21 @@ def _power(rest: Iterable[Array]) -> float:
     return float(np.mean([np.mean(x**2) for x in rest]))
 
 
-def _pooled(images: Images) -> Array:
-    """Return about 100,000 pixels of all images, f64[channels, pixels]."""
-    pixels = np.concatenate([x.reshape(len(x), -1) for x in images], axis=1)
-    return pixels[:, :: -(-pixels.shape[1] // _MOST_PIXELS)]
+def _pooled(images: Arrays) -> Array:
+    """Return each second row and column of all images, f64[channels, pixels]."""
+    return np.concatenate([x[:, ::2, ::2].reshape(len(x), -1) for x in images], axis=1)
 
 
 def _photometry(a: Array, b: Array) -> tuple[list[int], Array, Array]:
     """Return the channel of A for each of B, and its gain and offset; pixels f64[channels, n]."""
     fits = np.array([[_line(x, y) for x in a] for y in b])
     apart = (fits[..., 2] / [[y.std() or 1.0] for y in b]) ** 2
-    straight = tuple(range(len(b)))
+    straight, some = tuple(range(len(b))), range(len(a))
+    orders = permutations(some) if len(a) == len(b) else product(some, repeat=len(b))
 
     def misfit(order: tuple[int, ...]) -> float:
         return float(apart[straight, order].sum()) * (_BETTER if order == straight else 1)
 
-    count = len(a)
-    orders = permutations(straight) if count == len(b) else product(range(count), repeat=len(b))
     channels = min(orders, key=misfit)
     gain, offset, _ = fits[straight, channels].T
     return list(channels), gain, offset
@@ -379,7 +373,7 @@ def _resized(plane: Array, size: tuple[int, int], kernel: str) -> Array:
     return np.clip(np.asarray(made, np.float64), 0, 255)
 
 
-def _kernel(raws: Arrays, a: Images, b: Images) -> Change:
+def _kernel(raws: Arrays, a: Arrays, b: Arrays) -> Change:
     """Return how the kernels differ, by which raw images were resized to f64[c, h, w].
 
     Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
