@@ -62,12 +62,11 @@ def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
 
 def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     """Return Python with a function `a_to_b` that returns `dtype`."""
-    ends = [f'return np.asarray(x, np.{dtype.name}, order="C")']
+    head = '"""Turn one sample of A into one of B."""', "x = np.asarray(a, np.float64)"
+    end = f'return np.asarray(x, np.{dtype.name}, order="C")'
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        ends.insert(0, f"x = np.clip(np.round(x), {limits.min}, {limits.max})")
-    say = '"""Turn one sample of A into one of B."""'
-    body = "\n    ".join((say, "x = np.asarray(a, np.float64)", *lines, *ends))
+        end = f"x = np.clip(np.round(x), {np.iinfo(dtype).min}, {np.iinfo(dtype).max})\n    {end}"
+    body = "\n    ".join((*head, *lines, end))
     return f"import numpy as np\n\n\ndef a_to_b(a):\n    {body}\n"
 
 
@@ -209,8 +208,8 @@ def cropped(shift: Size, before: Size, after: Size) -> Change:
         for name, step, n, m, axis in sizes
     ]
     end = tuple(step + m for step, m in zip(shift, after, strict=True))
-    whole, part = f"(0, 0) to {before}", f"{shift} to {end}"
-    return Change.of("crop", whole, part, *lines, "x = x[..., rows, :][..., columns]")
+    lines.append("x = x[..., rows, :][..., columns]")
+    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines)
 
 
 def overlap(shift: Sequence[int], before: Size, after: Size) -> str:
@@ -244,8 +243,9 @@ class Normalisation:
     @property
     def bgr(self) -> "Normalisation":
         """The same by channel in BGR order."""
-        name = f"{self.name} in BGR order"
-        return Normalisation(name, self.scale, self.mean[::-1], self.deviation[::-1])
+        return Normalisation(
+            f"{self.name} in BGR order", self.scale, self.mean[::-1], self.deviation[::-1]
+        )
 
     def admits(self, low: float, high: float, count: int, least: float) -> bool:
         """Return whether it makes `low` to `high` of pixels that lie `least` levels apart."""
@@ -310,9 +310,9 @@ class Pair:
     @cached_property
     def line(self) -> tuple[Array, Array]:
         """Gain and offset from A to B, by channel of B."""
-        count = len(self.channels)
-        gain_a, offset_a = (each[list(self.channels)] for each in self.a.line(count))
-        gain, offset = self.b.line(count)
+        channels = list(self.channels)
+        gain_a, offset_a = (each[channels] for each in self.a.line(len(channels)))
+        gain, offset = self.b.line(len(channels))
         return gain / gain_a, offset - gain / gain_a * offset_a
 
     @property
@@ -352,8 +352,9 @@ def pairs(channels: Sequence[int], limits: tuple[float, float], least: float) ->
         least: Levels of 255 that lie between them at least.
     """
     likely = [known for known in KNOWN if known.admits(*limits, len(channels), least)]
-    every = (Pair(a, b, tuple(channels)) for a, b in product(likely, KNOWN))
-    return sorted(every, key=lambda pair: pair.cost)
+    return sorted(
+        (Pair(a, b, tuple(channels)) for a, b in product(likely, KNOWN)), key=lambda pair: pair.cost
+    )
 
 
 def row(values: Sequence[float] | Array, digits: int = 4) -> str:
@@ -368,13 +369,16 @@ def scaled(gain: Array, offset: Array) -> Change:
     Gains are named to three digits, and offsets from half a per cent of the gain on. One gain and
     offset fit arrays of any shape, several fit images.
     """
-    level = np.abs(gain).max()
-    mean = np.where(np.abs(offset) > 0.005 * level, -offset / gain, 0)
+    even = np.ptp(gain) < 0.01 * np.abs(gain).max()
+    scale, deviation = (gain, gain / gain) if even else (gain / gain, 1 / gain)
+    mean = np.where(np.abs(offset) > 0.005 * np.abs(gain).max(), -offset / gain * scale, 0)
     line = f"B = {row(gain)} · A + {row(offset)}"
-    slope = Change.of("scale", "1", row(gain, 3), evidence=line)
-    if np.ptp(gain) >= 0.01 * level:
-        slope = Change.of("deviation", "1", row(1 / gain, 3), evidence=line)
-    return _linear(gain, offset) + slope + Change.of("mean", "0", row(mean), evidence=line)
+    return (
+        _linear(gain, offset)
+        + Change.of("scale", "1", row(scale, 3), evidence=line)
+        + Change.of("mean", "0", row(mean), evidence=line)
+        + Change.of("deviation", "1", row(deviation, 3), evidence=line)
+    )
 
 
 def _linear(gain: Array, offset: Array) -> Change:

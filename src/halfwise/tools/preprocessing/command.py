@@ -129,8 +129,8 @@ class RawSamples:
 
     def pixels(self, name: str) -> Column:
         """Return the raw images of an input, empty where they cannot be read."""
-        ids = tuple(each for each, _ in self.named)
-        return Column(Samples(ids, lambda i: {name: _decoded(self.named[i][1], name)}), name)
+        ids, files = zip(*self.named, strict=True)
+        return Column(Samples(ids, lambda i: {name: _decoded(files[i], name)}), name)
 
 
 def _decoded(files: Path | Mapping[str, Path], name: str) -> NDArray[Any]:
@@ -264,9 +264,8 @@ def compared(report: PreprocessingReport) -> Report:
     names = ", ".join(dict.fromkeys(kinds))
     title = f"{count(len(kinds), 'difference')}: {names}"
     if report.same:
-        title = "Both pipelines give the same inputs" + f", stored differently: {names}" * bool(
-            names
-        )
+        stored = f", stored differently: {names}" if names else ""
+        title = f"Both pipelines give the same inputs{stored}"
     return Report(title, report.same, about, tuple(parts))
 
 
@@ -274,8 +273,8 @@ def _heading(each: InputComparison) -> str:
     names = dict.fromkeys(shorten(name, 24) for name in (each.name, each.name_b))
     shapes = (each.shape_a, each.dtype_a), (each.shape_b, each.dtype_b)
     arrays = dict.fromkeys(f"{dimensions(shape)} {dtype}" for shape, dtype in shapes)
-    samples = count(each.samples, "sample")
-    return f"Input {', in B '.join(names)}: {samples} of {', in B '.join(arrays)}"
+    called, held = (", in B ".join(each) for each in (names, arrays))
+    return f"Input {called}: {count(each.samples, 'sample')} of {held}"
 
 
 def _lines(each: InputComparison) -> Iterator[str]:

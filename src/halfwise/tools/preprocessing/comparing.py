@@ -187,20 +187,16 @@ def _compare_images(
     rest = [(y - run(tone.lines, x)) / level for x, y in zip(*view, strict=True)]
     if _misfit(rest) <= _ROUNDED:
         return place + tone, level, shown
-    same = _show_the_same(*soft)
+    # Two channels may look the same in other colours.
+    same = any(
+        correlation([x[i] for x in soft[0]], [y[j] for y in soft[1]]) >= _ALIKE
+        for i, j in product(range(len(left[0])), range(len(right[0])))
+    )
     if same and _power(map(blurred, rest)) <= _DETAIL * _power(rest):
         raws = [raws[i] for i in chosen[:_MOST_RESIZED] if raws]
         return place + tone + _kernel(raws, left, right), level, shown
     sizes = {x.shape[1:] for x in (*left, *right)}
     return Change.of("values" if same and len(sizes) == 1 else "fit"), level, ()
-
-
-def _show_the_same(a: Arrays, b: Arrays) -> bool:
-    """Return whether two channels look the same without fine detail, in other colours maybe."""
-    return any(
-        correlation([x[i] for x in a], [y[j] for y in b]) >= _ALIKE
-        for i, j in product(range(len(a[0])), range(len(b[0])))
-    )
 
 
 def grey(image: Array) -> Array:
@@ -382,8 +378,10 @@ def _kernel(raws: Arrays, a: Arrays, b: Arrays) -> Change:
     sources = [run(layout.read, raw) for raw in raws if (layout := layout_of(raw))]
     if len(sources) < max(1, len(raws)):
         return Change.of("resampling")
-    made = zip(sources, a, b, strict=False)
-    errors = np.mean([[_errors(raw, x), _errors(raw, y)] for raw, x, y in made], axis=0)
+    errors = np.mean(
+        [[_errors(raw, x), _errors(raw, y)] for raw, x, y in zip(sources, a, b, strict=False)],
+        axis=0,
+    )
     one, other = errors.argmin(axis=1)
     least, exchanged = errors[(0, 1), (one, other)], errors[(0, 1), (other, one)]
     tied = (exchanged <= np.maximum(1.25 * least, least + _TIED)).all()
@@ -409,7 +407,7 @@ def _errors(raw: Array, image: Array) -> Array:
         return float(np.sqrt(max(0.0, 1 - same**2)))
 
     ratios = np.divide(image.shape[1:], raw.shape[1:])
-    cover, contain = ratios.max(), ratios.min()
-    sizes = (ratios, (cover, cover), (cover * 8 / 7,) * 2, (contain, contain))
+    cover, contain = [ratios.max()] * 2, [ratios.min()] * 2
+    sizes = (ratios, cover, np.multiply(cover, 8 / 7), contain)
     best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
     return np.array([error(kernel, *best) for kernel in _KERNELS])
