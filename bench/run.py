@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     agreement,
     attack,
-    bands,
     coverage,
     cuda,
     curve,
@@ -108,7 +107,6 @@ BENCHES: Mapping[str, Measure] = {
     "noise": noise.measure,
     "coverage": coverage.measure,
     "worth": worth.measure,
-    "bands": bands.measure,
     "scales": scales.measure,
     "int8": int8.measure,
     "quantised_files": quantised_files.measure,

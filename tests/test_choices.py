@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from halfwise.fixing.engines.proposals import near
+from halfwise.fixing.engines.search import near
 from halfwise.fixing.plan.found import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
-from halfwise.records import NodeName
+from halfwise.records import EngineRound, NodeName
 from halfwise.scratch import scratch
-from halfwise.tensorrt.constrain import alike
+from halfwise.tools.diagnose.kernels import Transplants
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
 
 
-def engine(milliseconds: float) -> Any:
-    return SimpleNamespace(milliseconds=milliseconds)
+def told(measured: float) -> EngineRound:
+    return EngineRound(step="", build=1, keep=(), predicted=1.0, measured=measured, passed=False)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,23 @@ def engine(milliseconds: float) -> Any:
             bool(clearly_cheaper([B], (PRICES | {B: 1.48}).get, A, C)),
             bool(clearly_cheaper([B], (PRICES | {B: 1.49}).get, A, C)),
         ),
-        # Errors of two builds are alike up to twice.
-        (alike(1.0, 2.0), alike(1.0, 2.01)),
+        # An engine's error is explained up to twice what is predicted.
+        (told(2.0).explained, told(2.01).explained),
         # An engine is near another if it takes less than 5 % more.
-        (near(engine(1.049), engine(1.0)), near(engine(1.051), engine(1.0))),
+        (near(1.049, 1.0), near(1.051, 1.0)),
     ],
 )
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+@pytest.mark.parametrize(("plain", "limit"), [(11.0, 60.0), (13.0, 65.0), (100.0, 300.0)])
+def test_a_part_is_built_in_five_times_as_long_as_the_engine_at_least_a_minute(plain, limit):
+    engines: Any = SimpleNamespace(engine_settings=SimpleNamespace(build_timeout=300.0))
+    nothing: Any = None
+    made = Transplants(engines, "fp32", nothing, 0, nothing, plain_seconds=plain)
+    assert made.seconds == limit
 
 
 @pytest.mark.parametrize(("days", "stays"), [(13, True), (15, False)])

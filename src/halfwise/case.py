@@ -35,9 +35,10 @@ from halfwise.records import (
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
 
-HELD_BYTES = 4 << 20
-"""Samples that stay loaded between trials: reading one of a few kilobytes takes as long as a tenth
-of its run, while larger ones would be seen in the peak memory (`bench/overhead.py`, `peak.py`)."""
+HELD_BYTES = 8 << 20
+"""Samples, or tensors at a cut, that stay in memory between trials: those of one sample of a
+detector at 640 × 640. Reading a sample of a few kilobytes takes as long as a tenth of its run;
+larger ones would be seen in the peak memory (`bench/overhead.py`, `peak.py`)."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from halfwise.case import Case
 from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
+from halfwise.metrics.kinds import SMOOTH
+from halfwise.metrics.targets import SIDE
 from halfwise.records import Frame, Graph, NodeName, Preview, Run, RunEvidence, Source, Verdict
 from halfwise.wording import dimensions
 
@@ -54,12 +56,12 @@ class Sources:
         text = node.metadata_props.get(_STACK, "")[:_LONGEST]
         frames = [
             Frame(
-                file=found["file"],
-                line=int(found["line"]),
-                function=found["function"],
-                text=found["text"] or "",
+                file=frame["file"],
+                line=int(frame["line"]),
+                function=frame["function"],
+                text=frame["text"] or "",
             )
-            for found in _FRAME.finditer(text)
+            for frame in _FRAME.finditer(text)
         ]
         if not names and not frames:
             return None
@@ -102,12 +104,12 @@ def _modules(node: ir.Node) -> tuple[list[str], list[str]]:
 Places = dict[ir.Value, int]
 
 
-def graph_of(model: ir.Model, own: Container[NodeName], sources: Sources) -> Graph:
+def graph_of(model: ir.Model, originals: Container[NodeName], sources: Sources) -> Graph:
     """Return the structure of a model in normal form, including nodes in bodies.
 
     Args:
         model: The model.
-        own: The nodes of the user's model.
+        originals: The nodes of the user's model.
         sources: Collects the sources of the nodes.
     """
     nodes = list(model.graph.all_nodes())
@@ -126,7 +128,7 @@ def graph_of(model: ir.Model, own: Container[NodeName], sources: Sources) -> Gra
         reads=reads,
         gives=gives,
         bodies=_owners(nodes),
-        added=tuple(i for i, name in enumerate(names) if name not in own),
+        added=tuple(i for i, name in enumerate(names) if name not in originals),
         sources=tuple(map(sources.of, nodes)),
         tensors=tuple(map(tensor_name, values)),
         types=tuple("" if v.dtype is None else v.dtype.name for v in values),
@@ -166,22 +168,20 @@ def _owners(nodes: Sequence[ir.Node]) -> dict[int, int]:
 
 def _scopes(nodes: Sequence[ir.Node]) -> Iterator[str]:
     """Yield the scope of each node; one without takes that of its first input's producer."""
-    known: dict[ir.Node, str] = {}
+    scopes: dict[ir.Node, str] = {}
     for node in nodes:
         scope = scope_of(node)
         if scope is None:
             makers = (v.producer() for v in node.inputs if v is not None)
-            scope = next((known[m] for m in makers if m in known), "")
-        known[node] = scope
+            scope = next((scopes[m] for m in makers if m in scopes), "")
+        scopes[node] = scope
         yield scope
 
 
 WORST, TYPICAL = 4, 2
-"""How many samples are shown of each kind."""
+"""How many samples are shown of each kind. Our choice."""
 _WIDEST = 128
-_LEAST_SIDE = 8
-_SMOOTH = 0.3
-"""Smallest correlation of neighbours: photographs have 0.9 or more, unrelated features none."""
+"""Pixels of a preview's longer side. Our choice."""
 
 Why = Literal["worst", "typical"]
 
@@ -200,12 +200,12 @@ def previews(case: Case, verdict: Verdict) -> tuple[Preview, ...]:
     chosen = _chosen(verdict)
     samples = case.heldout + case.calibration
     places = {name: i for i, name in reversed(list(enumerate(samples.ids)))}
-    found = [(i, why, samples[places[i]]) for i, why in chosen if i in places]
-    names = found[0][2] if found else ()
-    images = [name for name in names if _are_images([s[name] for _, _, s in found])]
+    shown = [(i, why, samples[places[i]]) for i, why in chosen if i in places]
+    names = shown[0][2] if shown else ()
+    images = [name for name in names if _are_images([s[name] for _, _, s in shown])]
     return tuple(
         Preview(sample=sample, input=name, shape=s[name].shape, why=why, png=_image(s[name]))
-        for sample, why, s in found
+        for sample, why, s in shown
         for name in images
     )
 
@@ -239,7 +239,7 @@ def _pixels(array: NDArray[Any]) -> NDArray[np.float64] | None:
         one = np.moveaxis(one, 0, -1)
     elif one.shape[-1] not in (1, 3):
         return None
-    return one.astype(np.float64) if min(one.shape[:2]) >= _LEAST_SIDE else None
+    return one.astype(np.float64) if min(one.shape[:2]) >= SIDE else None
 
 
 def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
@@ -248,7 +248,7 @@ def _is_smooth(values: NDArray[np.float64], axis: int) -> bool:
         return False
     centred = np.moveaxis(values - values.mean((0, 1)), axis, 0)
     power = float(np.square(centred).mean())
-    return power == 0 or float((centred[1:] * centred[:-1]).mean()) >= _SMOOTH * power
+    return power == 0 or float((centred[1:] * centred[:-1]).mean()) >= SMOOTH * power
 
 
 def _image(array: NDArray[Any]) -> str:
@@ -316,10 +316,10 @@ def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvide
         mixed: The model that the run delivers, whose graph is stored; None for the case's model.
     """
     sources, shown = Sources(), mixed or case.network.model
-    own = {node_name(node): node for node in case.network.model.graph.all_nodes()}
+    originals = {node_name(node): node for node in case.network.model.graph.all_nodes()}
     names = {NodeName(node.name or "") for node in shown.graph.all_nodes()}
-    graph = graph_of(shown, own, sources) if len(names) <= MOST_NODES else None
-    gone = {name: sources.of(node) for name, node in own.items() if name not in names}
+    graph = graph_of(shown, originals, sources) if len(names) <= MOST_NODES else None
+    gone = {name: sources.of(node) for name, node in originals.items() if name not in names}
     whole = RunEvidence(
         graph=graph,
         replaced={name: index for name, index in gone.items() if index is not None},

@@ -10,6 +10,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+BLOCK = 1 << 20
+"""Bytes read or written at a time; no result depends on it."""
+HEAD_BYTES = 100
+"""First bytes of a file by which `mistaken` knows it."""
 TEXT_BYTES = 1 << 28
 """The largest text that is read whole: records, labels, settings. They are a few megabytes at most.
 """
@@ -76,7 +80,9 @@ def no_file(path: str | Path, kinds: str = "file") -> str:
 def mistaken(head: bytes) -> tuple[str, str] | None:
     """Return what a file with these first bytes is, and what to do; None if nothing known."""
     start = head.lstrip().lower()
-    return next(((what, hint) for known, what, hint in _MISTAKEN if start.startswith(known)), None)
+    return next(
+        ((what, hint) for start_of, what, hint in _MISTAKEN if start.startswith(start_of)), None
+    )
 
 
 def unreadable(path: Path, error: OSError, kinds: str = "file") -> str:

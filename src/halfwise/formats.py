@@ -9,6 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+CHUNK = 1 << 16
+"""Elements handled at a time: a few float64 temporaries of this length fit into a core's L2 cache.
+"""
+ROUNDINGS = 1e-6
+"""Relative difference that a few FP32 roundings explain: each is up to 6e-8, and a few combine."""
+ROUNDINGS_OF_MODEL = 1e-5
+"""Relative difference that another order of FP32 sums explains in a whole model."""
+
 
 @dataclass(frozen=True)
 class Format:

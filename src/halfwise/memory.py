@@ -23,9 +23,12 @@ def available() -> int | None:
     The smaller of what the system has (`MemAvailable`) and what the cgroup leaves, with its page
     cache counted as free.
     """
-    left = [_field(Path("/proc/meminfo"), "MemAvailable:"), *map(_cgroup_left, _cgroup_folders())]
-    known = [amount for amount in left if amount is not None]
-    return min(known) if known else None
+    amounts = [
+        _field(Path("/proc/meminfo"), "MemAvailable:"),
+        *map(_cgroup_left, _cgroup_folders()),
+    ]
+    limits = [amount for amount in amounts if amount is not None]
+    return min(limits) if limits else None
 
 
 def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
@@ -46,8 +49,8 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
 
 def peak() -> int:
     """Return this process's peak memory in bytes; getrusage would include the parent's."""
-    own = _field(Path("/proc/self/status"), "VmHWM:")
-    return own or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    high = _field(Path("/proc/self/status"), "VmHWM:")
+    return high or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def cap() -> None:
@@ -61,8 +64,8 @@ def cap() -> None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     ceiling = taken + max(free - _ASIDE, _ASIDE)
-    known = [limit for limit in (soft, hard, ceiling) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
+    limits = [limit for limit in (soft, hard, ceiling) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
 
 
 def uncap(pid: int = 0) -> None:
@@ -95,8 +98,8 @@ def _cgroup_folders() -> list[Path]:
         _, controllers, place = (*line.split(":", 2), "", "")[:3]
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
-        own = root / controllers / place.lstrip("/")
-        folders += [f for f in (own, *own.parents) if f.is_relative_to(root)]
+        folder = root / controllers / place.lstrip("/")
+        folders += [f for f in (folder, *folder.parents) if f.is_relative_to(root)]
     return list(dict.fromkeys(folders))
 
 

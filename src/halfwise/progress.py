@@ -6,6 +6,9 @@ from typing import Protocol
 PERCENT = "%"
 """The part of a stage whose steps differ in weight: only the share that is over means something."""
 
+WORTH_TELLING = 2.0
+"""Seconds of work from which the time that it takes, or has left, is told. Our choice."""
+
 
 class Watcher(Protocol):
     """Receives the progress of a run. Everything that a user sees while waiting goes through it."""

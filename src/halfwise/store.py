@@ -244,17 +244,17 @@ def read_run(folder: Path) -> Run:
             _no_run(folder, path, error), "Give the folder that -o named."
         ) from error
     try:
-        found = json.loads(text).get("schema_version")
+        version = json.loads(text).get("schema_version")
     # ValueError: not JSON, or a number of thousands of digits; RecursionError: nested too deeply.
     except (ValueError, AttributeError, RecursionError) as error:
         raise RecordMismatch(f"{path} is damaged: it is not a JSON object.", _REPEAT) from error
-    if found is None:
+    if version is None:
         raise RecordMismatch(
             f"{path} is not the record of a run: it has no schema version.", _REPEAT
         )
-    if found != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         raise RecordMismatch(
-            f"{path} has schema version {str(found)[:20]}; this halfwise reads {SCHEMA_VERSION}.",
+            f"{path} has schema version {str(version)[:20]}; this halfwise reads {SCHEMA_VERSION}.",
             "Use the version of halfwise that wrote it, or repeat the run.",
         )
     try:
@@ -283,9 +283,9 @@ def _no_run(folder: Path, path: Path, error: OSError | UnicodeDecodeError) -> st
 
 def users_model(run: Run) -> Path:
     """Return the path of the model of a run: its original location, otherwise the path as given."""
-    given = Path(run.provenance.model)
-    there = Path(run.provenance.folder, given)
-    return there if there.is_file() else given
+    path = Path(run.provenance.model)
+    there = Path(run.provenance.folder, path)
+    return there if there.is_file() else path
 
 
 def lost_model(folder: Path, run: Run) -> Path | None:

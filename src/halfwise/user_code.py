@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from halfwise.errors import CaseError
+from halfwise.wording import excerpt
 
 RAISED = (Exception, SystemExit, GeneratorExit)
 """What reading a user's object may raise; KeyboardInterrupt may be Ctrl-C."""
 _CORRECT = "Fix the function; call it in Python to try it."
-_LONGEST = 300
-"""Largest number of characters shown of a message."""
 
 
 @contextlib.contextmanager
@@ -52,8 +51,8 @@ def described(error: BaseException) -> str:
         lines = str(error).strip().splitlines()
     except BaseException:  # noqa: BLE001 - the user's, too
         lines = ["its message cannot be read"]
-    name = type(error).__name__[:_LONGEST]
-    return f"{name}: {lines[0][:_LONGEST]}" if lines else name
+    name = excerpt(type(error).__name__)
+    return f"{name}: {excerpt(lines[0])}" if lines else name
 
 
 def _place(error: BaseException, spec: str) -> str:

@@ -12,13 +12,16 @@ from math import isinf, isnan
 from pathlib import PurePath
 
 WIDEST_NAME = 60
-"""Columns for a name in running text."""
+"""Columns for a name in running text. Our choice."""
+LONGEST_EXCERPT = 500
+"""Characters shown of what another program, a file or a user's function says. Our choice."""
+FEW = 4
+"""Names, places or sentences shown of a list; the rest are counted. Our choice."""
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
 _FACT = re.compile(r"{(\w+)")
 _CHOICE = re.compile(r"\[(.+?)\]")
-_MOST_PIECES = 6
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
@@ -53,6 +56,11 @@ def shorten(name: str, width: int = WIDEST_NAME) -> str:
     return clean(f"{start[: start.rfind('/') + 1] or start}…{end[max(end.find('/'), 0) :]}")
 
 
+def excerpt(text: str) -> str:
+    """Return the first `LONGEST_EXCERPT` characters of what another program says."""
+    return text if len(text) <= LONGEST_EXCERPT else f"{text[: LONGEST_EXCERPT - 1]}…"
+
+
 def sentence(text: str) -> str:
     """Return `text`, clean, with each overlong word cut in the middle."""
     pattern = rf"\S{{{WIDEST_NAME + 1},}}"
@@ -62,7 +70,7 @@ def sentence(text: str) -> str:
 def capital(clause: str, names: Sequence[str] = ()) -> str:
     """Return `clause` with a capital at the start, unless one of `names`, maybe cut, begins it."""
     named = clause.startswith(
-        tuple(told for name in names if name for told in (name, shorten(name)))
+        tuple(start for name in names if name for start in (name, shorten(name)))
     )
     return clause if named else f"{clause[:1].upper()}{clause[1:]}"
 
@@ -135,7 +143,7 @@ def mebibytes(nbytes: int) -> str:
     return number(nbytes / 2**20)
 
 
-def ranges(runs: Sequence[tuple[int, int]], most: int = 4) -> str:
+def ranges(runs: Sequence[tuple[int, int]], most: int = FEW) -> str:
     """Return runs of indices, by first and last, such as `4-83, 90`; at most `most` of them."""
     shown = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:most]]
     return f"{', '.join(shown)}{' …' if len(runs) > most else ''}"
@@ -185,9 +193,9 @@ def verb(quantity: int, one: str, more: str) -> str:
 class _Figure(float):
     """A number in a template; the text after its colon is its format, see `filled`."""
 
-    def __format__(self, told: str) -> str:
-        if told.isdigit() or not told:
-            return number(self, int(told or 3))
+    def __format__(self, form: str) -> str:
+        if form.isdigit() or not form:
+            return number(self, int(form or 3))
         forms: dict[str, Callable[[], str]] = {
             "d": lambda: str(int(self)),
             "%": lambda: percent(self),
@@ -195,7 +203,7 @@ class _Figure(float):
             "itself": lambda: f"{number(self)} times themselves" if self >= 1 else percent(self),
             "are": lambda: verb(int(self), "is", "are"),
         }
-        return forms[told]() if told in forms else count(int(self), told)
+        return forms[form]() if form in forms else count(int(self), form)
 
 
 def filled(template: str, facts: Mapping[str, str | float]) -> str:
@@ -210,8 +218,8 @@ def filled(template: str, facts: Mapping[str, str | float]) -> str:
         KeyError: a fact outside brackets is unknown.
     """
 
-    def known(found: re.Match[str]) -> str:
-        parts = found[1].split("|")
+    def known(match: re.Match[str]) -> str:
+        parts = match[1].split("|")
         return next((p for p in parts if facts.keys() >= set(_FACT.findall(p))), "")
 
     shown = {k: v if isinstance(v, str) else _Figure(v) for k, v in facts.items()}
@@ -233,11 +241,11 @@ def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:
         (pinned, "that must be FP32"),
         (explained, "that a guard or rule explains"),
     )
-    left = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
-    return f"everything in {fmt.upper()}{f' but {left}' if left else ''}"
+    rest = " and ".join(f"{count(number, 'node')} {why}" for number, why in but if number)
+    return f"everything in {fmt.upper()}{f' but {rest}' if rest else ''}"
 
 
-def listed(names: Sequence[str], most: int = 4, width: int = WIDEST_NAME) -> str:
+def listed(names: Sequence[str], most: int = FEW, width: int = WIDEST_NAME) -> str:
     """Return `names` as a short list, merging those that differ in one number.
 
     Args:
@@ -283,6 +291,6 @@ def _numbers(numbers: list[int]) -> str:
         else:
             runs.append([number])
     pieces = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
-    if len(pieces) > _MOST_PIECES:
-        pieces = [*pieces[:3], "…", pieces[-1]]
+    if len(pieces) > FEW:
+        pieces = [*pieces[: FEW - 1], "…", pieces[-1]]
     return "{" + ", ".join(pieces) + "}"

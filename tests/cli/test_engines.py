@@ -10,7 +10,7 @@ import pytest
 from halfwise import api
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch
 from halfwise.records import EngineBuild
-from halfwise.tensorrt import versions
+from halfwise.tensorrt import versions, worker
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
 from tests.unit.reporting.test_inspection import inspection
@@ -376,7 +376,7 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
 
     export = told("export")
     assert versions.DEFAULT_BUILDER in export
-    assert f"{versions.text_of(versions.OLDEST)} to {versions.FIRST_WITHOUT_WEAK[0]}" in export
+    assert f"{versions.text_of(worker.OLDEST)} to {versions.FIRST_WITHOUT_WEAK[0]}" in export
     assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
     assert f"else {versions.DEFAULT_PARSER}" in told("modernize")
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])

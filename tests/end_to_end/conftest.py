@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from halfwise.cli import main
-from halfwise.fixing.stages import Best
+from halfwise.fixing.space import Best
 from halfwise.tensorrt.workers import configuration
 from tests import models
 from tests.fake_tensorrt.start import once_only, worker_command
@@ -193,9 +193,9 @@ def pressed(monkeypatch):
     def press(times: int) -> None:
         passed = Best.passed
 
-        def then(self, kept: Any, error: float | None) -> None:
+        def then(*given: Any) -> None:
             nonlocal times
-            passed(self, kept, error)
+            passed(*given)
             while times:
                 times -= 1
                 signal.raise_signal(signal.SIGINT)

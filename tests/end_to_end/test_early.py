@@ -9,7 +9,8 @@ import time
 import pytest
 
 from halfwise.fixing.engines import device
-from halfwise.fixing.stages import Best
+from halfwise.fixing.space import Best
+from halfwise.reporting.rungs import proven_line
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 
@@ -30,7 +31,7 @@ def when_told(monkeypatch):
     """Call a function when an engine is told as proven, with its build."""
 
     def when_told(then):
-        line = device.proven_line
+        line = proven_line
 
         def telling(found, rung):
             then(found.build)
@@ -70,10 +71,11 @@ def test_ctrl_c_keeps_what_is_proven_and_builds_no_more(engines, when_told):
 @pytest.mark.parametrize(("build", "code"), [(1, 10), (2, 0)])
 def test_ctrl_c_ends_the_builds_of_fp32_too(engines, monkeypatch, tmp_path, build, code):
     """The plan of the emulation stays; without an engine, the verdict fails."""
-    begun, pressed, passed = tmp_path / "worker-counts" / "build", [], Best.passed
+    begun, passed = tmp_path / "worker-counts" / "build", Best.passed
+    pressed: list[float] = []
 
-    def press(best, kept, error):
-        passed(best, kept, error)
+    def press(*given):
+        passed(*given)
         while not pressed and (not begun.exists() or begun.stat().st_size < build):
             time.sleep(0.01)
         if not pressed:

@@ -7,10 +7,10 @@ import pytest
 from halfwise import api
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.conversion import upcast
 from halfwise.graph.loading import load_network
 from halfwise.metrics import relative_error
-from halfwise.tools.modernize import TOLERANCE
 from tests import models
 
 
@@ -25,8 +25,10 @@ def test_no_failure_class_is_changed(make, tmp_path):
         assert not new.exists()
         return
     record = api.modernize(old, new, dict(ill.inputs), trt_version="11", transpose=True)
-    assert record.error <= TOLERANCE
+    assert record.error <= ROUNDINGS_OF_MODEL
     before, after = (Session(load_network(path).model) for path in (old, new))
     sample = {name: np.asarray(array) for name, array in ill.sample(1).items()}
     one, two = before.run(sample), after.run(sample)
-    assert max(relative_error(array, two[name]) for name, array in one.items()) <= TOLERANCE
+    assert (
+        max(relative_error(array, two[name]) for name, array in one.items()) <= ROUNDINGS_OF_MODEL
+    )

@@ -1,10 +1,12 @@
 """A network, its roles, samples and reference outputs, made of a tiny model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from halfwise.case import Samples
+from halfwise.case import Sample, Samples
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.formats import FP16
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network
@@ -12,8 +14,39 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Metric, Outputs
-from halfwise.records import Criterion, NodeName
+from halfwise.records import Criterion, NodeName, TensorName
 from tests.models import Ill
+
+Kept = frozenset[NodeName]
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A judge of plans that are sets of nodes in FP32, some tensors with a smaller range."""
+
+    network: Network
+    roles: Roles
+    limits: Mapping[TensorName, float] = field(default_factory=dict)
+
+    @cached_property
+    def _runner(self) -> SwitchedRunner:
+        switched = emulate_switched(self.network, self.roles, FP16, limits=self.limits)
+        return SwitchedRunner(lambda: switched)
+
+    def prepare(self, kept: Kept, /) -> None:
+        """Load the model."""
+        self._runner.prepare(self._resolved(kept))
+
+    def run(self, sample: Sample, kept: Kept, /) -> Outputs:
+        """Return the outputs of a plan."""
+        return self._runner.run(sample, self._resolved(kept))
+
+    def release(self) -> None:
+        """Free the session."""
+        self._runner.release()
+
+    def _resolved(self, kept: Kept) -> Kept:
+        return kept | carried(self.network, self.roles, kept)
 
 
 @dataclass(frozen=True)
@@ -25,20 +58,13 @@ class Prepared:
     samples: Samples
     references: list[Outputs]
 
-    def trials(
+    def bench(
         self, criterion: Criterion | None = None, metric: Metric | None = None, factor: float = 1.0
-    ) -> Trials:
-        """Return trials on all samples, nothing tried yet."""
-        switched = emulate_switched(self.network, self.roles, FP16)
-        return Trials(
-            runner=SwitchedRunner(lambda: switched),
-            samples=self.samples,
-            references=list(self.references),
-            criterion=criterion or Criterion(),
-            factor=factor,
-            metric=metric,
-            resolve=lambda kept: kept | carried(self.network, self.roles, kept),
-        )
+    ) -> Bench[Kept]:
+        """Return a bench for all samples, nothing tried yet."""
+        tolerance = Tolerance(criterion or Criterion(), metric, factor)
+        judge = Emulated(self.network, self.roles)
+        return Bench(judge, self.samples, self.references, tolerance)
 
 
 def prepare(ill: Ill, *, labels: tuple[int, ...] | None = None) -> Prepared:
@@ -50,6 +76,6 @@ def prepare(ill: Ill, *, labels: tuple[int, ...] | None = None) -> Prepared:
     return Prepared(network, roles_of(network), samples, references)
 
 
-def names(*of: str) -> frozenset[NodeName]:
+def names(*of: str) -> Kept:
     """Return node names."""
     return frozenset(map(NodeName, of))

@@ -27,7 +27,7 @@ def told(error):
         (ValueError("no"), "ValueError: no"),
         (ValueError(), "ValueError"),
         (ValueError("a\nb\nc"), "ValueError: a"),
-        (ValueError("a" * 5000), "ValueError: " + "a" * 300),
+        (ValueError("a" * 5000), "ValueError: " + "a" * 499 + "…"),
         (SystemExit(0), "SystemExit: 0"),
         (GeneratorExit(), "GeneratorExit"),
         (StopIteration(3), "StopIteration: 3"),

@@ -31,7 +31,7 @@ from halfwise.cli import engines, models, verdicts
 from halfwise.cli.options import Command
 from halfwise.errors import CaseError, HalfwiseError, UsageError
 from halfwise.interruption import Interruption, interruption, offered
-from halfwise.wording import clean, size_of
+from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
 _FILES = 1024
 """Limit on open files to ask for: Linux's default."""
@@ -221,9 +221,9 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
         return
 
     # Ignored signals, as under nohup, stay ignored.
-    own = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
+    signals = [s for s in _ENDING if signal.getsignal(s) == signal.SIG_DFL]
     on_ctrl_c = signal.getsignal(signal.SIGINT)
-    for number in own:
+    for number in signals:
         signal.signal(number, end)
     # Shells start a script's background jobs with it ignored: Ctrl-C does not end them.
     if on_ctrl_c == signal.default_int_handler:
@@ -231,7 +231,7 @@ def _interrupting(interruption: Interruption) -> Iterator[Ended]:
     try:
         yield ended
     finally:
-        for number in own:
+        for number in signals:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, on_ctrl_c)
 
@@ -262,8 +262,6 @@ def defer_unused() -> None:
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells report it."""
 
-LONGEST_MESSAGE = 800
-"""Largest number of characters shown of an error or hint."""
 
 OBJECTS_PER_COLLECTION = 100_000
 """Objects allocated between two garbage collections, instead of 700.
@@ -367,27 +365,27 @@ def _complain(error: HalfwiseError) -> None:
 
 def _readable(text: str) -> str:
     """Return a text, cut in the middle if too long to read, as names may be."""
-    half = LONGEST_MESSAGE // 2
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
+    half = LONGEST_EXCERPT
+    return text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"
 
 
 def _out_of_memory(error: MemoryError) -> CaseError:
     free = memory.available()
-    left = "" if free is None else f" ({size_of(free)} are available)"
+    rest = "" if free is None else f" ({size_of(free)} are available)"
     return CaseError(
-        f"There is not enough memory{left}: {str(error) or 'an allocation failed'}.",
+        f"There is not enough memory{rest}: {str(error) or 'an allocation failed'}.",
         "Give smaller files, or check the sizes that they declare.",
     )
 
 
 def _say(ended: Ended) -> None:
-    told = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
+    how = "interrupted" if ended.by == SIGINT else f"ended by {ended.by.name}"
     kept = interruption().asked
-    typer.echo(told + " before there was a result; nothing was written" * (not kept), err=True)
+    typer.echo(how + " before there was a result; nothing was written" * (not kept), err=True)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"halfwise {version('halfwise')}")
         raise typer.Exit
 

@@ -52,11 +52,11 @@ def build(
     from halfwise.reporting.inspection import built
 
     fp32 = given(to=to, keep=keep, keep_op=keep_op)
-    found = watched(
+    record = watched(
         lambda watcher: api.build(model, out, inputs=inputs, watcher=watcher, **fp32, **options),
         display,
     )
-    show(found, built, display)
+    show(record, built, display)
 
 
 @accepts(Reading, Worker, Waiting)
@@ -74,11 +74,11 @@ def inspect(
     """Show a TensorRT engine: inputs, outputs, layers, precision, speed."""
     from halfwise.reporting.inspection import looked_into
 
-    found = watched(
+    record = watched(
         lambda watcher: api.inspect(engine, model=model, inputs=inputs, watcher=watcher, **options),
         display,
     )
-    show(found, looked_into, display)
+    show(record, looked_into, display)
 
 
 @accepts()
@@ -107,13 +107,13 @@ def check_constraints(
     from halfwise.linting.command import checked
 
     words = sys.stdin.read() if spec == ["-"] else spec
-    found = watched(
+    record = watched(
         lambda _: api.check_constraints(words, trt_version=trt_version, model=model),
         display,
         name="check",
     )
-    show(found, checked, display)
-    end(passed=all(finding.severity == "info" for finding in found.findings))
+    show(record, checked, display)
+    end(passed=all(finding.severity == "info" for finding in record.findings))
 
 
 @accepts()
@@ -134,9 +134,9 @@ def explain_log(
     """Explain a TensorRT build log: each known message in one sentence, with its nodes."""
     from halfwise.tools.explain_log import explained
 
-    found = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
-    show(found, explained, display)
-    end(passed=all(finding.severity != "error" for finding in found.findings))
+    record = api.explain_log(sys.stdin.buffer if str(file) == "-" else file, model=model)
+    show(record, explained, display)
+    end(passed=all(finding.severity != "error" for finding in record.findings))
 
 
 @accepts(OneDevice, "min_shapes", "opt_shapes", "max_shapes")

@@ -52,16 +52,16 @@ def lint(
     from halfwise.linting.command import linted
     from halfwise.records import SEVERITIES
 
-    found = watched(
+    record = watched(
         lambda watcher: api.lint(
             model, trt_version=trt_version, ignore=ignore or (), watcher=watcher
         ),
         display,
         name="lint",
     )
-    show(found, linted, display)
+    show(record, linted, display)
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    end(passed=all(finding.severity not in counted for finding in found.findings))
+    end(passed=all(finding.severity not in counted for finding in record.findings))
 
 
 @accepts(Data, Low, Running, "run_timeout", full=True)
@@ -78,11 +78,11 @@ def observe(
     """List the tensors that are large or not finite in FP32 on real inputs."""
     from halfwise.reporting.inspection import observed
 
-    found = watched(
+    record = watched(
         lambda watcher: api.observe(model, inputs, watcher=watcher, **options),
         display,
     )
-    show(found, lambda each: observed(each, limit), display)
+    show(record, lambda each: observed(each, limit), display)
 
 
 @accepts(Data, Arithmetic, Running, Waiting, Worker, "max_builds", Building, full=True)
@@ -109,9 +109,9 @@ def compare(
     from halfwise.reporting.diagnosis import comparison
 
     sides = {"a": a, "b": b, "runner": runner, **options}
-    found = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)
-    show(found, comparison, display)
-    end(passed=not found.different)
+    record = watched(lambda watcher: api.compare(model, inputs, watcher=watcher, **sides), display)
+    show(record, comparison, display)
+    end(passed=not record.different)
 
 
 @accepts(Labels, Data, Acceptance, Running, "run_timeout", Worker)
@@ -153,10 +153,10 @@ def modernize(
     from halfwise.tools.modernize import modernized
 
     how = {"trt_version": trt_version, "transpose": transpose, **options}
-    found = watched(
+    record = watched(
         lambda watcher: api.modernize(model, out, inputs, watcher=watcher, **how), display
     )
-    show(found, modernized, display)
+    show(record, modernized, display)
 
 
 @accepts()
@@ -185,6 +185,6 @@ def compare_inputs(
     from halfwise.tools.preprocessing.command import compared
 
     raw = {"samples": samples, "code": code}
-    found = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw), display)
-    show(found, compared, display)
-    end(passed=found.same)
+    record = watched(lambda watcher: api.compare_inputs(a, b, watcher=watcher, **raw), display)
+    show(record, compared, display)
+    end(passed=record.same)

@@ -134,11 +134,11 @@ def accepts(
                 passed["display"] = Display(**{p.name: values.pop(p.name) for p in printed})
             command(**values, **passed)
 
-        own = list(signature.parameters.values())
+        parameters = list(signature.parameters.values())
         ordered = [
-            *(p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD),
+            *(p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD),
             *offered,
-            *(p for p in own if p.kind is p.KEYWORD_ONLY and p.name != "display"),
+            *(p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "display"),
             *printed,
             *([_HELP_ALL] if many else []),
         ]
@@ -181,8 +181,8 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, whole)
         except typer.BadParameter as error:
-            if told := _misread(error):
-                raise told from error
+            if misread := _misread(error):
+                raise misread from error
             raise
 
 
@@ -213,18 +213,18 @@ def _misread(error: typer.BadParameter) -> UsageError | None:
     param, reason = error.param, error.__cause__
     if not isinstance(param, TyperOption) or not isinstance(reason, ValueError):
         return None
-    found: list[Any] = getattr(reason, "errors", list)()
-    if not found:
+    errors: list[Any] = getattr(reason, "errors", list)()
+    if not errors:
         return None
     kinds = get_args(param.type_descriptor.annotation) or (param.type_descriptor.annotation,)
     choices = [kind for kind in kinds if isinstance(kind, str)]
     number = "an integer" if int in kinds else "a number"
-    least = found[0].get("ctx", {}).get("ge")
+    least = errors[0].get("ctx", {}).get("ge")
     expected = (
         either(choices) if choices else number + (f" ≥ {typed(least)}" if least is not None else "")
     )
     name = max(param.opts, key=len)
-    return UsageError(f"{name} is {found[0]['input']!r}; expected {expected}.", param.help or "")
+    return UsageError(f"{name} is {errors[0]['input']!r}; expected {expected}.", param.help or "")
 
 
 def _names_file(word: str) -> bool:

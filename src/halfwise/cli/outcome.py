@@ -48,20 +48,20 @@ def watched(
         return call(watcher)
 
 
-def show(found: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
+def show(record: Shown, view: "Callable[[Shown], Report]", display: Display) -> None:
     """Print a record as JSON, or the report that `view` makes of it."""
     from halfwise.reporting.terminal import fitted, print_report, print_verdict
 
     if display.as_json:
-        typer.echo(found.model_dump_json(indent=1))
+        typer.echo(record.model_dump_json(indent=1))
     elif display.quiet:
-        print_verdict(view(found))
+        print_verdict(view(record))
     elif display.full is False:
-        whole = view(found)
+        whole = view(record)
         shown = fitted(whole, WHOLE)
         print_report(shown, WHOLE * (shown != whole))
     else:
-        print_report(view(found))
+        print_report(view(record))
 
 
 def end(*, passed: bool) -> NoReturn:

@@ -64,11 +64,11 @@ def fix(
     **options: Any,
 ) -> None:
     """Find what FP16, BF16 or INT8 breaks, repair it or keep it in FP32, and judge the result."""
-    found = watched(
+    stored = watched(
         lambda watcher: api.fix(model, inputs, out=out, watcher=watcher, **options),
         display,
     )
-    conclude(found.run, display, out)
+    conclude(stored.run, display, out)
 
 
 _ExpectedOption = Annotated[
@@ -99,11 +99,11 @@ def ladder(
 ) -> None:
     """Judge FP32, TF32, FP16 (or BF16) and INT8 in turn; deliver the fastest that passes."""
     extra = {"expected": expected, "runner": runner, **options}
-    found = watched(
+    stored = watched(
         lambda watcher: api.ladder(model, inputs, out=out, watcher=watcher, **extra),
         display,
     )
-    conclude(found.run, display, out)
+    conclude(stored.run, display, out)
 
 
 @accepts(
@@ -139,11 +139,11 @@ def diagnose(
 ) -> None:
     """Find the first thing that is wrong: inputs, export, model, precision, kernels."""
     extra = {"expected": expected, "inputs_b": inputs_b, "runner": runner, **options}
-    found = watched(
+    stored = watched(
         lambda watcher: api.diagnose(model, inputs, out=out, watcher=watcher, **extra),
         display,
     )
-    conclude(found.run, display, out)
+    conclude(stored.run, display, out)
 
 
 @accepts(
@@ -193,11 +193,11 @@ def verify(
     one = options | {"runner": runner, "target": target}
     if target is None:
         one.pop("build_timeout", None)
-    found = watched(
+    stored = watched(
         lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one),
         display,
     )
-    conclude(found.run, display, out)
+    conclude(stored.run, display, out)
 
 
 @accepts(Choice, Heldout, Labels, Data, Shown, TaskMetric, Unjudged, Running, RunLimit, full=True)
@@ -217,7 +217,7 @@ def choose(
     **options: Any,
 ) -> None:
     """Take another plan of a run without a new search: judge it and write its model."""
-    found = watched(
+    stored = watched(
         lambda watcher: api.choose(
             run, out=out, inputs=inputs, model=model, watcher=watcher, **options
         ),
@@ -225,7 +225,7 @@ def choose(
     )
     if out is None:
         typer.echo("nothing was written: -o OUT writes the model and the report", err=True)
-    conclude(found.run, display, out)
+    conclude(stored.run, display, out)
 
 
 @accepts(OneDevice, full=True)
@@ -248,8 +248,8 @@ def report(
 
     if out is not None and not html:
         raise UsageError("--out names the HTML page, but --html is not given.", "Add --html.")
-    found = watched(lambda _: api.report(run, **options), display, name="read")
-    if lost := lost_model(run, found):
+    stored = watched(lambda _: api.report(run, **options), display, name="read")
+    if lost := lost_model(run, stored):
         typer.echo(clean(f"warning: {lost} no longer exists"), err=True)
     if html:
         from halfwise.page import write_page
@@ -257,5 +257,5 @@ def report(
         page = watched(lambda _: write_page(run, out, **options), display, name="page")
         if not display.as_json:
             typer.echo(clean(str(page)))
-            end(passed=found.verdict.passed)
-    conclude(found, display, run)
+            end(passed=stored.verdict.passed)
+    conclude(stored, display, run)

@@ -88,8 +88,8 @@ def _documented(*kinds: type) -> None:
     """Append the meaning of its options to each kind's docstring."""
     for kind in kinds:
         options = {name: option(hint) for name, hint in kind.__annotations__.items()}
-        told = (f"        {name}: {each.documented}" for name, each in options.items())
-        kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *told])
+        lines = (f"        {name}: {each.documented}" for name, each in options.items())
+        kind.__doc__ = "\n".join([f"{kind.__doc__}", "", "    Attributes:", *lines])
 
 
 _documented(WorkerOptions, BuildingOptions, EngineOptions, Options, ChooseOptions)

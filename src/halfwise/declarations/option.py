@@ -63,9 +63,9 @@ class Option:
         """Its meaning, with its default."""
         if self.default is None:
             return self.about
-        told = self.default if isinstance(self.default, str) else typed(self.default)
+        usual = self.default if isinstance(self.default, str) else typed(self.default)
         text = self.about if "{}" in self.about else f"{self.about} Default {{}}."
-        return text.replace("{}", told)
+        return text.replace("{}", usual)
 
     @property
     def documented(self) -> str:
@@ -75,8 +75,8 @@ class Option:
 
 def option(hint: Any) -> Option:  # noqa: ANN401 - a type
     """Return what `Annotated[type, Option(…)]` declares."""
-    found: Option = hint.__metadata__[0]
-    return found
+    declared: Option = hint.__metadata__[0]
+    return declared
 
 
 def shell_type(hint: Any) -> Any:  # noqa: ANN401 - a type
@@ -96,11 +96,11 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
     if value is None:
         return
     if domain and not (abs(value) < inf and domain.low <= value <= domain.high):
-        told = f"{shown(name, declared)} is {typed(value)}"
-        raise UsageError(f"{told}; expected {domain.expected}.", declared.help)
+        what = f"{shown(name, declared)} is {typed(value)}"
+        raise UsageError(f"{what}; expected {domain.expected}.", declared.help)
     if get_origin(kind) is Literal and value not in get_args(kind):
-        told = f"{shown(name, declared)} is {value!r}"
-        raise UsageError(f"{told}; expected {either(get_args(kind))}.", declared.help)
+        what = f"{shown(name, declared)} is {value!r}"
+        raise UsageError(f"{what}; expected {either(get_args(kind))}.", declared.help)
 
 
 def shown(name: str, declared: Option | None = None, value: str | None = None) -> str:

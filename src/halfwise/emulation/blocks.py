@@ -86,9 +86,9 @@ class Call:
         counts = []
         for index, axes in slots:
             shape = self.shape(index)
-            known = [] if shape is None else [d for d in (shape[a] for a in axes) if type(d) is int]
-            if len(known) == len(axes):
-                counts.append(prod(known))
+            sizes = [] if shape is None else [d for d in (shape[a] for a in axes) if type(d) is int]
+            if len(sizes) == len(axes):
+                counts.append(prod(sizes))
         return min(counts, default=None)
 
     def constant_ints(self, index: int) -> tuple[int, ...] | None:

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from halfwise.declarations import default
 from halfwise.errors import RunFailed, TookTooLong
 from halfwise.interruption import interruption
+from halfwise.progress import WORTH_TELLING
 from halfwise.records import BudgetEnd, CutStage
 from halfwise.wording import number
 
@@ -89,10 +90,6 @@ _AGAIN = 2.0
 _LONGER = 10.0
 """Smallest limit after another call reached its limit, as a multiple of the longest finished call:
 emulations run longer than their models."""
-
-
-_WORTH_TELLING = 2.0
-"""Seconds of work from which its expected time is reported."""
 
 
 class OutOfTime(Exception):
@@ -227,14 +224,14 @@ def sized(kind: str, size: int = 1) -> Iterator[None]:
     limits, started = _now(), time.monotonic()
     paces = limits.calls.paces
     expected = 0.0 if started < limits.expected else paces.expected(kind, size)
-    told, of = expected >= _WORTH_TELLING, kind if kind in paces.known else ""
-    if told:
+    telling, of = expected >= WORTH_TELLING, kind if kind in paces.known else ""
+    if telling:
         limits.expect(expected, of)
     try:
-        with _changed(expected=started + expected if told else limits.expected):
+        with _changed(expected=started + expected if telling else limits.expected):
             yield
     finally:
-        if told:
+        if telling:
             limits.expect(0.0, of)
     took(kind, size, time.monotonic() - started)
 
@@ -327,14 +324,14 @@ def _late(what: str, limits: Limits) -> RunFailed | TookTooLong:
     first = limits.calls.late
     if first is not None and not limits.forgiving:
         return TookTooLong(first.message, first.hint)
-    found = RunFailed(
+    error = RunFailed(
         f"{what} took longer than {number(limits.seconds)} s and was stopped.",
         "Allow more time with --budget run-timeout=SECONDS, or check whether a Loop in it never "
         "ends.",
         late=True,
     )
-    limits.calls.late = first or found
-    return found
+    limits.calls.late = first or error
+    return error
 
 
 class _Runner:
@@ -498,10 +495,10 @@ class Budget:
     def _most(self, took: float) -> float:
         """Return how many more seconds a block may take after this many."""
         seconds, done = self._paced[0] + took, self._paced[1] + self.spent - self._before
-        left = self._left - took - self._reserved
+        remaining = self._left - took - self._reserved
         if done:
-            left = min(left, seconds / done * (self._until - self.spent))
-        return left if left < _LONGEST / 2 else inf
+            remaining = min(remaining, seconds / done * (self._until - self.spent))
+        return remaining if remaining < _LONGEST / 2 else inf
 
     @contextmanager
     def bounding(self, part: float = 1.0) -> Iterator[None]:

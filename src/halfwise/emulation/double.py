@@ -50,17 +50,19 @@ class DoubleSession:
         Raises:
             RunFailed: nothing runs the model in FP64 on this sample.
         """
-        given = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in sample.items()}
+        inputs = {
+            n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in sample.items()
+        }
         if self._run is not None:
-            return self._run(given)
+            return self._run(inputs)
         for way in (_runtime, _reference):
             try:
                 run = way(self._wide)
-                found = run(given)
+                outputs = run(inputs)
             except (CaseError, RunFailed):
                 continue
             self._run = run
-            return found
+            return outputs
         raise RunFailed("The model cannot be run in FP64.", "")
 
 

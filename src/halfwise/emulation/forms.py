@@ -81,11 +81,11 @@ class Readings:
         assert value.const_value is not None
         name = value.name or ""
         if name not in self._constants:
-            own = ir.val(f"halfwise::{name}", type=value.type, shape=value.shape)
-            own.const_value = copy(value.const_value)  # the other network keeps the original
-            own.const_value.name = own.name
-            self.graph.register_initializer(own)
-            self._constants[name] = own
+            copied = ir.val(f"halfwise::{name}", type=value.type, shape=value.shape)
+            copied.const_value = copy(value.const_value)  # the other network keeps the original
+            copied.const_value.name = copied.name
+            self.graph.register_initializer(copied)
+            self._constants[name] = copied
         return self._constants[name]
 
 
@@ -94,14 +94,14 @@ def chain(value: ir.Value) -> list[ir.Node]:
 
     The first is the pair's QuantizeLinear, or its DequantizeLinear if integers are stored.
     """
-    found = list[ir.Node]()
+    nodes = list[ir.Node]()
     source: ir.Value | None = value
     while source is not None and (node := source.producer()) is not None:
-        found.insert(0, node)
+        nodes.insert(0, node)
         if node.op_type == "QuantizeLinear":  # in ONNX Runtime's own domain or the standard one
             break
         source = node.inputs[0]
-    return found
+    return nodes
 
 
 class Form(Enum):
@@ -186,10 +186,10 @@ class Forms:
         path: str = "",
     ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
         """Return the If of one node, low or kept, and the versions of its outputs."""
-        given = [v for v in node.outputs if v.name]
-        then = self.branch([node], Form.LOW, given, scope, f"{path}::op")
-        other = self.branch([node], Form.KEPT, given, scope, f"{path}::kept")
-        return self.join(f"{node.name}{path}", condition, then, other, [node], given, path)
+        outputs = [v for v in node.outputs if v.name]
+        then = self.branch([node], Form.LOW, outputs, scope, f"{path}::op")
+        other = self.branch([node], Form.KEPT, outputs, scope, f"{path}::kept")
+        return self.join(f"{node.name}{path}", condition, then, other, [node], outputs, path)
 
     def join(
         self,
@@ -198,16 +198,16 @@ class Forms:
         then: ir.Graph,
         other: ir.Graph,
         nodes: Sequence[ir.Node],
-        given: Sequence[ir.Value],
+        leaving: Sequence[ir.Value],
         path: str,
     ) -> tuple[ir.Node, dict[ir.Value, Seen]]:
-        """Return the If of two branches that stand for `nodes`, and the versions of `given`.
+        """Return the If of two branches that stand for `nodes`, and the versions of `leaving`.
 
         Its outputs have the names of the values, followed by `path`.
         """
         outputs: list[ir.Value] = []
         seen: dict[ir.Value, Seen] = {}
-        for value in given:
+        for value in leaving:
             wide = ir.val(f"{value.name}{path}", value.dtype or ir.DataType.FLOAT, value.shape)
             wide.type, low = value.type, None
             outputs.append(wide)
@@ -223,16 +223,16 @@ class Forms:
         self,
         nodes: Sequence[ir.Node],
         form: Form,
-        given: Sequence[ir.Value],
+        leaving: Sequence[ir.Value],
         scope: Scope,
         path: str,
     ) -> ir.Graph:
-        """Return a branch that computes `nodes` and outputs each version of `given` that is read.
+        """Return a branch that computes `nodes` and outputs each version of `leaving` that is read.
 
         Args:
             nodes: Nodes of the network's copy, in order; not changed.
             form: How the free nodes among them compute.
-            given: Outputs of `nodes` that other nodes read.
+            leaving: Outputs of `nodes` that other nodes read.
             scope: Versions of the values that the surrounding branches compute.
             path: Suffix of each new name.
         """
@@ -243,17 +243,17 @@ class Forms:
         for node in nodes:
             role = self.roles[node_name(node)]
             if node in switch:
-                chosen, found = self.choose(node, switch[node], seen, path)
+                chosen, versions = self.choose(node, switch[node], seen, path)
                 made.append(chosen)
             elif role.free and form is Form.LOW:
-                steps, found = self._low(node, role, nodes, seen, path)
+                steps, versions = self._low(node, role, nodes, seen, path)
                 made += steps
             else:
-                steps, found = self._plain(node, form, nodes, seen, path)
+                steps, versions = self._plain(node, form, nodes, seen, path)
                 made += steps
-            seen |= found
+            seen |= versions
         outputs = []
-        for value in given:
+        for value in leaving:
             wide, low = seen[value]
             outputs.append(wide)
             if self.has_low_version(value, nodes):
@@ -286,16 +286,16 @@ class Forms:
         node: ir.Node,
         role: NodeRole,
         nodes: Sequence[ir.Node],
-        known: dict[ir.Value, Seen],
+        seen_here: dict[ir.Value, Seen],
         path: str,
     ) -> tuple[list[ir.Node], dict[ir.Value, Seen]]:
-        """Return a low node; what it rounds first is added to what is `known` in the branch."""
+        """Return a low node; what it rounds first is added to what is `seen_here` in the branch."""
         made, inputs = list[ir.Node](), list[ir.Value | None]()
         for slot, (value, low) in enumerate(zip(node.inputs, role.inputs, strict=True)):
             if value is None or not low:
-                inputs.append(known[value].wide if value in known else value)
+                inputs.append(seen_here[value].wide if value in seen_here else value)
                 continue
-            steps, rounded = self._rounded(value, known, f"{node.name}{path}::in{slot}")
+            steps, rounded = self._rounded(value, seen_here, f"{node.name}{path}::in{slot}")
             made += steps
             inputs.append(rounded)
         made += self._widen_weights(node, inputs, path)
@@ -311,14 +311,14 @@ class Forms:
         return made, seen
 
     def _rounded(
-        self, value: ir.Value, known: dict[ir.Value, Seen], prefix: str
+        self, value: ir.Value, seen: dict[ir.Value, Seen], prefix: str
     ) -> tuple[Sequence[ir.Node], ir.Value]:
         """Return what low nodes of a branch see of `value`, and the nodes that it takes."""
-        wide, low = known.get(value, Seen(value, self.rounded.get(value.name or "")))
+        wide, low = seen.get(value, Seen(value, self.rounded.get(value.name or "")))
         if low is not None:
             return (), low
         rounded = self.rounding(wide, prefix, value)
-        known[value] = Seen(wide, rounded.wide)
+        seen[value] = Seen(wide, rounded.wide)
         return rounded.nodes, rounded.wide
 
     def _widen_weights(

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Settings, hash_sample
+from halfwise.case import CPU, HELD_BYTES, Case, Runtime, Sample, Settings, hash_sample
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Rounded, new_node
 from halfwise.errors import RunFailed
@@ -50,16 +50,16 @@ def stretches(
         apart: Nodes likely to differ in precision from their neighbours.
     """
     last = _last_readers(nodes, roles)
-    found: list[list[ir.Node]] = []
+    parts: list[list[ir.Node]] = []
     for first, end in _joinable(nodes, roles, apart):
         start = first
         while start < end:
             cut = _best_cut(nodes, last, start, end, size)
             part = list(nodes[start:cut])
             several = sum(roles[node_name(n)].free for n in part) > 1
-            found += [part] if several else [[n] for n in part]
+            parts += [part] if several else [[n] for n in part]
             start = cut
-    return found
+    return parts
 
 
 def _joinable(
@@ -125,11 +125,8 @@ def _crossing_size(part: Iterable[ir.Node], last: dict[ir.Value, int], cut: int)
 
 CUTS = 5
 """Cuts of a network; on YOLOX nano, any number of them would save only a tenth of a run more."""
-FEWEST = 72
+FEWEST = 3 * SIZE
 """Nodes from which cuts pay: three stretches."""
-BYTES = 8 << 20
-"""Most bytes of tensors that are held: those of one sample of a detector at 640 × 640. Most runs of
-a search are on the sample that decides."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +185,16 @@ class Cutter:
     _fed: dict[TensorName, ir.Value] = field(default_factory=dict)
     _cut: list[ir.Node] = field(default_factory=list)
 
-    def cut(self, given: Container[str | None], nodes: int) -> None:
+    def cut(self, names: Container[str | None], nodes: int) -> None:
         """Let runs begin after some nodes, if that is possible.
 
         Args:
-            given: Names of what the nodes give.
+            names: Names of what the nodes give.
             nodes: How many switchable nodes lie before the cut.
         """
         every = list(self.graph)
-        own = [i for i, n in enumerate(every) if any(v.name in given for v in n.outputs)]
-        end = own[-1] + 1 if own else 0
+        ending = [i for i, n in enumerate(every) if any(v.name in names for v in n.outputs)]
+        end = ending[-1] + 1 if ending else 0
         reading = self._reading(every[:end])
         before = [node for node in every[:end] if node not in reading]
         read = {value for node in every[end:] for value in operands(node)}
@@ -220,8 +217,8 @@ class Cutter:
             if name not in self._fed:
                 self._fed[name] = ir.val(f"{prefix}::{name}", dtype)
                 self.graph.inputs.append(self._fed[name])
-        known = {v.name: v for v in self.graph.inputs} | self._fed
-        taken = [self._taken(v, wide, known, f"{v.name}::{prefix}") for v in leaving]
+        fed = {v.name: v for v in self.graph.inputs} | self._fed
+        taken = [self._taken(v, wide, fed, f"{v.name}::{prefix}") for v in leaving]
         ends, steps = [one[-1].outputs[0] for one in taken], [n for one in taken for n in one]
         skipped = ir.Graph([], ends, nodes=steps, name=f"{prefix}::skipped")
         self._cut.append(self._enclose(part, every[end - 1], leaving, skipped, skips))
@@ -230,26 +227,26 @@ class Cutter:
 
     def _reading(self, nodes: Sequence[ir.Node]) -> set[ir.Node]:
         """Return the nodes that read switches: others after the cut may read the same ones."""
-        found = set[ir.Node]()
+        readers = set[ir.Node]()
         for node in nodes:
             source = node.inputs[0] if node.op_type == "Gather" else None
-            if source is not None and (source is self.switches or source.producer() in found):
-                found.add(node)
-        return found
+            if source is not None and (source is self.switches or source.producer() in readers):
+                readers.add(node)
+        return readers
 
     def _taken(
         self,
         value: ir.Value,
         wide: Mapping[ir.Value, str],
-        known: Mapping[str | None, ir.Value],
+        sources: Mapping[str | None, ir.Value],
         name: str,
     ) -> Sequence[ir.Node]:
         """Return nodes that give a crossing value from what was given, the last one itself."""
         if value not in wide:
-            given = known[value.name]
-            return [new_node("Identity", [given], name, dtype=value.dtype or ir.DataType.FLOAT)]
+            source = sources[value.name]
+            return [new_node("Identity", [source], name, dtype=value.dtype or ir.DataType.FLOAT)]
         tensor = wide[value]
-        return self.rounding(known[tensor], name, ir.val(tensor, ir.DataType.FLOAT)).nodes
+        return self.rounding(sources[tensor], name, ir.val(tensor, ir.DataType.FLOAT)).nodes
 
     def _enclose(
         self,
@@ -297,7 +294,11 @@ class References:
     """
 
     def __init__(
-        self, model: ir.Model, starts: Sequence[Start], runtime: Runtime = CPU, most: int = BYTES
+        self,
+        model: ir.Model,
+        starts: Sequence[Start],
+        runtime: Runtime = CPU,
+        most: int = HELD_BYTES,
     ) -> None:
         """Take the FP32 model, the cuts, where to run, and how many bytes may be held."""
         self._model, self._runtime, self._most = model, runtime, most
@@ -319,15 +320,15 @@ class References:
             sample: The sample.
             low_from: How many switchable nodes come before the first low one.
         """
-        known = self._of(sample) if any(s.nodes <= low_from for s in self._starts) else None
+        held = self._of(sample) if any(s.nodes <= low_from for s in self._starts) else None
         possible = [start for start in self._starts if start.nodes <= low_from]
-        if known is None or not possible:
+        if held is None or not possible:
             return self._unused
-        given = {taking: known[name] for name, (taking, _) in possible[-1].given.items()}
+        resumed = {taking: held[name] for name, (taking, _) in possible[-1].given.items()}
         # By place, as a cut that is not used may have as many switchable nodes before it.
         before = self._every[: self._every.index(possible[-1]) + 1]
         skipped = {start.skips: np.array(True) for start in before}
-        return {**self._unused, **skipped, **given}
+        return {**self._unused, **skipped, **resumed}
 
     def forget(self) -> None:
         """Free all tensors."""
@@ -342,22 +343,22 @@ class References:
         self._wanted[key] = wanted = self._wanted.get(key, 0) + 1
         if key in self._known or wanted < 2:
             return self._known.get(key)
-        if self._each is not None and self._each > self._left():
+        if self._each is not None and self._each > self._free():
             rarest = self._rarest()
             if rarest is None or wanted <= 2 * self._wanted[rarest]:
                 return None
         try:
-            found = self._computed(sample)
+            tensors = self._computed(sample)
         except RunFailed:  # for want of memory or time: the trial itself may still run
             self._starts = ()
             return None
-        self._each = _size(found)
-        while self._each > self._left() and (rarest := self._rarest()):
+        self._each = _size(tensors)
+        while self._each > self._free() and (rarest := self._rarest()):
             del self._known[rarest]
-        self._known[key] = found
-        return found
+        self._known[key] = tensors
+        return tensors
 
-    def _left(self) -> int:
+    def _free(self) -> int:
         return self._most - sum(map(_size, self._known.values()))
 
     def _rarest(self) -> str | None:
@@ -366,10 +367,10 @@ class References:
     def _computed(self, sample: Sample) -> Outputs:
         """Return the tensors at the cuts; cuts whose tensors are too large are given up."""
         names = dict.fromkeys(name for start in self._starts for name in start.given)
-        found = Session(giving_out(self._model, names), runtime=self._runtime).run(sample)
+        tensors = Session(giving_out(self._model, names), runtime=self._runtime).run(sample)
         held, starts = dict[str, NDArray[np.generic]](), list[Start]()
         for start in self._starts:
-            both = held | {name: found[name] for name in start.given}
+            both = held | {name: tensors[name] for name in start.given}
             if _size(both) <= self._most:
                 held, starts = both, [*starts, start]
         self._starts = starts

@@ -30,7 +30,7 @@ from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
 from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
-from halfwise.wording import size_of
+from halfwise.wording import excerpt, size_of
 
 _SPARE = 1 << 20
 """Bytes that a chunk may waste if it is less than twice as large as the request; with ONNX
@@ -277,13 +277,13 @@ class Session:
         except (*OrtFailure, ValueError, RuntimeError, MemoryError) as error:
             if too_large := _too_large(error):
                 raise too_large from error
-            told = _FAILED_NODE.split(str(error))
-            node, why = told[-2:] if len(told) > 1 else ("", "")
+            parts = _FAILED_NODE.split(str(error))
+            node, why = parts[-2:] if len(parts) > 1 else ("", "")
             raise RunFailed(
                 f"ONNX Runtime failed while running the model: {_first_line(error)}",
                 "Check that the inputs fit the model: shapes, ranges of indices, data types.",
                 node=node,
-                why=_SOURCE.sub("", " ".join(why.split()))[:500],
+                why=excerpt(_SOURCE.sub("", " ".join(why.split()))),
             ) from error
         return dict(zip(names, results if lent else map(own, results), strict=True))
 
@@ -374,20 +374,20 @@ def _not_loadable(model: ir.Model, error: Exception) -> CaseError:
 
 def _too_large(error: Exception) -> RunFailed | None:
     """Return a failure that says how much memory was requested; None for other causes."""
-    asked = _NOT_ALLOCATED.search(str(error))
-    if not asked and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
+    request = _NOT_ALLOCATED.search(str(error))
+    if not request and not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
         return None
-    size = int(asked[1]) if asked else None
+    size = int(request[1]) if request else None
     what = "more memory" if size is None else f"{size_of(size)} of memory"
     node = _FAILED_NODE.search(str(error))
     where = f" for node {node[1]!r}" if node else ""
     free = memory.available()
-    left = ""
+    rest = ""
     # More may be available, but not to this process or not in one piece.
     if size is not None and free is not None and free < size:
-        left = f", but only {size_of(free)} are available"
+        rest = f", but only {size_of(free)} are available"
     return RunFailed(
-        f"ONNX Runtime asked for {what}{where}{left}.",
+        f"ONNX Runtime asked for {what}{where}{rest}.",
         "Give smaller inputs, or check the sizes that the model computes.",
         node=node[1] if node else "",
     )
@@ -413,7 +413,7 @@ def _is_refusal(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return _SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0]))[:500]
+    return excerpt(_SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0])))
 
 
 @dataclass(frozen=True)
@@ -436,14 +436,14 @@ def signature(domain: str, op_type: str, version: int) -> Signature | None:
 
     The result is also None for operators of registered libraries: only their session knows them.
     """
-    known = [
+    schemas = [
         schema
         for schema in ort_schemas.get_all_operator_schema()
         if (schema.domain, schema.name) == (domain, op_type) and schema.since_version <= version
     ]
-    if not known:
+    if not schemas:
         return None
-    schema = max(known, key=lambda schema: schema.since_version)
+    schema = max(schemas, key=lambda schema: schema.since_version)
     allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
     inputs, outputs = (
         tuple(allowed.get(p.typeStr, frozenset((p.typeStr,))) for p in parameters)

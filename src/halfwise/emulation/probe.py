@@ -37,7 +37,9 @@ _PERMUTATIONS = frozenset(
     )
 )
 _PACKED = "halfwise::packed"
-_GROUP = 16
+TENSORS_AT_ONCE = 16
+"""Tensors held or packed at a time, however large: bounds the number of runs; no result depends
+on it."""
 
 
 @dataclass(frozen=True)
@@ -140,21 +142,21 @@ class ExtremaProbe:
         # A tensor once suspect is fetched from then on: it tends to be so on every sample, and an
         # unchanged set of tensors needs no new session.
         self._suspects |= dict.fromkeys(suspects)
-        given = sum(np.size(array) for array in sample.values())
+        elements = sum(np.size(array) for array in sample.values())
         # Sizes only cut chunks: those from a large sample also serve for smaller ones.
-        if given > self._largest or len(self._sizes) < len(self._suspects):
+        if elements > self._largest or len(self._sizes) < len(self._suspects):
             self._sizes = self._elements.sizes(sample, tuple(self._suspects))
-            self._largest = given
-        found: dict[TensorName, Extremum] = {}
+            self._largest = elements
+        extrema: dict[TensorName, Extremum] = {}
 
         def viewer(name: TensorName) -> View:
             def count(_: int, array: NDArray[np.float32]) -> None:
-                found[name] = extremum(array)
+                extrema[name] = extremum(array)
 
             return View((name,), count)
 
         self._elements.run([sample], [viewer(name) for name in self._suspects], self._sizes)
-        return {name: found[name] for name in suspects}
+        return {name: extrema[name] for name in suspects}
 
 
 def extremum(array: NDArray[np.float32]) -> Extremum:
@@ -283,8 +285,8 @@ def shapes_of(
         shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
         copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
         copy.graph.outputs.append(shape)
-    found = Session(copy, runtime=runtime).run(sample)
-    return {name: tuple(map(int, found[f"{name}::shape"])) for name in names}
+    outputs = Session(copy, runtime=runtime).run(sample)
+    return {name: tuple(map(int, outputs[f"{name}::shape"])) for name in names}
 
 
 def _chunks(
@@ -351,9 +353,9 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
         return packed
     values = _values(packed.graph)
     groups: list[list[ir.Node]] = []
-    for start in range(0, len(tensors), _GROUP):
+    for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
-        for i, name in enumerate(tensors[start : start + _GROUP], start):
+        for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
             flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
             results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
             per_tensor.append([flat, *results])

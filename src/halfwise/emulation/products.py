@@ -102,9 +102,9 @@ of that many squared."""
 def _taps(call: Call) -> tuple[int, ...] | None:
     """Return the shape of a Conv's weights, if it is known and the kernel is not too large."""
     shape = call.shape(1)
-    known = () if shape is None else tuple(d for d in shape if isinstance(d, int))
-    fits = shape is not None and len(known) == len(shape) and prod(known[2:]) <= LARGEST_KERNEL
-    return known if fits else None
+    sizes = () if shape is None else tuple(d for d in shape if isinstance(d, int))
+    fits = shape is not None and len(sizes) == len(shape) and prod(sizes[2:]) <= LARGEST_KERNEL
+    return sizes if fits else None
 
 
 def _each_tap(
@@ -208,13 +208,20 @@ def conv_transpose(call: Call, steps: LowSteps) -> ir.Value | None:
 def _spread(call: Call, steps: LowSteps, groups: int, weights: tuple[int, ...]) -> ir.Value | None:
     """Return a ConvTranspose as a Conv over its input, spread by the strides."""
     channels, outputs, *kernel = weights
-    taps, rank, own = prod(kernel), len(kernel), call.attributes
-    strides, dilations = (own.get_ints(n, [1] * rank) for n in ("strides", "dilations"))
-    more, pads = own.get_ints("output_padding", [0] * rank), own.get_ints("pads", [0] * 2 * rank)
+    taps, rank, attributes = prod(kernel), len(kernel), call.attributes
+    strides, dilations = (attributes.get_ints(n, [1] * rank) for n in ("strides", "dilations"))
+    more, pads = (
+        attributes.get_ints("output_padding", [0] * rank),
+        attributes.get_ints("pads", [0] * 2 * rank),
+    )
     reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
     around = [r - p for r, p in zip([*reach, *reach], pads, strict=True)]
     around[rank:] = [a + m for a, m in zip(around[rank:], more, strict=True)]
-    if min(around) < 0 or "output_shape" in own or own.get_string("auto_pad", "NOTSET") != "NOTSET":
+    if (
+        min(around) < 0
+        or "output_shape" in attributes
+        or attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
+    ):
         return None
     x, w = call.input(0), call.input(1)
     one = steps.op("Constant", [], {"value": ir.tensor(np.ones((1,) * (2 + rank), np.float32))})
@@ -237,13 +244,13 @@ def einsum(call: Call, steps: LowSteps) -> ir.Value | None:
     or "…".
     """
     equation = call.attributes.get_string("equation", "").replace(" ", "")
-    read, arrow, given = equation.partition("->")
+    read, arrow, result = equation.partition("->")
     sides = read.split(",")
-    summed = [i for i in sides[0] if i not in given and all(i in side for side in sides)]
+    summed = [i for i in sides[0] if i not in result and all(i in side for side in sides)]
     twice = any(len(set(side)) < len(side) for side in sides)
     if not arrow or twice or "." in equation:
         return None
-    if set(given) == set(read) - {","}:  # nothing is summed
+    if set(result) == set(read) - {","}:  # nothing is summed
         return steps.op("Einsum", [call.input(i) for i in range(len(sides))], call.attributes)
     if not summed:
         return None

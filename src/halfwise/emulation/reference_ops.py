@@ -43,12 +43,12 @@ def reference(model: ir.Model) -> Callable[[Mapping[str, Array]], Outputs]:
         # The evaluator is plain Python: a node that fails may raise anything.
         try:
             with np.errstate(all="ignore"):
-                found = evaluator.run(None, dict(sample))
+                outputs = evaluator.run(None, dict(sample))
         except Exception as error:
             raise RunFailed(
                 f"ONNX's reference evaluator cannot run the model: {error}", ""
             ) from error
-        return dict(zip(evaluator.output_names, found, strict=True))
+        return dict(zip(evaluator.output_names, outputs, strict=True))
 
     return run
 

@@ -228,6 +228,7 @@ def _unnamed_before(node: ir.Node, owner: Mapping[NodeName, EngineLayer]) -> lis
 
 
 _GROUP = 128
+"""Switches that one Gather and one Split hand out; no result depends on it."""
 _SPLIT_BY_INPUT = 13
 """The first opset whose Split takes sizes as an input."""
 

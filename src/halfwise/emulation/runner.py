@@ -150,14 +150,14 @@ class ModelRunner:
     def _without(self, node: str, names: Sequence[TensorName], sample: Sample) -> Outputs:
         """Return the tensors among `names` that `sample` gives without the failing nodes."""
         lost = _behind(self.model, node)
-        left = [name for name in names if name not in lost]
+        rest = [name for name in names if name not in lost]
         # ONNX Runtime may name a node that it created itself, whose readers are unknown.
-        if not left or len(left) == len(names):
+        if not rest or len(rest) == len(names):
             return {}
         try:
-            return self._session(left).run(sample, left)
+            return self._session(rest).run(sample, rest)
         except RunFailed as failure:
-            return self._without(failure.node, left, sample)
+            return self._without(failure.node, rest, sample)
 
 
 def _behind(model: ir.Model, node: str) -> frozenset[str | None]:
@@ -216,9 +216,9 @@ def seen_shapes(
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
-    given = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
-    names = [name for name in observable(network.model) if name not in given]
-    return given | shapes_of(stand_in or network.model, names, sample, runtime)
+    of_inputs = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
+    names = [name for name in observable(network.model) if name not in of_inputs]
+    return of_inputs | shapes_of(stand_in or network.model, names, sample, runtime)
 
 
 def seen_in_bodies(
@@ -234,17 +234,17 @@ def seen_in_bodies(
             old (opset below 10) or its bodies are too unusual to measure.
     """
     copy = network.copy()
-    asked = tell_shapes(copy)
-    if not asked:
+    reports = tell_shapes(copy)
+    if not reports:
         return {}, {}
     session = Session(copy, runtime=runtime)
-    names = [name for name, _ in asked.values()]
-    found = [session.run(sample, names) for sample in samples]
+    names = [name for name, _ in reports.values()]
+    outputs = [session.run(sample, names) for sample in samples]
     runs: dict[Key, float] = {}
     shapes: Shapes = {}
-    for key, (name, tensors) in asked.items():
-        told = np.sum([one[name] for one in found], axis=0)
-        ran, seen = seen_in_body(told, tensors)
+    for key, (name, tensors) in reports.items():
+        total = np.sum([one[name] for one in outputs], axis=0)
+        ran, seen = seen_in_body(total, tensors)
         runs[key] = ran / len(samples)
         shapes |= seen
     return runs, shapes

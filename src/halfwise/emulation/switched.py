@@ -169,8 +169,8 @@ def _shorten(model: ir.Model) -> None:
     ONNX Runtime infers the shapes again. It stores each name a dozen times, on the heap from 16
     characters on.
     """
-    own = set(model.graph)
-    inner = (v for n in model.graph.all_nodes() if n not in own for v in n.outputs if v.name)
+    outer = set(model.graph)
+    inner = (v for n in model.graph.all_nodes() if n not in outer for v in n.outputs if v.name)
     for number, value in enumerate(inner):
         value.name, value.shape = f"halfwise::{number:x}", None
 
@@ -217,22 +217,22 @@ class _Builder:
                         self.rounded[_name(value)] = self._append_rounding(part[0], value)
         self.graph.inputs.append(self.is_low.input)
         cutter = Cutter(self.graph, self.is_low.input, self.rounded, self.forms.rounding)
-        for given, nodes in ends:
-            cutter.cut(given, nodes)
+        for names, nodes in ends:
+            cutter.cut(names, nodes)
         self.starts = cutter.starts
         self._round_outputs()
 
     def _ends(self, cuts: int) -> list[tuple[frozenset[str], int]]:
         """Return what the nodes before each cut give last, and how many switches come before."""
-        found: dict[int, tuple[frozenset[str], int]] = {}
+        ends: dict[int, tuple[frozenset[str], int]] = {}
         wanted, done, free = cuts_of(sum(map(len, self.parts)), cuts), 0, 0
         for part in self.parts[:-1]:
             done += len(part)
             free += sum(node_name(n) in self.places for n in part)
             passed = sum(at <= done for at in wanted)
-            if passed and passed not in found:
-                found[passed] = frozenset(_name(v) for n in part for v in n.outputs if v.name), free
-        return list(found.values())
+            if passed and passed not in ends:
+                ends[passed] = frozenset(_name(v) for n in part for v in n.outputs if v.name), free
+        return list(ends.values())
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""
@@ -301,23 +301,25 @@ class _Builder:
         free = [self.places[name] for n in nodes if (name := node_name(n)) in self.places]
         at, prefix = len(self.places) + 2 * len(self.ranges), f"{nodes[0].name}::stretch"
         self.ranges.append((free[0], free[-1] + 1))
-        given = [v for n in nodes for v in n.outputs if _is_read_beyond(v, nodes)]
-        given = given or [v for v in nodes[-1].outputs if v.name]
+        outputs = [v for n in nodes for v in n.outputs if _is_read_beyond(v, nodes)]
+        outputs = outputs or [v for v in nodes[-1].outputs if v.name]
 
         def branch(form: Form) -> ir.Graph:
-            return self.forms.branch(nodes, form, given, {}, f"::{form.name.lower()}")
+            return self.forms.branch(nodes, form, outputs, {}, f"::{form.name.lower()}")
 
         is_low = self.is_low.at(at + 1, f"{prefix}::is_low")
         forms = is_low[-1].outputs[0], branch(Form.LOW), branch(Form.KEPT)
         if self.alike:
-            chosen, seen = self.forms.join(prefix, *forms, nodes, given, "")
+            chosen, seen = self.forms.join(prefix, *forms, nodes, outputs, "")
             self._replace(nodes, [*is_low, chosen], seen)
             return
-        inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, given, "::alike")
+        inner, _ = self.forms.join(f"{prefix}::alike", *forms, nodes, outputs, "::alike")
         alike = ir.Graph([], inner.outputs, nodes=[inner], name=f"{prefix}::alike")
         differ = self.is_low.at(at, f"{prefix}::differ")
-        own = branch(Form.OWN)
-        chosen, seen = self.forms.join(prefix, differ[-1].outputs[0], own, alike, nodes, given, "")
+        separate = branch(Form.OWN)
+        chosen, seen = self.forms.join(
+            prefix, differ[-1].outputs[0], separate, alike, nodes, outputs, ""
+        )
         self._replace(nodes, [*is_low, *differ, chosen], seen)
 
     def _replace(

@@ -85,7 +85,7 @@ def mark_tf32(graph: ir.Graph, *, allowed: bool) -> None:
     """
     for node in graph:
         node.metadata_props.pop(TF32_MARK, None)
-        if allowed and _is_product(node) and _given(node).dtype == ir.DataType.FLOAT:
+        if allowed and _is_product(node) and _first_factor(node).dtype == ir.DataType.FLOAT:
             node.metadata_props[TF32_MARK] = "1"
 
 
@@ -133,10 +133,10 @@ def _rounded(array: NDArray[Any], rounding: Rounding) -> NDArray[Any]:
 
 
 def _is_product(node: ir.Node) -> bool:
-    return is_standard(node, *TF32_OPS) and is_float(_given(node))
+    return is_standard(node, *TF32_OPS) and is_float(_first_factor(node))
 
 
-def _given(node: ir.Node) -> ir.Value:
+def _first_factor(node: ir.Node) -> ir.Value:
     """Return the first factor of a product."""
     (first, *_) = node.inputs
     assert first is not None
@@ -238,14 +238,14 @@ class _Widener:
         self.large, self.each = large, each
         self.low_sums_from = low_sums_from
         self.nodes = list(graph)
-        own = list(values_of(graph))
+        values = list(values_of(graph))
         formats = {
             v: FORMATS[v.dtype]
-            for v in own
+            for v in values
             if isinstance(v.type, ir.TensorType) and v.dtype in FORMATS
         }
         self.formats = {**captured, **formats}
-        for value in own:
+        for value in values:
             if large and _stays_low(value):
                 continue
             value.type = upcast_type(value.type)
@@ -277,8 +277,8 @@ class _Widener:
 
     def _widen_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         if attribute.type == ir.AttributeType.GRAPH:
-            given = attribute.as_graph(), self.low_sums_from, self.formats
-            _Widener(*given, large=self.large, each=self.each).widen()
+            arguments = attribute.as_graph(), self.low_sums_from, self.formats
+            _Widener(*arguments, large=self.large, each=self.each).widen()
         else:
             upcast_attribute(node, attribute)
 
@@ -328,8 +328,8 @@ class _Widener:
         if self.low_sums_from is None or wide or self.formats.get(output) is not FP16:
             return node
         fmt, prefix = self.formats[output], f"{node.name}::sum"
-        given = node, node.inputs, fmt, prefix, self.low_sums_from
-        expansion = sums_in_low(*given, each=self.each)
+        arguments = node, node.inputs, fmt, prefix, self.low_sums_from
+        expansion = sums_in_low(*arguments, each=self.each)
         if expansion is None:
             return node
         self.graph.insert_after(node, expansion.nodes)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
+from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ Depth = Literal[
     "file",
     "casts",
     "types",
-    "settled",
+    "chosen",
 ]
 """How closely a plan is looked at.
 
@@ -31,7 +32,8 @@ Depth = Literal[
 whether its model is infinite inside there; "decisions": whether its file decides otherwise there;
 "searched": its scores there; "heldout": its error and scores on held-out samples; "file": whether
 its file serves on those; "casts": how many Casts its model has;
-"types": which other types may take the place of FP32 in it.
+"types": which other types may take the place of FP32 in it; "chosen": its error by the criterion of
+an earlier run.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -158,6 +160,8 @@ class Bench(Generic[P]):
         self._order = list(range(len(samples)))
         self._also: Callable[[P], float] | None = None
         self._memo: dict[tuple[P, Depth, object], Any] = {}
+        # Two indices of it, since it has thousands of entries.
+        self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
         """Return a bench for the same samples and another judge."""
@@ -185,6 +189,9 @@ class Bench(Generic[P]):
         place = plan, depth, (self.samples.ids, key)
         if place not in self._memo:
             self._memo[place] = work()
+            if isinstance(outcome := self._memo[place], Outcome):
+                self._numbers.setdefault(plan, outcome.number)
+                self._tried |= {plan: outcome} if depth == "samples" else {}
         found: Found = self._memo[place]
         return found
 
@@ -193,15 +200,11 @@ class Bench(Generic[P]):
 
         In the order of their first evaluation.
         """
-        return {plan: found for (plan, depth, _), found in self._memo.items() if depth == "samples"}
+        return MappingProxyType(self._tried)
 
     def firsts(self) -> Mapping[P, int]:
         """Return the number of evaluations when each plan was first run on samples, in order."""
-        numbers: dict[P, int] = {}
-        for (plan, depth, _), found in self._memo.items():
-            if depth in ("samples", "all"):
-                numbers.setdefault(plan, found.number)
-        return numbers
+        return MappingProxyType(self._numbers)
 
     def found_at(self, depth: Depth) -> list[Any]:
         """Return what was found at a depth, of any plan and samples."""
@@ -218,14 +221,17 @@ class Bench(Generic[P]):
 
     def _evaluated(self, plan: P) -> Outcome:
         judge = self._errors if self.tolerance.metric is None else self._by_metric
-        outcome = judge(plan)
-        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
-            outcome = Outcome(False, beyond)
+        outcome = self._demanded(plan, judge(plan))
         self.evaluations += 1
         if outcome.sample is not None:
             self._order.remove(outcome.sample)
             self._order.insert(0, outcome.sample)
         return replace(outcome, number=self.evaluations)
+
+    def _demanded(self, plan: P, outcome: Outcome) -> Outcome:
+        if outcome.passed and self._also is not None and (beyond := self._also(plan)) > 1:
+            return Outcome(False, beyond)
+        return outcome
 
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
@@ -242,7 +248,7 @@ class Bench(Generic[P]):
         else:
             own = self.excess_of(results)
         self.evaluations += 1
-        outcome = Outcome(own <= 1, own, number=self.evaluations)
+        outcome = replace(self._demanded(plan, Outcome(own <= 1, own)), number=self.evaluations)
         known = own <= 1 or (self.tolerance.metric is not None and isfinite(own))
         self.once(plan, "samples" if known else "all", lambda: outcome)
         return each

@@ -6,13 +6,13 @@ from functools import cache
 from math import inf, log10
 
 from halfwise.emulation.ort import give_back
+from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Int8Space, Space
 from halfwise.graph.model import node_name
-from halfwise.metrics import Computed, Excess, totals
 from halfwise.records import LEAST_DEARER, Criterion, Curve, Point
 from halfwise.records.run import runs
 
@@ -278,15 +278,15 @@ class Measuring:
         """Take a run's curve and criterion, and the plans on the present samples."""
         self._curve, self._own, self._space = curve, own, space
         self._depths, self._bench = Depths(space, heldout), space.bench
-        self._errors: dict[str, float | None] = {}
         now = heldout.case.criterion
         self._alike = own.metric is not None and own.metric == now.metric
         self._alike &= own.metric_drop == now.metric_drop
+        self._key = own.model_dump_json()
 
     @property
     def count(self) -> int:
         """Number of plans measured."""
-        return len(self._errors)
+        return sum(self._measured(point) is not None for point in self._curve.points)
 
     def plan(self, point: Point) -> Plan:
         """Return the plan of a point, with its types."""
@@ -298,15 +298,16 @@ class Measuring:
 
         inf for new NaN or infinities in the outputs, and for harmful ones inside.
         """
-        plan = self._run(point)
-        error = self._errors[point.kept]
+        plan = self.plan(point)
+        error = self._error(plan)
         return inf if error is None or error == inf or self._is_infinite(plan) else error
 
     def fits(self, point: Point) -> bool:
         """Return whether a point passes the present criterion on all samples without infinities."""
         if is_fp32(self._curve, point):
             return True
-        plan = self._run(point)
+        plan = self.plan(point)
+        self._error(plan)
         if self._bench.excess(plan) * self._bench.tolerance.factor > 1:
             return False
         self._depths.measure(plan)
@@ -333,13 +334,13 @@ class Measuring:
         return curve.model_copy(update={**update, "reference": reference})
 
     def _point(self, point: Point, *, scored: bool) -> Point:
-        if point.kept not in self._errors:
-            return point
         plan = self.plan(point)
+        if (measured := self._measured(point)) is None:
+            return point
         given, needs = self._depths.given(plan), self._depths.needs(plan)
         update: dict[str, object] = {}
-        if (error := self._errors[point.kept]) is not None:
-            update |= {"error": error, "is_bound": False}
+        if measured[0] is not None:
+            update |= {"error": measured[0], "is_bound": False}
         if (casts := self._depths.casts(plan)) is not None:
             update["casts"] = casts
         if needs is not None:
@@ -349,22 +350,24 @@ class Measuring:
             update |= {"scores": given.scores} if scored else {}
         return point.model_copy(update=update)
 
-    def _run(self, point: Point) -> Plan:
-        plan = self.plan(point)
-        if point.kept not in self._errors:
+    def _error(self, plan: Plan) -> float | None:
+        """Return the error by the run's criterion; None if another metric decided there."""
+
+        def measured() -> tuple[float | None]:
             results = self._bench.results(plan)
             excess = self._bench.excess(plan, results) * self._bench.tolerance.factor
-            self._errors[point.kept] = excess if self._alike else self._error(results)
-        return plan
+            if self._alike or self._own.metric is not None:
+                return (excess if self._alike else None,)
+            return (
+                Tolerance(self._own).excess(results, self._bench.samples, self._bench.references),
+            )
 
-    def _error(self, results: Sequence[Computed]) -> float | None:
-        references = self._bench.references
-        if self._own.metric is not None:
-            return None  # another metric than the present one may have decided
-        excess = Excess(self._own, totals(references))
-        for reference, result in zip(references, results, strict=True):
-            excess.update(reference, result)
-        return excess.final()
+        return self._bench.once(plan, "chosen", measured, self._key)[0]
+
+    def _measured(self, point: Point) -> tuple[float | None] | None:
+        found: tuple[float | None] | None
+        found = self._bench.known(self.plan(point), "chosen", self._key)
+        return found
 
     def _is_infinite(self, plan: Plan) -> bool:
         """Return whether keeping more would avoid infinities inside; every plan has the others."""

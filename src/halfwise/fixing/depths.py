@@ -79,7 +79,7 @@ class Depths:
 
     @property
     def _key(self) -> object:
-        return self.space.held_nodes, self._expected
+        return self.space.held_nodes, self.space.chosen, self._expected
 
     def _looked(self, plan: Plan, written: Rewritten | None) -> Inside:
         space = self.space

@@ -22,13 +22,15 @@ class Stages:
 
     def __init__(self, watcher: Watcher, nodes: int = 0) -> None:
         """Take what stages are reported to, and the number of nodes; 0 if nothing depends on it."""
-        self._watcher, self._nodes = watcher, nodes
+        self._watcher, self._nodes, self._last = watcher, nodes, ""
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Report a stage, and time its block."""
-        self._watcher.stage(name)
+        """Report a stage, unless the last one goes on, and time its block."""
+        if name != self._last:
+            self._watcher.stage(name)
+        self._last = name
         started = time.monotonic()
         try:
             with self._expected(name):

@@ -57,23 +57,27 @@ def folded(graph: ir.Graph) -> Iterator[Folded]:
 
     Products in the bodies of its nodes are left out.
     """
-    for node, own in _float_inputs(graph):
-        computed = {origin for origin in own.values() if origin is not None}
+    for node, casts_from in _float_inputs(graph):
+        computed = {origin for origin in casts_from.values() if origin is not None}
         if is_standard(node, *PRODUCTS) and len(computed) == 1 and not _has_wide_bias(node):
             (low,) = computed
             if low in LOW_TYPES and _gives(node.outputs[0], _may_add_bias(node)) == {low}:
-                yield Folded(node, low, tuple(i for i, origin in own.items() if origin is None))
+                yield Folded(
+                    node, low, tuple(i for i, origin in casts_from.items() if origin is None)
+                )
 
 
 def _float_inputs(graph: ir.Graph) -> Iterator[tuple[ir.Node, dict[int, ir.DataType | None]]]:
     """Yield nodes, and per slot of a float input from which type its value was cast: `_origin`."""
     origins: dict[ir.Value, ir.DataType | None] = {}
     for node in graph:
-        own = {i: _origin(v, origins) for i, v in enumerate(node.inputs) if v and is_float(v)}
-        yield node, own
-        computed = {origin for origin in own.values() if origin is not None}
+        casts_from = {
+            i: _origin(v, origins) for i, v in enumerate(node.inputs) if v and is_float(v)
+        }
+        yield node, casts_from
+        computed = {origin for origin in casts_from.values() if origin is not None}
         passed = next(iter(computed)) if len(computed) == 1 and _passes(node) else None
-        constant = bool(own) and not computed
+        constant = bool(casts_from) and not computed
         for value in filter(is_float, node.outputs):
             origins[value] = None if constant else passed or ir.DataType.FLOAT
         if is_standard(node, "Cast") and node.inputs[0] and node.inputs[0].dtype in LOW_TYPES:
@@ -82,8 +86,8 @@ def _float_inputs(graph: ir.Graph) -> Iterator[tuple[ir.Node, dict[int, ir.DataT
 
 def _origin(value: ir.Value, origins: Mapping[ir.Value, ir.DataType | None]) -> ir.DataType | None:
     """Return the type from which an FP32 value was cast, FLOAT if computed, None if constant."""
-    given = None if value.const_value is not None else ir.DataType.FLOAT
-    return origins.get(value, given)
+    default = None if value.const_value is not None else ir.DataType.FLOAT
+    return origins.get(value, default)
 
 
 def _passes(node: ir.Node) -> bool:
@@ -109,18 +113,18 @@ def _gives(value: ir.Value, may_add_bias: bool) -> set[ir.DataType | None]:
         may_add_bias: Whether a constant that is added becomes a convolution's bias. Likewise with a
             single factor: there the builder of TensorRT for RTX 1.7 fails.
     """
-    found: set[ir.DataType | None] = {ir.DataType.FLOAT} if value.is_graph_output() else set()
+    types: set[ir.DataType | None] = {ir.DataType.FLOAT} if value.is_graph_output() else set()
     for node, slot in value.uses():
         made = node.outputs[0]
         if is_standard(node, *TYPE_BLIND):
             continue
         if is_standard(node, "Cast") and made.dtype in LOW_TYPES:
-            found.add(made.dtype)
+            types.add(made.dtype)
         elif _passes(node) or (may_add_bias and _adds_constant(node, slot)):
-            found |= _gives(made, may_add_bias)
+            types |= _gives(made, may_add_bias)
         else:
-            found.add(ir.DataType.FLOAT)
-    return found
+            types.add(ir.DataType.FLOAT)
+    return types
 
 
 def _adds_constant(node: ir.Node, slot: int) -> bool:
@@ -146,7 +150,7 @@ def anchor(graphs: Iterable[ir.Graph], names: Names) -> None:
         names: The model's names.
     """
     for graph in graphs:
-        products = [found.node for found in folded(graph)]
+        products = [fold.node for fold in folded(graph)]
         recurrences = [
             node
             for node, origins in _float_inputs(graph)

@@ -59,25 +59,25 @@ class Body:
 
     def inputs(self, graph: ir.Graph) -> tuple[str, ...]:
         """Return the inputs of the main graph, `graph`, that the body's own condition reads."""
-        own = self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)]
+        condition = self.node.inputs[: {"If": 1, "Loop": 2}.get(self.node.op_type, 0)]
 
         def read(value: ir.Value | None) -> Sequence[ir.Value | None]:
             node = None if value is None else value.producer()
             return () if node is None else node.inputs
 
-        seen = reached(own, read)
+        seen = reached(condition, read)
         return tuple(value.name or "" for value in graph.inputs if value in seen)
 
 
 def bodies_in(graph: ir.Graph, around: tuple[Key, ...] = ()) -> dict[Key, Body]:
     """Return the bodies in a typed graph, at any depth, outermost first."""
-    found: dict[Key, Body] = {}
+    inside: dict[Key, Body] = {}
     for node in graph:
         for attribute, body in bodies_of(node):
             key = node_name(node), attribute
-            found[key] = Body(key, node, body, around)
-            found |= bodies_in(body, (*around, key))
-    return found
+            inside[key] = Body(key, node, body, around)
+            inside |= bodies_in(body, (*around, key))
+    return inside
 
 
 def bodies_of(node: ir.Node) -> list[tuple[str, ir.Graph]]:
@@ -119,8 +119,8 @@ def is_fixed(value: ir.Value | None) -> bool:
     def behind(one: ir.Value | None) -> Sequence[ir.Value | None]:
         node = None if one is None or one.const_value is not None else one.producer()
         sizes = None if node is None else sizes_read(node)
-        known = sizes is not None and all(isinstance(size, int) for size in sizes)
-        return () if node is None or known or varies(one) else node.inputs
+        sized = sizes is not None and all(isinstance(size, int) for size in sizes)
+        return () if node is None or sized or varies(one) else node.inputs
 
     return not any(map(varies, reached([value], behind)))
 
@@ -142,8 +142,8 @@ def count_runs(model: ir.Model, wanted: Sequence[Key]) -> list[str]:
         KeyError: the model has no such body.
     """
     ones = _Reporting(opset_of(model), lambda body, k: _constant([1], body, k, k))
-    found = ones.sums(model.graph)
-    values = [found[key] for key in wanted]
+    totals = ones.sums(model.graph)
+    values = [totals[key] for key in wanted]
     model.graph.outputs.extend(values)
     return [value.name or "" for value in values]
 
@@ -162,21 +162,21 @@ def tell_shapes(model: ir.Model) -> dict[Key, tuple[str, tuple[TensorName, ...]]
         key: tuple(map(tensor_name, _reported_values(body.graph)))
         for key, body in bodies_in(model.graph).items()
     }
-    found = _Reporting(opset_of(model), _shapes).sums(model.graph)
-    model.graph.outputs.extend(found.values())
-    return {key: (value.name or "", names[key]) for key, value in found.items()}
+    totals = _Reporting(opset_of(model), _shapes).sums(model.graph)
+    model.graph.outputs.extend(totals.values())
+    return {key: (value.name or "", names[key]) for key, value in totals.items()}
 
 
 def seen_in_body(
-    told: NDArray[np.generic], names: Sequence[TensorName]
+    total: NDArray[np.generic], names: Sequence[TensorName]
 ) -> tuple[int, dict[TensorName, tuple[int, ...]]]:
     """Return how often a body ran, and its tensors' shapes, averaged over all runs.
 
     Args:
-        told: The value of an output of `tell_shapes`, or the sum of several.
+        total: The value of an output of `tell_shapes`, or the sum of several.
         names: The tensors it covers.
     """
-    numbers = told.astype(np.int64)
+    numbers = total.astype(np.int64)
     runs = int(numbers[0])
     if not runs:
         return 0, {}
@@ -207,9 +207,9 @@ def _shapes(body: ir.Graph, key: Key) -> ir.Value:
         filled = ir.node("Concat", [shape, filling], {"axis": 0})
         row = ir.node("Slice", [_appended(body, filled, *key, f"filled {index}"), start, end])
         parts.append(_appended(body, row, *key, f"row {index}"))
-    told = _appended(body, ir.node("Concat", parts, {"axis": 0}), *key, *key)
-    told.shape = ir.Shape([1 + _AXES * len(values)])
-    return told
+    shapes = _appended(body, ir.node("Concat", parts, {"axis": 0}), *key, *key)
+    shapes.shape = ir.Shape([1 + _AXES * len(values)])
+    return shapes
 
 
 def _appended(body: ir.Graph, node: ir.Node, *names: str) -> ir.Value:
@@ -238,13 +238,13 @@ class _Reporting:
         bodies = bodies_of(node)
         inner: dict[str, dict[Key, ir.Value]] = {}
         for attribute, body in bodies:
-            own = (node_name(node), attribute)
-            inner[attribute] = {own: self.tell(body, own), **self.sums(body)}
-        lengths = {key: _length(v) for found in inner.values() for key, v in found.items()}
+            body_key = (node_name(node), attribute)
+            inner[attribute] = {body_key: self.tell(body, body_key), **self.sums(body)}
+        lengths = {key: _length(v) for tensors in inner.values() for key, v in tensors.items()}
         for attribute, body in bodies:
-            found, own = inner[attribute], (node_name(node), attribute)
+            tensors, body_key = inner[attribute], (node_name(node), attribute)
             body.outputs.extend(
-                found.get(key) or _constant([0] * length, body, own, key)
+                tensors.get(key) or _constant([0] * length, body, body_key, key)
                 for key, length in lengths.items()
             )
         first = len(node.outputs)
@@ -294,8 +294,8 @@ def _called(value: ir.Value, *names: str) -> ir.Value:
 def _lengthen(node: ir.Node, by: int) -> None:
     """Extend a Scan's per-output attribute lists by `by` entries for the new outputs."""
     for name in ("scan_output_axes", "scan_output_directions"):
-        if (known := node.attributes.get(name)) is not None:
-            node.attributes[name] = ir.AttrInt64s(name, [*known.as_ints(), *[0] * by])
+        if (entries := node.attributes.get(name)) is not None:
+            node.attributes[name] = ir.AttrInt64s(name, [*entries.as_ints(), *[0] * by])
 
 
 def first_difference(network: Network, lowered: Network) -> str | None:
@@ -306,20 +306,20 @@ def first_difference(network: Network, lowered: Network) -> str | None:
     stores them. Nodes are matched by name, also in bodies of If, Loop and Scan. An operator that
     ONNX changed between the two opsets counts as different.
     """
-    own = {node_name(node): node for graph in network.graphs() for node in graph}
+    nodes = {node_name(node): node for graph in network.graphs() for node in graph}
     other = {node_name(node): node for graph in lowered.graphs() for node in graph}
-    casts = {node for name, node in other.items() if name not in own and _casts_floats(node)}
+    casts = {node for name, node in other.items() if name not in nodes and _casts_floats(node)}
     for name, node in other.items():
-        if name not in own and node not in casts:
+        if name not in nodes and node not in casts:
             return name
-    for name, node in own.items():
+    for name, node in nodes.items():
         if name not in other or not _alike(node, other[name], casts):
             return name
         if _version(node, network.opset) != _version(other[name], lowered.opset):
             return name
-    given = {value.name: value for value in lowered.graph.outputs}
+    outputs = {value.name: value for value in lowered.graph.outputs}
     for value in network.graph.outputs:
-        if not _same_value(value, given.get(value.name), casts):
+        if not _same_value(value, outputs.get(value.name), casts):
             return value.name
     return None
 
@@ -332,14 +332,14 @@ def shared_tensors(network: Network, other: Network) -> frozenset[TensorName]:
     """
     theirs = {node_name(node): node for node in other.nodes()}
     same: set[NodeName | None] = {None}
-    found: list[ir.Value] = []
+    computed: list[ir.Value] = []
     for node in network.nodes():
         name, read = node_name(node), [v.producer() for v in node.inputs if v is not None]
         before = all(made is None or made.name in same for made in read)
         if before and name in theirs and not bodies(node) and _alike(node, theirs[name], ()):
             same.add(name)
-            found += [v for v in node.outputs if v.name and is_float(v)]
-    away = (v for v in found if any(use.node.name not in same for use in v.uses()))
+            computed += [v for v in node.outputs if v.name and is_float(v)]
+    away = (v for v in computed if any(use.node.name not in same for use in v.uses()))
     return frozenset(map(tensor_name, away))
 
 
@@ -369,8 +369,8 @@ def alike(one: ir.Graph, other: ir.Graph) -> bool:
 def _casts_floats(node: ir.Node) -> bool:
     source = node.inputs[0] if is_standard(node, "Cast") else None
     # An input whose type could not be inferred counts as a float.
-    known = None if source is None else source.dtype
-    return source is not None and {known or ir.DataType.FLOAT, _type(node, "to")} <= FLOATS
+    source_type = None if source is None else source.dtype
+    return source is not None and {source_type or ir.DataType.FLOAT, _type(node, "to")} <= FLOATS
 
 
 def _version(node: ir.Node, opset: int) -> int:

@@ -149,17 +149,17 @@ def adjusted_constants(
     They hold finite values beyond the range, or a single value that would underflow to zero.
     Arguments are as for `rewrite`.
     """
-    found: list[AdjustedConstant] = []
+    adjusted: list[AdjustedConstant] = []
     formals = roles.low_formals(fp32)
     for value in (v for g in network.graphs() for v in g.initializers.values()):
         readers = _low_readers(value, roles, fp32, formals)
         if readers or (value.is_graph_output() and value.name in low_io):
-            found += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
+            adjusted += _adjusted(tensor_name(value), constant_array(value), fmt, readers)
     for node in (n for g in network.graphs() for n in g if is_standard(n, "ConstantOfShape")):
         if (part := roles.part(node)).is_low(fp32):
             fill = np.asarray(fill_of(node).numpy())
-            found += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
-    return tuple(found)
+            adjusted += _adjusted(tensor_name(node.outputs[0]), fill, fmt, (part.decider,))
+    return tuple(adjusted)
 
 
 def _low_readers(

@@ -133,15 +133,15 @@ def upcast_storage(model: ir.Model, to: Widening = TO_FP32) -> None:
                 upcast_attribute(node, attribute, to)
 
 
-def upcast_type(given: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
-    """Return `given` with its element type widened, also in sequences and optionals."""
-    if isinstance(given, ir.SequenceType | ir.OptionalType):
-        element = upcast_type(given.elem_type, to)
+def upcast_type(kind: ir.TypeProtocol | None, to: Widening = TO_FP32) -> ir.TypeProtocol | None:
+    """Return `kind` with its element type widened, also in sequences and optionals."""
+    if isinstance(kind, ir.SequenceType | ir.OptionalType):
+        element = upcast_type(kind.elem_type, to)
         assert element is not None
-        return type(given)(element)
-    if isinstance(given, ir.TensorType | ir.SparseTensorType) and given.dtype in to.given:
-        return type(given)(to.wide)
-    return given
+        return type(kind)(element)
+    if isinstance(kind, ir.TensorType | ir.SparseTensorType) and kind.dtype in to.given:
+        return type(kind)(to.wide)
+    return kind
 
 
 def upcast_tensor(tensor: ir.TensorProtocol, to: Widening = TO_FP32) -> ir.TensorProtocol:
@@ -160,10 +160,10 @@ def upcast_attribute(node: ir.Node, attribute: ir.Attr, to: Widening = TO_FP32) 
     if attribute.type == ir.AttributeType.TENSOR:
         node.attributes[name] = ir.AttrTensor(name, upcast_tensor(attribute.as_tensor(), to))
     elif attribute.type == ir.AttributeType.TYPE_PROTO:
-        given = attribute.value
-        kind = upcast_type(given.type, to)
+        value = attribute.value
+        kind = upcast_type(value.type, to)
         assert kind is not None
-        node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, given.shape))
+        node.attributes[name] = ir.AttrTypeProto(name, ir.TypeAndShape(kind, value.shape))
     elif attribute.type != ir.AttributeType.INT or name not in TYPE_ATTRIBUTES:
         return
     elif attribute.as_int() in to.given:
@@ -182,8 +182,8 @@ def _is_low(value: ir.Value) -> bool:
 def _computes_fp32(node: ir.Node) -> bool:
     # An output without a type comes from a custom operator, of which nothing is known.
     values = [v for v in _touched(node) if v.name]
-    known = all(v.type is not None for v in values)
-    return known and any(map(is_float, values)) and not any(map(_is_low, values))
+    typed = all(v.type is not None for v in values)
+    return typed and any(map(is_float, values)) and not any(map(_is_low, values))
 
 
 def _touched(node: ir.Node) -> Iterator[ir.Value]:
@@ -277,10 +277,10 @@ def _return_constants(source: ir.Graph, graph: ir.Graph, names: Container[str | 
 
 def _return_types(source: ir.Graph, graph: ir.Graph) -> None:
     """Restore the types of values: ONNX infers none after operators of custom domains."""
-    known = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
+    values = {v.name: v for v in (*source.inputs, *(o for n in source for o in n.outputs))}
     for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
-        if value.name in known:
-            value.type, value.shape = known[value.name].type, known[value.name].shape
+        if value.name in values:
+            value.type, value.shape = values[value.name].type, values[value.name].shape
 
 
 def _return_names(source: ir.Model, model: ir.Model) -> None:
@@ -303,10 +303,10 @@ def _return_metadata(source: ir.Model, model: ir.Model) -> None:
 
     Nodes that the converter adds get none.
     """
-    known = {node.name: node for node in source.graph.all_nodes()}
+    originals = {node.name: node for node in source.graph.all_nodes()}
     for node in model.graph.all_nodes():
-        if node.name in known:
-            node.metadata_props.update(known[node.name].metadata_props)
+        if node.name in originals:
+            node.metadata_props.update(originals[node.name].metadata_props)
 
 
 def _succeeds(new: ir.Node, old: ir.Node) -> bool:

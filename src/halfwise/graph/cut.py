@@ -123,8 +123,8 @@ class Cut:
         joined = coo_array((whole[inner], (source[inner], target[inner])), shape=shape).tocsr()
         joined.data = np.minimum(joined.data, _NEVER).astype(np.int32)
         capacity = csr_matrix(joined)
-        left = capacity - maximum_flow(capacity, 0, 1).flow
-        left.data = np.maximum(left.data, 0)
-        left.eliminate_zeros()
-        reached = set(breadth_first_order(left, 0, return_predecessors=False).tolist())
+        residual = capacity - maximum_flow(capacity, 0, 1).flow
+        residual.data = np.maximum(residual.data, 0)
+        residual.eliminate_zeros()
+        reached = set(breadth_first_order(residual, 0, return_predecessors=False).tolist())
         return always.union(n for n, vertex in self._nodes.items() if vertex in reached)

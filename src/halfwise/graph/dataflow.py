@@ -22,14 +22,17 @@ Uses = Mapping[ir.Value, list[tuple[ir.Node, int]]]
 FARTHEST = 24
 """Nodes after which a walk upstream ends: a guard is a local suspicion. If a whole network computes
 with tiny values, guards that each name all its nodes would say nothing and take O(n²) time."""
+LONGEST_WAY = 8
+"""Most nodes between two that belong together, such as a mask and its Softmax, where exporters
+write at most five: Mul, Sub, Mul, Add, Clip."""
 GIVEN = "::given"
 """Suffix of the tensors that a region takes as inputs instead of computing them."""
 
 
 def operands(node: ir.Node) -> tuple[ir.Value, ...]:
     """Return the values that a node reads at its slots, then those that its bodies capture."""
-    own = (v for v in node.inputs if v is not None and v.name)
-    return tuple(dict.fromkeys((*own, *captured(node))))
+    slots = (v for v in node.inputs if v is not None and v.name)
+    return tuple(dict.fromkeys((*slots, *captured(node))))
 
 
 def captured(node: ir.Node) -> tuple[ir.Value, ...]:
@@ -42,12 +45,12 @@ def uses_in(nodes: Iterable[ir.Node]) -> Uses:
 
     A body is part of its node: the node reads what the body captures (at `CAPTURED`).
     """
-    found: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+    uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
     for node in nodes:
         slots = [(v, i) for i, v in enumerate(node.inputs) if v is not None]
         for value, slot in (*slots, *((v, CAPTURED) for v in captured(node))):
-            found.setdefault(value, []).append((node, slot))
-    return found
+            uses.setdefault(value, []).append((node, slot))
+    return uses
 
 
 def _from_outside(body: ir.Graph) -> list[ir.Value]:
@@ -67,14 +70,14 @@ _T = TypeVar("_T")
 
 def reached(start: Iterable[_T], onward: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
     """Return `start` and everything reachable through `onward`, each once, in depth-first order."""
-    found: dict[_T, None] = {}
+    seen: dict[_T, None] = {}
     waiting = list(start)
     while waiting:
         one = waiting.pop()
-        if one not in found:
-            found[one] = None
+        if one not in seen:
+            seen[one] = None
             waiting += onward(one)
-    return found
+    return seen
 
 
 def producers(value: ir.Value | None, roles: Roles) -> list[ir.Node]:
@@ -101,17 +104,17 @@ def ancestors(
         counts: Whether to return a node; other nodes are only passed through. At most `FARTHEST`
             are returned.
     """
-    found: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     seen: set[ir.Node] = set()
     waiting = deque(start)
-    while waiting and len(found) < FARTHEST:
+    while waiting and len(nodes) < FARTHEST:
         node = waiting.popleft()
         if node is None or node in seen:
             continue
         seen.add(node)
-        found += [node] if counts(node) else []
+        nodes += [node] if counts(node) else []
         waiting += before(node)
-    return found
+    return nodes
 
 
 def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
@@ -197,17 +200,17 @@ def drop_unused_nodes(graph: ir.Graph) -> None:
 
 
 def region_model(
-    network: Network, targets: Iterable[TensorName], given: Collection[TensorName]
+    network: Network, targets: Iterable[TensorName], inputs: Collection[TensorName]
 ) -> ir.Model:
-    """Return a model that computes `targets`, each from the nearest of the tensors `given`.
+    """Return a model that computes `targets`, each from the nearest of the tensors `inputs`.
 
-    A tensor `t` of `given` becomes an input "t::given", which readers of `t` read instead. So a
+    A tensor `t` of `inputs` becomes an input "t::given", which readers of `t` read instead. So a
     target that is also given is still computed, and targets after it start from the input.
 
     Args:
         network: The model; not changed.
         targets: Tensors that nodes of the main graph compute.
-        given: Such tensors too; those that are not needed become no inputs.
+        inputs: Such tensors too; those that are not needed become no inputs.
 
     Raises:
         KeyError: no node of the main graph computes one of them.
@@ -216,7 +219,7 @@ def region_model(
     graph = copy.graph
     computed = {v.name: v for node in graph for v in node.outputs if v.name}
     graph.outputs[:] = []
-    for name in given:
+    for name in inputs:
         value = computed[name]
         start = ir.val(f"{name}{GIVEN}")
         # Without a shape: a faulty candidate may output another shape.
@@ -243,13 +246,13 @@ def _reached_from(
     nodes: Iterable[ir.Node], names: frozenset[NodeName], *, forwards: bool
 ) -> frozenset[NodeName]:
     values: set[ir.Value] = set()
-    found: set[NodeName] = set()
+    among: set[NodeName] = set()
     for node in nodes:
-        read, given = set(operands(node)), set(node.outputs)
-        if node_name(node) in names or values & (read if forwards else given):
-            found.add(node_name(node))
-            values |= given if forwards else read
-    return frozenset(found)
+        read, made = set(operands(node)), set(node.outputs)
+        if node_name(node) in names or values & (read if forwards else made):
+            among.add(node_name(node))
+            values |= made if forwards else read
+    return frozenset(among)
 
 
 class Ancestry:
@@ -261,19 +264,19 @@ class Ancestry:
         self._places = {node_name(node): place for place, node in enumerate(nodes)}
         self.varying = varying_tensors(network)
 
-    def between(self, given: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
-        """Return the nodes that compute `target` from the nearest tensors `given`, in graph order.
+    def between(self, start: Collection[TensorName], target: TensorName) -> tuple[NodeName, ...]:
+        """Return the nodes that compute `target` from the nearest tensors `start`, in graph order.
 
         Nodes that depend on no graph input are left out: their outputs are constant.
         """
 
         def needed(name: TensorName) -> list[TensorName]:
             node = self._producers.get(name) if name in self.varying else None
-            return [] if node is None else [v for v in read_by(node) if v not in given]
+            return [] if node is None else [v for v in read_by(node) if v not in start]
 
         names = reached([target], needed).keys() & self.varying & self._producers.keys()
-        found = {node_name(self._producers[name]) for name in names}
-        return tuple(sorted(found, key=self._places.__getitem__))
+        computing = {node_name(self._producers[name]) for name in names}
+        return tuple(sorted(computing, key=self._places.__getitem__))
 
 
 def nodes_between(x: ir.Value, output: ir.Value) -> frozenset[ir.Node]:
@@ -301,11 +304,11 @@ def varying_tensors(
     network: Network, but: Collection[TensorName] = frozenset()
 ) -> frozenset[TensorName]:
     """Return the tensors that depend on a graph input outside `but`; others count as constant."""
-    found = {tensor_name(v) for v in network.graph.inputs}.difference(but)
+    varying = {tensor_name(v) for v in network.graph.inputs}.difference(but)
     for node in network.nodes():
-        if found.intersection(read_by(node)):
-            found.update(tensor_name(v) for v in node.outputs if v.name)
-    return frozenset(found)
+        if varying.intersection(read_by(node)):
+            varying.update(tensor_name(v) for v in node.outputs if v.name)
+    return frozenset(varying)
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,10 +86,10 @@ def remade(
         if not is_relu:
             array = np.asarray(end, source.dtype.numpy())
             read.append(add_constant(graph, names.take(f"{name}::end"), array))
-        given = ir.val(name, type=source.type, shape=source.shape)
-        made = ir.node("Relu" if is_relu else op, read, outputs=[given], name=name)
+        output = ir.val(name, type=source.type, shape=source.shape)
+        made = ir.node("Relu" if is_relu else op, read, outputs=[output], name=name)
         graph.insert_before(before, made)
-        source = given
+        source = output
     return source
 
 
@@ -105,8 +105,8 @@ def _ends(node: ir.Node) -> tuple[float | None, float | None] | None:
         return 0.0, None
     if not is_standard(node, "Clip"):
         return None
-    found = [node.attributes.get(name) for name in ("min", "max")]
-    ends = [None if end is None else end.as_float() for end in found]
+    limits = [node.attributes.get(name) for name in ("min", "max")]
+    ends = [None if end is None else end.as_float() for end in limits]
     for place, value in enumerate(node.inputs[1:3]):
         if value is not None and value.const_value is not None:
             ends[place] = float(constant_array(value).item())
@@ -148,9 +148,11 @@ def excluding(
     raw.take_names()
     names = {node_name(n) for n in model.graph.all_nodes()}
     kept = {name: old for name, old in network.original_names.items() if name in names}
-    found = replace(copy, original_names=kept)
+    changed = replace(copy, original_names=kept)
     # A pair's source may come from another pair, after a move.
-    return excluding(found, nodes, original) if pairs_read(found).keys() & set(nodes) else found
+    return (
+        excluding(changed, nodes, original) if pairs_read(changed).keys() & set(nodes) else changed
+    )
 
 
 @dataclass
@@ -203,19 +205,19 @@ class RawInputs:
         """Replace graph outputs that come from pairs by the pairs' sources; names stay."""
         graph = self.network.graph
         pairs = {pair.dequantise.outputs[0]: pair for pair in pairs_of(self.network)}
-        for i, given in enumerate(graph.outputs):
-            source = self.before(pairs[given]) if given in pairs else given
+        for i, output in enumerate(graph.outputs):
+            source = self.before(pairs[output]) if output in pairs else output
             if source.producer() is not None and not source.is_graph_output():
-                name, given.name = given.name, self._names.take(f"{given.name}::quantised")
+                name, output.name = output.name, self._names.take(f"{output.name}::quantised")
                 graph.outputs[i], source.name = source, name
 
     def take_names(self) -> None:
         """Give added values the names of the values they replace, if those are gone."""
         graph = self.network.graph
         for pair, value in self._weights.items():
-            given = pair.dequantise.outputs[0]
+            output = pair.dequantise.outputs[0]
             if pair.dequantise.graph is None and value.graph is graph:
-                value.name = given.name
+                value.name = output.name
         for old, new in self._moved.values():
             if old.graph is None and new.graph is graph:
                 new.name, new.outputs[0].name = old.name, old.outputs[0].name
@@ -234,10 +236,10 @@ class RawInputs:
         """Return the result of `move` applied to `value`."""
         old = move.outputs[0]
         if old not in self._moved:
-            given = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
+            output = ir.val(self._names.take(f"{old.name}::raw"), type=old.type, shape=old.shape)
             name = self._names.take(f"{move.name}::raw")
             read, kept = [value, *move.inputs[1:]], move.attributes.values()
-            new = ir.Node(move.domain, move.op_type, read, kept, outputs=[given], name=name)
+            new = ir.Node(move.domain, move.op_type, read, kept, outputs=[output], name=name)
             self.network.graph.insert_after(move, new)
             self._moved[old] = move, new
         return self._moved[old][1].outputs[0]
@@ -245,11 +247,11 @@ class RawInputs:
 
 def _by_size(original: Network) -> Mapping[int, list[ir.Value]]:
     """Return the float constants of a network by number of elements."""
-    found: dict[int, list[ir.Value]] = {}
+    by_size: dict[int, list[ir.Value]] = {}
     for value in (v for graph in original.graphs() for v in graph.initializers.values()):
         if is_float(value) and value.const_value is not None:
-            found.setdefault(value.const_value.size, []).append(value)
-    return found
+            by_size.setdefault(value.const_value.size, []).append(value)
+    return by_size
 
 
 def _original(
@@ -297,8 +299,8 @@ def _distance(pair: Pair, array: NDArray[Any], dequantised: NDArray[np.float32])
         range_of = ml_dtypes.iinfo(stored.dtype)
         least, most = range_of.min + (range_of.min < 0), range_of.max
     away = (array - dequantised) / steps
-    given = stored.astype(np.float64)
-    clipped = ((given <= least) & (away < 0)) | ((given >= most) & (away > 0))
+    levels = stored.astype(np.float64)
+    clipped = ((levels <= least) & (away < 0)) | ((levels >= most) & (away > 0))
     if np.any((np.abs(away) > 1 + _ROUNDOFF) & ~clipped):
         return float(np.inf)
     return float(np.mean(np.abs(away)))
@@ -308,7 +310,7 @@ def _fitted(pair: Pair, array: NDArray[Any]) -> NDArray[np.float64]:
     """Return a pair's steps, with least-squares fits for those that are not positive numbers."""
     steps, levels = pair.steps(array.shape), pair.levels().astype(np.float64)
     others = None if pair.axis is None else tuple({*range(array.ndim)} - {pair.axis})
-    own = np.sum(levels**2, axis=others, keepdims=True)
+    squares = np.sum(levels**2, axis=others, keepdims=True)
     shared = np.sum(levels * array, axis=others, keepdims=True)
-    fitted = np.divide(shared, own, out=np.full_like(own, np.nan), where=own > 0)
+    fitted = np.divide(shared, squares, out=np.full_like(squares, np.nan), where=squares > 0)
     return np.where(np.isfinite(steps) & (steps > 0), steps, fitted)

@@ -83,11 +83,11 @@ class _Refinement:
         return sources
 
     def _operands(self, node: ir.Node, sources: dict[ir.Value, int]) -> tuple[int, ...]:
-        found = [
+        described = [
             sources[v] if v is not None and v in sources else self._number(_leaf(v))
             for v in node.inputs
         ]
-        return tuple(sorted(found)) if node.op_type in _COMMUTATIVE else tuple(found)
+        return tuple(sorted(described)) if node.op_type in _COMMUTATIVE else tuple(described)
 
     def _sinks(self) -> dict[ir.Value, int]:
         """Return the sinks of each value: compute nodes, or those after data movement."""

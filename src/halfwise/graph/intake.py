@@ -33,8 +33,8 @@ def restore_sizes(outputs: Iterable[ir.Value], declared: Mapping[str, Axes]) -> 
         if value.shape is None or len(axes) != len(value.shape) or value.uses():
             continue
         sizes = [
-            known if isinstance(known, int) or not isinstance(claim, int) else claim
-            for known, claim in zip(value.shape, axes, strict=True)
+            inferred if isinstance(inferred, int) or not isinstance(claim, int) else claim
+            for inferred, claim in zip(value.shape, axes, strict=True)
         ]
         value.shape = ir.Shape(sizes)
 
@@ -84,8 +84,8 @@ def forget_shapes(graphs: Iterable[onnx.GraphProto], *, ranks: bool = False) -> 
 
 def _declared(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Return the declarations of computed values; those of inputs and constants are facts."""
-    known = {value.name for value in (*graph.input, *graph.initializer)}
-    return [info for info in (*graph.value_info, *graph.output) if info.name not in known]
+    facts = {value.name for value in (*graph.input, *graph.initializer)}
+    return [info for info in (*graph.value_info, *graph.output) if info.name not in facts]
 
 
 UNKNOWN = "halfwise.unknown"
@@ -143,11 +143,11 @@ def repair(proto: onnx.ModelProto) -> tuple[Repair, ...]:
         graph.name = "graph"
     _describe_given(proto.graph)
     ends = (*proto.graph.input, *proto.graph.output)
-    found = {
+    repaired = {
         Flaw.REPEATED: [name for graph in graphs for name in _drop_repeated(graph)],
         Flaw.SHAPELESS: [info.name for info in ends if _lacks_shape(info)],
     }
-    named = [Repair(flaw, tuple(dict.fromkeys(names))) for flaw, names in found.items() if names]
+    named = [Repair(flaw, tuple(dict.fromkeys(names))) for flaw, names in repaired.items() if names]
     return (*([Repair(Flaw.NAMELESS)] if nameless else []), *named)
 
 
@@ -206,13 +206,13 @@ def _describe_given(graph: onnx.GraphProto) -> None:
 
     Otherwise, an output without a shape would make the input shapeless too.
     """
-    given = {info.name: info.type for info in graph.input}
+    types = {info.name: info.type for info in graph.input}
     for tensor in graph.initializer:
         shape = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-        given.setdefault(tensor.name, shape)
+        types.setdefault(tensor.name, shape)
     for info in graph.output:
-        if info.name in given and _lacks_shape(info):
-            info.type.CopyFrom(given[info.name])
+        if info.name in types and _lacks_shape(info):
+            info.type.CopyFrom(types[info.name])
 
 
 def _drop_repeated(graph: onnx.GraphProto) -> Iterable[str]:
@@ -304,14 +304,14 @@ def refuse_unusable(proto: onnx.ModelProto, what: object) -> None:
             "Export it again, with at least one output.",
         )
     opset = max((i.version for i in proto.opset_import if i.domain in ONNX_DOMAINS), default=1)
-    known = {
+    versions = {
         "opset": (opset, onnx.defs.onnx_opset_version()),
         "IR version": (proto.ir_version, onnx.IR_VERSION),
     }
-    for kind, (own, newest) in known.items():
-        if own > newest:
+    for kind, (version, newest) in versions.items():
+        if version > newest:
             raise CaseError(
-                f"{what} has {kind} {own}; onnx {onnx.__version__} here reads up to {newest}.",
+                f"{what} has {kind} {version}; onnx {onnx.__version__} here reads up to {newest}.",
                 f"Export it for an older {kind}, or install a newer onnx and onnxruntime.",
             )
 
@@ -381,11 +381,12 @@ def _check_versions(model: ir.Model) -> None:
     called = {node.op_identifier() for graph in graphs for node in graph.all_nodes()}
     for name, function in model.functions.items():
         for domain, version in function.opset_imports.items():
-            own = model.opset_imports.get(domain, version)
-            if name in called and own != version:
+            imported = model.opset_imports.get(domain, version)
+            if name in called and imported != version:
                 raise CaseError(
                     f"Function {function.domain}::{function.name} is written for version {version} "
-                    f"of operator set {domain or 'ai.onnx'!r}, but the model uses version {own}.",
+                    f"of operator set {domain or 'ai.onnx'!r}, but the model uses version "
+                    f"{imported}.",
                     "Inline it first: onnx.inliner.inline_local_functions(model, "
                     "convert_version=True).",
                 )

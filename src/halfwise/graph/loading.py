@@ -149,9 +149,9 @@ def network_from_proto(proto: onnx.ModelProto) -> Network:
     """Return a model from memory in normal form; `proto` stays. Errors are as in `load_network`."""
     refuse_files(proto)
     digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-    own = onnx.ModelProto()
-    own.CopyFrom(proto)
-    repairs, model = _deserialise(own, None)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    repairs, model = _deserialise(copy, None)
     return normalise(model, path=None, sha256=digest, repairs=repairs)
 
 
@@ -483,10 +483,10 @@ class NodePlaces:
         self._main = [place for place, (depth, _) in enumerate(nodes) if not depth]
         self.count = len(self._nodes)
         self._names: dict[str, tuple[int, str]] = {}
-        own = [[node.name] for node in self._nodes]
+        alone = [[node.name] for node in self._nodes]
         outputs = [node.output for node in self._nodes]
         inputs = [node.input for node in self._nodes]
-        for via, names in (("node", own), ("output", outputs), ("reader", inputs)):
+        for via, names in (("node", alone), ("output", outputs), ("reader", inputs)):
             for place, some in enumerate(names):
                 for name in filter(None, some):
                     self._names.setdefault(name, (place, via))

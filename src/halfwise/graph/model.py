@@ -25,7 +25,7 @@ QUANTISED = (
 """Prefixes of op types that quantise, dequantise or compute with quantised integers, in any domain;
 for example, ONNX Runtime's QLinearAdd."""
 SMALL_BYTES = 1 << 16
-"""Largest constant whose results are stored; a 1 GiB model has at most 16,384 larger ones."""
+"""Largest array of which a copy is kept; a model of 1 GiB has at most 16,384 larger constants."""
 
 
 class Flaw(Enum):

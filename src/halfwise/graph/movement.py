@@ -91,8 +91,8 @@ def _moving(node: ir.Node, roles: Roles, low_io: frozenset[TensorName]) -> _Movi
     floats = [v for v in node.inputs if v is not None and is_float(v)]
     producers = [v.producer() for v in floats]
     # Constants are FP32, and so are graph inputs unless low.
-    own = (v for v in floats if v.producer() is None)
-    outside = any(not v.is_graph_input() or tensor_name(v) not in low_io for v in own)
+    sources = (v for v in floats if v.producer() is None)
+    outside = any(not v.is_graph_input() or tensor_name(v) not in low_io for v in sources)
     given_out = any(v.is_graph_output() and tensor_name(v) not in low_io for v in node.outputs)
     uses = [(roles.part(use.node), use.idx) for v in node.outputs for use in v.uses()]
     readers = [(part, slot) for part, slot in uses if part.role.role is not Role.BLIND]
@@ -214,11 +214,11 @@ class Following:
         """
         if not bf16:
             return bf16  # the opset may have no BF16
-        found = set(bf16)
+        moving = set(bf16)
         for name, makers in self._moving:
-            if name in fp32 and makers <= found:
-                found.add(name)
-        return frozenset(found)
+            if name in fp32 and makers <= moving:
+                moving.add(name)
+        return frozenset(moving)
 
 
 def _makers(node: ir.Node) -> set[NodeName | None]:

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from halfwise.formats import ROUNDINGS
 from halfwise.graph.dataflow import nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard
 from halfwise.graph.polynomials import (
@@ -24,7 +25,6 @@ from halfwise.graph.polynomials import (
     OFFSET,
     ONE,
     ROOT,
-    ROUNDING,
     SCALED,
     SQUARES,
     Array,
@@ -308,7 +308,7 @@ class _Reader:
         bias = terms.get(ONE)
         if self.kind == "LayerNormalization" and terms.keys() - {ONE} == {SCALED, OFFSET}:
             weight, offset = np.broadcast_arrays(terms[SCALED], -terms[OFFSET])
-            if not np.allclose(weight, offset, rtol=ROUNDING, atol=0):
+            if not np.allclose(weight, offset, rtol=ROUNDINGS, atol=0):
                 return None
         elif self.kind == "RMSNormalization" and terms.keys() == {SCALED}:
             weight = terms[SCALED]
@@ -332,8 +332,8 @@ class _Reader:
             or (
                 array.ndim <= rank
                 and all(
-                    size in (1, own)
-                    for size, own in zip(array.shape, shape[rank - array.ndim :], strict=True)
+                    size in (1, length)
+                    for size, length in zip(array.shape, shape[rank - array.ndim :], strict=True)
                 )
             )
             for array in (weight, bias)
@@ -343,8 +343,8 @@ class _Reader:
         """Return the number of elements that are reduced to one; None if a size is dynamic."""
         assert self.x.shape is not None
         sizes = [self.x.shape[axis] for axis in self.axes]
-        known = [size for size in sizes if isinstance(size, int)]
-        return prod(known) if len(known) == len(sizes) else None
+        whole = [size for size in sizes if isinstance(size, int)]
+        return prod(whole) if len(whole) == len(sizes) else None
 
     def _compute(self, node: ir.Node) -> Polynomial | None:
         operands = [None if v is None else self._operand(v) for v in node.inputs]
@@ -414,8 +414,8 @@ class _Reader:
             return None
         if shape.rank() == whole.rank():
             fits = all(
-                (axis in self.axes and size == 1) or _may_fit(size, own)
-                for axis, (size, own) in enumerate(zip(shape, whole, strict=True))
+                (axis in self.axes and size == 1) or _may_fit(size, length)
+                for axis, (size, length) in enumerate(zip(shape, whole, strict=True))
             )
             return Polynomial(operand.terms) if fits else None
         rest = [size for axis, size in enumerate(whole) if axis not in self.axes]
@@ -477,7 +477,7 @@ def _spread_of(inside: Polynomial) -> tuple[Kind, float, float] | None:
         return None
     if not centre:
         return "RMSNormalization", factor, added
-    exact = abs(centre + factor) <= ROUNDING * factor
+    exact = abs(centre + factor) <= ROUNDINGS * factor
     return ("LayerNormalization", factor, added) if exact else None
 
 
@@ -552,9 +552,9 @@ def _undoes(node: ir.Node, x: ir.Value) -> bool:
     shape = node.outputs[0].shape
     if shape is None or x.shape is None or shape.rank() != x.shape.rank():
         return False
-    known = [i for i, size in enumerate(x.shape) if isinstance(size, int)]
+    sized = [i for i, size in enumerate(x.shape) if isinstance(size, int)]
     # One unknown size follows from the number of elements.
-    return len(known) >= x.shape.rank() - 1 and all(shape[i] == x.shape[i] for i in known)
+    return len(sized) >= x.shape.rank() - 1 and all(shape[i] == x.shape[i] for i in sized)
 
 
 def _keeps_first(node: ir.Node, x: ir.Value, inner: ir.Shape) -> bool:

@@ -183,12 +183,12 @@ def _gelus(network: Network) -> Iterator[_Planned]:
 
 
 def _softmaxes(network: Network) -> Iterator[_Planned]:
-    for found in read_softmaxes(network):
-        if found.axis is None:
+    for softmax in read_softmaxes(network):
+        if softmax.axis is None:
             continue
-        attributes = {"axis": found.axis}
-        x, output = tensor_name(found.x), tensor_name(found.output)
-        yield found.x, found.output, found.op, Replacement(found.op, x, output, attributes)
+        attributes = {"axis": softmax.axis}
+        x, output = tensor_name(softmax.x), tensor_name(softmax.output)
+        yield softmax.x, softmax.output, softmax.op, Replacement(softmax.op, x, output, attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,11 +225,11 @@ def candidates(
         opset: The opset of the result; None for the model's own.
     """
     opset = network.opset if opset is None else opset
-    found = list(read_normalisations(network))
-    groups = list(read_groups(network, found))
+    norms = list(read_normalisations(network))
+    groups = list(read_groups(network, norms))
     grouped = "GroupNormalization" in available and opset >= FIRST_OPSET["GroupNormalization"]
     inside = {g.normal for g in groups} if grouped else set()
-    read = [n for n in found if isinstance(n, Unread) or n.output not in inside]
+    read = [n for n in norms if isinstance(n, Unread) or n.output not in inside]
     unread = [
         Candidate("normalisation", (node_name(n.root),), None, _unread(n))
         for n in read
@@ -258,8 +258,8 @@ def candidates(
     return made + unread
 
 
-def _unread(found: Unread) -> str:
-    over = "" if found.axes is None else f" over axes {', '.join(map(str, found.axes))}"
+def _unread(norm: Unread) -> str:
+    over = "" if norm.axes is None else f" over axes {', '.join(map(str, norm.axes))}"
     return f"its exact form{over} is not recognised"
 
 

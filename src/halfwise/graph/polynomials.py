@@ -28,9 +28,6 @@ _HIGHEST = 4
 """Highest power; no normalisation has a term of a higher one."""
 _LARGEST = 1 << 20
 """Most elements of a coefficient; weights of normalisations are far smaller."""
-ROUNDING = 1e-6
-"""Relative tolerance: constants such as 1/n are FP32 numbers, off by up to 6e-8, and a few are
-combined."""
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,20 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, is_special, mistaken, no_file, open_regular, unreadable
+from halfwise.files import (
+    BLOCK,
+    HEAD_BYTES,
+    is_regular,
+    is_special,
+    mistaken,
+    no_file,
+    open_regular,
+    unreadable,
+)
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.progress import Weighed
+from halfwise.wording import excerpt
 
-_SHOWN = 100
-"""Most characters of a file's text that a message quotes."""
 STAND_IN = "in-memory"
 """The file that a serialised graph names for tensors kept out of it."""
 
@@ -133,7 +141,7 @@ def _is_size(text: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}…"
+    return repr(excerpt(text))
 
 
 def refuse_special_files(proto: onnx.ModelProto, path: Path) -> None:
@@ -304,9 +312,6 @@ PARSING = 1.0
 PER_NODE = 0.2
 """Weight of bringing a node into normal form. All three are milliseconds of a processor on models
 of 5,000 nodes with 8 and with 522 MB (bench/repeated_blocks.py); only their ratio is used."""
-_BLOCK_BYTES = 1 << 24
-_HEAD_BYTES = 100
-"""Leading bytes from which a file that is not ONNX may be recognised."""
 
 
 def megabytes(size: int) -> float:
@@ -321,7 +326,7 @@ def blocks(file: Path, work: Weighed) -> Iterator[bytes]:
         OSError: it cannot be read.
     """
     with open_regular(file) as stream:
-        while block := stream.read(_BLOCK_BYTES):
+        while block := stream.read(BLOCK):
             yield block
             work.did(PER_MB * megabytes(len(block)))
 
@@ -356,7 +361,7 @@ def read_proto(
             content = _content(stream, work, heard)
     except OSError as error:
         raise CaseError(unreadable(path, error), "Check its permissions.") from error
-    proto, head = onnx.ModelProto(), bytes(content[:_HEAD_BYTES])
+    proto, head = onnx.ModelProto(), bytes(content[:HEAD_BYTES])
     try:
         proto.ParseFromString(content)
     except (DecodeError, ValueError) as error:
@@ -379,7 +384,7 @@ def _content(stream: BinaryIO, work: Weighed, heard: Callable[[memoryview], obje
     content, done = bytearray(os.fstat(stream.fileno()).st_size), 0
     with memoryview(content) as view:
         # A file object reads into a buffer, which the type of streams does not say.
-        while read := stream.readinto(view[done : done + _BLOCK_BYTES]):  # type: ignore[attr-defined]
+        while read := stream.readinto(view[done : done + BLOCK]):  # type: ignore[attr-defined]
             heard(view[done : done + read])
             done += read
             work.did(PER_MB * megabytes(read))
@@ -392,8 +397,8 @@ def _no_model(path: Path, head: bytes) -> CaseError:
         "",
         "Give a file that onnx.save or an exporter wrote; if it is one, copy it again.",
     )
-    told = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
-    return CaseError(f"{path} is {told}.", hint)
+    kind = f"{what}, not an ONNX model" if what else "not an ONNX model, or truncated or damaged"
+    return CaseError(f"{path} is {kind}.", hint)
 
 
 _CONTEXT = re.compile(r"\.?\s*==> Context: Bad node spec")
@@ -414,8 +419,8 @@ def said(error: Exception) -> str:
         return "a name in it is not UTF-8, so the file is probably damaged"
     text = " ".join(str(first).split()) or type(first).__name__
     what, *context = _CONTEXT.split(text, maxsplit=1)
-    found = _NODE.match(context[0]) if context else None
-    if found is None:
+    match = _NODE.match(context[0]) if context else None
+    if match is None:
         return what
-    name, op = found["name"], found["op"]
+    name, op = match["name"], match["op"]
     return f"{f'node {name!r} ({op})' if name else f'a {op} without a name'}: {what}"

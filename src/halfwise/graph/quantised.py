@@ -46,7 +46,7 @@ def residuals(
         products: The convolutions that count; None for all.
     """
     depth = cache(lambda: _depths(network))
-    found: dict[NodeName, Residual] = {}
+    sums: dict[NodeName, Residual] = {}
     for node in network.nodes():
         if not is_standard(node, "Add"):
             continue
@@ -57,11 +57,13 @@ def residuals(
             if end is not None and (products is None or node_name(end) in products)
         ]
         if slots and _is_sum(node):
-            own = max(slots, key=lambda slot: depth()[ends[slot]]) if len(slots) > 1 else slots[0]
-            product = ends[own]
+            deepest = (
+                max(slots, key=lambda slot: depth()[ends[slot]]) if len(slots) > 1 else slots[0]
+            )
+            product = ends[deepest]
             assert product is not None
-            found[node_name(node)] = Residual(node_name(product), 1 - own)
-    return found
+            sums[node_name(node)] = Residual(node_name(product), 1 - deepest)
+    return sums
 
 
 def _product(value: ir.Value) -> ir.Node | None:
@@ -83,8 +85,8 @@ def _is_sum(node: ir.Node) -> bool:
     shapes = [value.shape for value in node.inputs if value is not None]
     if any(value is None or value.producer() is None for value in node.inputs):
         return False
-    known = [shape for shape in shapes if shape is not None]
-    return len(known) < len(shapes) or _alike(*known)
+    declared = [shape for shape in shapes if shape is not None]
+    return len(declared) < len(shapes) or _alike(*declared)
 
 
 def _alike(one: ir.Shape, other: ir.Shape) -> bool:
@@ -97,11 +99,11 @@ def _alike(one: ir.Shape, other: ir.Shape) -> bool:
 
 def _depths(network: Network) -> Mapping[ir.Node | None, int]:
     """Return the number of nodes on the longest path to each node."""
-    found: dict[ir.Node | None, int] = {None: 0}
+    depths: dict[ir.Node | None, int] = {None: 0}
     for node in network.nodes():
         makers = (value.producer() for value in node.inputs if value is not None)
-        found[node] = 1 + max((found.get(maker, 0) for maker in makers), default=0)
-    return found
+        depths[node] = 1 + max((depths.get(maker, 0) for maker in makers), default=0)
+    return depths
 
 
 QUANTISABLE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
@@ -190,12 +192,12 @@ class Pair:
         """Whether all its scales are positive and finite."""
         return bool(np.all(np.isfinite(self.scale) & (self.scale > 0)))
 
-    def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    def _spread(self, scales: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.axis is None:
-            return given.reshape(())
+            return scales.reshape(())
         if self.block is None:
-            return given.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
-        whole = np.repeat(given, self.block, self.axis)
+            return scales.reshape([-1 if i == self.axis else 1 for i in range(len(shape))])
+        whole = np.repeat(scales, self.block, self.axis)
         return np.take(whole, range(shape[self.axis]), self.axis)
 
 
@@ -205,19 +207,19 @@ def pairs_of(network: Network) -> tuple[Pair, ...]:
     Both ends of a pair have the same constant scales and zero points; if these differ, the file
     uses the nodes for more than quantisation. Nodes with computed scales form no pair.
     """
-    found = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
-    return tuple(pair for pair in found if pair is not None)
+    pairs = (_pair(node) for node in network.nodes() if _is(node, "DequantizeLinear"))
+    return tuple(pair for pair in pairs if pair is not None)
 
 
 def pairs_read(network: Network) -> Mapping[NodeName, Mapping[int, Pair]]:
     """Return, for each node of the main graph that reads pairs, the pair at each such slot."""
-    own = set(network.nodes())
-    found: dict[NodeName, dict[int, Pair]] = {}
+    nodes = set(network.nodes())
+    reads: dict[NodeName, dict[int, Pair]] = {}
     for pair in pairs_of(network):
         for node, slot in pair.readers:
-            if node in own:
-                found.setdefault(node_name(node), {})[slot] = pair
-    return found
+            if node in nodes:
+                reads.setdefault(node_name(node), {})[slot] = pair
+    return reads
 
 
 def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
@@ -228,12 +230,12 @@ def quantised_nodes(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
     pair. Nodes are in graph order.
     """
     read = pairs_read(network)
-    found = _reading(network, read, whole=True)
-    for name, (_, slot) in residuals(network, found).items():
+    reading = _reading(network, read, whole=True)
+    for name, (_, slot) in residuals(network, reading).items():
         pair = read.get(name, {}).get(slot)
         if pair is not None and pair.dtype.bitwidth <= NARROW:
-            found[name] = (pair,)
-    return {name: found[name] for name in map(node_name, network.nodes()) if name in found}
+            reading[name] = (pair,)
+    return {name: reading[name] for name in map(node_name, network.nodes()) if name in reading}
 
 
 def half_quantised(network: Network) -> Mapping[NodeName, tuple[Pair, ...]]:
@@ -249,14 +251,14 @@ def _reading(
     network: Network, read: Mapping[NodeName, Mapping[int, Pair]], *, whole: bool
 ) -> dict[NodeName, tuple[Pair, ...]]:
     """Return the products that read both data and weights through pairs, or one of the two."""
-    found: dict[NodeName, tuple[Pair, ...]] = {}
+    products: dict[NodeName, tuple[Pair, ...]] = {}
     for node in network.nodes():
         slots = read.get(node_name(node), {})
         narrow = (slot for slot, pair in slots.items() if pair.dtype.bitwidth <= NARROW)
         data = [slot for slot in narrow if slot < _DATA]
         if is_standard(node, *QUANTISABLE) and data and (len(data) == _DATA) is whole:
-            found[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
-    return found
+            products[node_name(node)] = tuple(slots[slot] for slot in sorted(slots))
+    return products
 
 
 @dataclass(frozen=True)
@@ -298,12 +300,12 @@ def census(network: Network) -> Census:
 
 def moves_before(node: ir.Node, slot: int) -> tuple[ir.Node, ...]:
     """Return the nodes right before a slot that only move all elements, nearest first."""
-    found: list[ir.Node] = []
+    moves: list[ir.Node] = []
     value = node.inputs[slot]
     while value is not None and (maker := value.producer()) is not None and _moves(maker):
-        found.append(maker)
+        moves.append(maker)
         value = maker.inputs[0]
-    return tuple(found)
+    return tuple(moves)
 
 
 def _moves(node: ir.Node) -> bool:
@@ -351,8 +353,8 @@ def _layout(
     """Return the axis along which scales vary, and the elements per scale in blocks."""
     if scale.size == 1 and scale.ndim <= 1:
         return None, None
-    given = node.attributes.get("axis")
-    axis = 1 if given is None else given.as_int()
+    attribute = node.attributes.get("axis")
+    axis = 1 if attribute is None else attribute.as_int()
     rank = scale.ndim if stored.shape is None or scale.ndim > 1 else len(stored.shape)
     block = node.attributes.get("block_size")
     size = block.as_int() if block is not None else 0
@@ -455,8 +457,8 @@ def _weights(pair: Pair, node: ir.Node, slot: int) -> NDArray[np.float32] | None
     if pair.source is None:
         array -= pair.zero_point
     for move in reversed(moves):
-        given = move.attributes.get("perm")
-        array = array.transpose(None if given is None else given.as_ints())
+        order = move.attributes.get("perm")
+        array = array.transpose(None if order is None else order.as_ints())
     return array
 
 

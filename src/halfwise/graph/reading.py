@@ -13,8 +13,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.graph.dataflow import nodes_between
-from halfwise.graph.model import Network, Writer, constant_array, is_standard
+from halfwise.formats import ROUNDINGS
+from halfwise.graph.dataflow import FARTHEST, LONGEST_WAY, nodes_between
+from halfwise.graph.model import SMALL_BYTES, Network, constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -31,8 +32,6 @@ _MOVES = frozenset(
 
 CLOSED = frozenset(("Abs", "Add", "Concat", "Max", "Min", "Mod", "Mul", "Neg", "Sub"))
 """Operators that give whole numbers for whole numbers, as they do for integers."""
-_LARGEST_SCALAR = 4096
-"""Most elements of a constant that may be a scalar: larger ones are weights."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def is_constant(value: ir.Value | None) -> bool:
 def scalar(value: ir.Value | None) -> float | None:
     """Return the number that all elements of a constant equal; None for others and for NaN."""
     root = None if value is None else behind(value).value
-    if root is None or root.const_value is None or root.const_value.size > _LARGEST_SCALAR:
+    if root is None or root.const_value is None or root.const_value.nbytes > SMALL_BYTES:
         return None
     array = constant_array(root)
     if array.size == 0 or not np.issubdtype(array.dtype, np.number):
@@ -156,10 +155,10 @@ def axes_of(node: ir.Node) -> tuple[int, ...] | None:
     attribute = node.attributes.get("axes")
     if attribute is not None:
         return tuple(attribute.as_ints())
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None or given.const_value is None:
+    source = node.inputs[1] if len(node.inputs) > 1 else None
+    if source is None or source.const_value is None:
         return None
-    return tuple(int(axis) for axis in constant_array(given).ravel())
+    return tuple(int(axis) for axis in constant_array(source).ravel())
 
 
 def from_integer(node: ir.Node) -> bool:
@@ -172,14 +171,8 @@ Array = NDArray[np.float64]
 
 _POINTS: Array = np.linspace(-7.3, 8.1, 65)
 """Points with small to large exponentials; none is an integer."""
-_CLOSE = 1e-6
-"""Relative tolerance: numbers in models are FP32, off by up to 6e-8, and a few are combined."""
 _CANCELLED = 1e-7
 """Absolute tolerance of activations: 1 + tanh(…) and the like cancel for negative x."""
-_MOST = 24
-"""Most nodes of one expression."""
-_LONGEST = 8
-"""Most nodes between x and the node that an activation is recognised by."""
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -221,13 +214,11 @@ _WITH_ATTRIBUTES: Mapping[str, Callable[..., Array]] = {
     "HardSigmoid": _hard_sigmoid,
 }
 
-_sigmoid = 1 / (1 + np.exp(-_POINTS))
 _softplus = np.log1p(np.exp(_POINTS))
-_softplus_of_minus = np.log1p(np.exp(-_POINTS))
 
 
 def _is(truth: Array) -> Callable[[Array], bool]:
-    return lambda values: np.allclose(values, truth, rtol=_CLOSE, atol=_CANCELLED)
+    return lambda values: np.allclose(values, truth, rtol=ROUNDINGS, atol=_CANCELLED)
 
 
 def _is_swish(values: Array) -> bool:
@@ -273,17 +264,6 @@ class Function:
     nodes: Nodes
 
 
-@dataclass(frozen=True, eq=False)
-class Rewritable(Function):
-    """A function whose exponentials can be inside operators.
-
-    Attributes:
-        write: Makes the nodes of its short form from x.
-    """
-
-    write: Callable[[Writer, ir.Value], ir.Value]
-
-
 def activations(network: Network, op: str) -> Iterator[Function]:
     """Yield every written-out activation `op`, a key of `ACTIVATIONS`, in graph order."""
     gates, matches = ACTIVATIONS[op]
@@ -308,7 +288,7 @@ def _arguments(gate: ir.Node) -> list[ir.Value]:
     """Return the values from which scalars alone lead to `gate`, farthest first."""
     before: list[ir.Value] = []
     waiting = [v for v in gate.inputs[:2] if v is not None]
-    while waiting and len(before) < _LONGEST:
+    while waiting and len(before) < LONGEST_WAY:
         value = waiting.pop(0)
         if value.const_value is None and value not in before:
             before.append(value)
@@ -318,38 +298,20 @@ def _arguments(gate: ir.Node) -> list[ir.Value]:
     return before[::-1]
 
 
-def read_functions(network: Network) -> Iterator[Rewritable]:
-    """Yield sigmoids, SiLUs, tanhs, softpluses and Mishes: for each Exp, the first one."""
-    order = {node: place for place, node in enumerate(network.nodes())}
-    for node in order:
-        if not is_standard(node, "Exp") or node.inputs[0] is None:
-            continue
-        x = node.inputs[0]
-        minus = x.producer()
-        if minus is not None and is_standard(minus, "Neg") and minus.inputs[0] is not None:
-            x = minus.inputs[0]
-        for value, values in _follow(x, order).items():
-            close = (write for truth, write in _FORMS if np.allclose(values, truth, _CLOSE, 0))
-            write = next(close, None)
-            if write is not None and node in (nodes := nodes_between(x, value)):
-                yield Rewritable(x, value, nodes, write)
-                break
-
-
 def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
     """Return the values that depend only on x and scalars, as arrays, in graph order."""
-    known = {x: _POINTS}
+    computed = {x: _POINTS}
     after = {u.node for u in x.uses()} & order.keys()
-    while after and len(known) <= _MOST:
+    while after and len(computed) <= FARTHEST:
         node = min(after, key=order.__getitem__)
         after.remove(node)
-        operands = [_values(v, known) for v in node.inputs]
+        operands = [_values(v, computed) for v in node.inputs]
         present = [a for a in operands if a is not None]
         result = _computed(node, present) if len(present) == len(operands) else None
         if result is not None and node.outputs[0].shape == x.shape:
-            known[node.outputs[0]] = result
+            computed[node.outputs[0]] = result
             after |= {u.node for u in node.outputs[0].uses()} & order.keys()
-    return known
+    return computed
 
 
 def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
@@ -362,30 +324,8 @@ def _computed(node: ir.Node, operands: list[Array]) -> Array | None:
         return None if compute is None else np.asarray(compute(*operands), np.float64)
 
 
-def _values(value: ir.Value | None, known: Mapping[ir.Value, Array]) -> Array | None:
-    if value is None or value in known:
-        return None if value is None else known[value]
+def _values(value: ir.Value | None, computed: Mapping[ir.Value, Array]) -> Array | None:
+    if value is None or value in computed:
+        return None if value is None else computed[value]
     number = scalar(value) if value.const_value is not None else None
     return None if number is None else np.full(_POINTS.shape, number)
-
-
-def _half(w: Writer) -> ir.Value:
-    return w.constant("half", np.array(0.5, np.float32))
-
-
-_FORMS: tuple[tuple[Array, Callable[[Writer, ir.Value], ir.Value]], ...] = (
-    (_sigmoid, lambda w, x: w.op("Sigmoid", x)),
-    (1 - _sigmoid, lambda w, x: w.op("Sigmoid", w.op("Neg", x))),
-    (_POINTS * _sigmoid, lambda w, x: w.op("Mul", x, w.op("Sigmoid", x))),
-    (np.tanh(_POINTS), lambda w, x: w.op("Tanh", x)),
-    (np.tanh(_POINTS / 2), lambda w, x: w.op("Tanh", w.op("Mul", x, _half(w)))),
-    (_softplus, lambda w, x: w.op("Softplus", x)),
-    (_softplus_of_minus, lambda w, x: w.op("Softplus", w.op("Neg", x))),
-    (-_softplus_of_minus, lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x)))),
-    (np.tanh(_softplus), lambda w, x: w.op("Tanh", w.op("Softplus", x))),
-    (
-        _POINTS * np.tanh(_softplus),
-        lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
-    ),
-)
-"""Values at the points, and the short form, whose exponentials are inside operators."""

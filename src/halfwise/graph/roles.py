@@ -195,10 +195,10 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    found = _roles(network.nodes(), opset, low, by_schema)
+    roles = _roles(network.nodes(), opset, low, by_schema)
     for name in quantised_nodes(network):
-        found[name] = replace(found[name], role=Role.PINNED, reason=_INT8)
-    return Roles({**found, **(custom or {})})
+        roles[name] = replace(roles[name], role=Role.PINNED, reason=_INT8)
+    return Roles({**roles, **(custom or {})})
 
 
 def _roles(
@@ -263,13 +263,13 @@ def _role(node: ir.Node, opset: int, low: ir.DataType, by_schema: bool) -> NodeR
 
 def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the bodies of an If, Loop or Scan; empty for most other nodes."""
-    found: list[ir.Graph] = []
+    graphs: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
+            graphs.append(attribute.as_graph())
         elif attribute.type == ir.AttributeType.GRAPHS:
-            found += attribute.as_graphs()
-    return tuple(found)
+            graphs += attribute.as_graphs()
+    return tuple(graphs)
 
 
 def _why_pinned(node: ir.Node) -> str:

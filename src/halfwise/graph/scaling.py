@@ -134,8 +134,8 @@ def equations(node: ir.Node, opset: int) -> tuple[Equation, ...]:
         return ({**{i: 1 for i, _ in enumerate(node.inputs)}, Y: -1},)
     if node.op_type == "Cast":
         return (_CARRIES,)
-    own = RULES.get(node.op_type, ())
-    return (*own, *_equal(node, opset)) if node.op_type in HOMOGENEOUS else own
+    rules = RULES.get(node.op_type, ())
+    return (*rules, *_equal(node, opset)) if node.op_type in HOMOGENEOUS else rules
 
 
 def is_invariant(node: ir.Node) -> bool:
@@ -172,8 +172,8 @@ def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
         return [i for i, other in enumerate(kinds) if other == kind]
 
     read = alike(list(schema.inputs), len(node.inputs))
-    given = [~i for i in alike(list(schema.outputs), len(node.outputs))]
-    return tuple({place: 1, Y: -1} for place in (*read, *given) if place != Y)
+    written = [~i for i in alike(list(schema.outputs), len(node.outputs))]
+    return tuple({place: 1, Y: -1} for place in (*read, *written) if place != Y)
 
 
 _MOST = 126
@@ -212,13 +212,13 @@ class Constant:
     @cached_property
     def binades(self) -> Mapping[int, int]:
         """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
-        found: dict[int, int] = {}
+        by_level: dict[int, int] = {}
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
             levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
             for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
-                found[level] = found.get(level, 0) + count
-        return found
+                by_level[level] = by_level.get(level, 0) + count
+        return by_level
 
     def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
         """Return the least and greatest exponent with which all elements are normal in `fmt`.
@@ -325,36 +325,42 @@ def relations(model: ir.Model) -> Relations:
     )
 
 
-def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
+def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
     """Return the exponents of all tensors, edges and constants, completed from some of them.
 
     Args:
-        found: The constraints that they must satisfy.
+        constraints: The constraints that they must satisfy.
         exponents: Exponents of tensors, and of names that do not follow them; 0 if left out.
 
     Raises:
         CaseError: a name is unknown, a relation does not hold, or a constant would not be exact in
             FP32.
     """
-    if unknown := exponents.keys() - {*found.tensors, *found.edges, *found.constants}:
+    if unknown := exponents.keys() - {
+        *constraints.tensors,
+        *constraints.edges,
+        *constraints.constants,
+    }:
         raise CaseError(
             f"The model has no tensor {min(unknown)!r} to scale.",
             "Give the model for which the repair was proposed.",
         )
-    full: dict[TensorName, int] = dict.fromkeys(found.tensors, 0)
-    full |= dict.fromkeys(found.constants, 0)
+    full: dict[TensorName, int] = dict.fromkeys(constraints.tensors, 0)
+    full |= dict.fromkeys(constraints.constants, 0)
     full |= {name: e for name, e in exponents.items() if name in full}
-    full |= {name: exponents.get(name, full[e.tensor]) for name, e in found.edges.items()}
-    for relation in found.equations:
+    full |= {name: exponents.get(name, full[e.tensor]) for name, e in constraints.edges.items()}
+    for relation in constraints.equations:
         absorber = relation.absorber
         if absorber is not None and absorber not in exponents:
-            full[absorber] -= _left(relation, full) // relation.terms[absorber]
-    if broken := [relation.node for relation in found.equations if _left(relation, full)]:
+            full[absorber] -= _remainder(relation, full) // relation.terms[absorber]
+    if broken := [
+        relation.node for relation in constraints.equations if _remainder(relation, full)
+    ]:
         raise _broken(broken[0])
-    if wrong := [name for name in found.fixed if full[name]]:
+    if wrong := [name for name in constraints.fixed if full[name]]:
         raise _broken(min(wrong))
-    spans = {n: c.exponents() if full[n] else (0, 0) for n, c in found.constants.items()}
-    for name, edge in found.edges.items():
+    spans = {n: c.exponents() if full[n] else (0, 0) for n, c in constraints.constants.items()}
+    for name, edge in constraints.edges.items():
         stored = full[edge.tensor]
         spans[name] = (stored - _MOST, stored + _MOST)
     for name, (low, high) in spans.items():
@@ -366,7 +372,7 @@ def completed(found: Relations, exponents: Mapping[TensorName, int]) -> dict[Ten
     return full
 
 
-def _left(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
+def _remainder(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
     return sum(c * exponents[name] for name, c in relation.terms.items())
 
 
@@ -405,19 +411,19 @@ class _Reading:
     def read(self, node: ir.Node) -> None:
         """Add a node of the main graph, after those it reads from."""
         outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
-        given: dict[Place, TensorName] = {place: self.tensor(v) for place, v in outputs}
+        outputs_at: dict[Place, TensorName] = {place: self.tensor(v) for place, v in outputs}
         read = {i: v for i, v in enumerate(node.inputs) if v is not None and v.name in self.tensors}
         free = {0} if is_invariant(node) else set[Place]()
         # After an operator that ONNX does not know, types are unknown too.
-        known = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
-        for equation in equations(node, self.opset) if known else ():
-            named = {p: given.get(p) or self._named(node, p, read) for p in equation}
+        typed = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
+        for equation in equations(node, self.opset) if typed else ():
+            named = {p: outputs_at.get(p) or self._named(node, p, read) for p in equation}
             terms = {name: equation[p] for p, name in named.items() if name is not None}
             if len(terms) > 1:
                 absorber = next((name for name in terms if name in self.constants), None)
                 self.equations.append(Relation(node_name(node), terms, absorber))
                 free |= {p for p, name in named.items() if name is not None}
-        self.fixed |= {name for place, name in given.items() if place not in free}
+        self.fixed |= {name for place, name in outputs_at.items() if place not in free}
         self.fixed |= {self.edge(v, node, i) for i, v in read.items() if i not in free}
         inside = (v for v in captured(node) if v.name in self.tensors)
         self.fixed |= {self.edge(v, node, None) for v in inside}
@@ -469,11 +475,11 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     Raises:
         CaseError: they do not fit the model, which is left unchanged.
     """
-    found = relations(model)
-    full = completed(found, exponents)
+    constraints = relations(model)
+    full = completed(constraints, exponents)
     names = Names(graphs_of(model))
     places: dict[ir.Value, dict[Constant, int]] = {}
-    for constant, exponent in multiples(found, full).items():
+    for constant, exponent in multiples(constraints, full).items():
         if constant.value is not None:
             places.setdefault(constant.value, {})[constant] = exponent
         elif exponent:
@@ -483,28 +489,28 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     made = (v for node in model.graph for v in node.outputs if v.name)
     values = {tensor_name(v): v for v in (*model.graph.inputs, *made)}
     edges: dict[tuple[TensorName, int], list[Edge]] = {}
-    for name, edge in found.edges.items():
+    for name, edge in constraints.edges.items():
         if difference := full[name] - full[edge.tensor]:
             edges.setdefault((edge.tensor, difference), []).append(edge)
     for (tensor, difference), readers in edges.items():
         _insert_mul(Writer(model, tensor, names), values[tensor], difference, readers)
-    for name in found.logs:
-        log = found.edges[name].node
+    for name in constraints.logs:
+        log = constraints.edges[name].node
         if full[name] and log is not None:
             _insert_add(model, log, full[name], names)
 
 
-def multiples(found: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
+def multiples(constraints: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
     """Return the exponent of each constant's replacement; 0 for constants that stay.
 
     Args:
-        found: What exponents must satisfy.
+        constraints: What exponents must satisfy.
         full: All exponents, see `completed`.
     """
     # Zeros and infinities are their own multiples.
     return {
         constant: full[name] if full[name] and constant.magnitudes[1] else 0
-        for name, constant in found.constants.items()
+        for name, constant in constraints.constants.items()
     }
 
 

@@ -10,7 +10,16 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.graph.bodies import carried
-from halfwise.graph.dataflow import FARTHEST, Uses, ancestors, moves, operands, reached, uses_in
+from halfwise.graph.dataflow import (
+    FARTHEST,
+    LONGEST_WAY,
+    Uses,
+    ancestors,
+    moves,
+    operands,
+    reached,
+    uses_in,
+)
 from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import activations, is_constant, scalar, square_of
 from halfwise.graph.roles import DATA_MOVEMENT, TYPE_BLIND, Role, Roles, is_float
@@ -186,8 +195,8 @@ def selects_constants(
     waiting, visited = [(value, limit)], set[tuple[ir.Value, float]]()
     while waiting:
         current, least = waiting.pop()
-        known = (current, least) in visited or current.is_initializer()
-        if known or _reaches_less(current, seen, least):
+        ends = (current, least) in visited or current.is_initializer()
+        if ends or _reaches_less(current, seen, least):
             continue
         visited.add((current, least))
         node = current.producer()
@@ -291,14 +300,14 @@ def saturating_activations(network: Network) -> frozenset[NodeName]:
     return frozenset(node_name(n) for op in ops for f in activations(network, op) for n in f.nodes)
 
 
-def original(value: ir.Value, own: Collection[NodeName]) -> ir.Value:
+def original(value: ir.Value, names: Collection[NodeName]) -> ir.Value:
     """Return the tensor before the Casts that the rewriter inserted, or `value` without such Casts.
 
     Args:
         value: A tensor of the mixed model.
-        own: Names of the nodes of the original; other nodes are inserted Casts.
+        names: Names of the nodes of the original; other nodes are inserted Casts.
     """
-    while (node := value.producer()) is not None and node_name(node) not in own:
+    while (node := value.producer()) is not None and node_name(node) not in names:
         source = node.inputs[0]
         assert source is not None
         value = source
@@ -361,29 +370,29 @@ def fates(
         masked: Returns whether the infinities of a tensor come from mask constants.
     """
     reader = _Reader(frozenset(infinite), own, frozenset(gates), masked, uses_in(graph))
-    found: dict[TensorName, Fate] = {}
+    all_fates: dict[TensorName, Fate] = {}
     for node in reversed(graph):
         for value in node.outputs:
             if value.name in reader.infinite:
-                fate = found[tensor_name(value)] = Fate(given_out=value.is_graph_output())
+                fate = all_fates[tensor_name(value)] = Fate(given_out=value.is_graph_output())
                 if value in carried(node):
                     fate.harmful[node_name(node)] = None
                 for user, slot in reader.uses.get(value, ()):
-                    _add(fate, reader, found, value, user, slot)
-    return {name: found[name] for name in infinite if name in found}
+                    _add(fate, reader, all_fates, value, user, slot)
+    return {name: all_fates[name] for name in infinite if name in all_fates}
 
 
 def _add(
     fate: Fate,
     reader: "_Reader",
-    found: dict[TensorName, Fate],
+    all_fates: dict[TensorName, Fate],
     value: ir.Value,
     node: ir.Node,
     slot: int,
 ) -> None:
     """Add one reader's effect to the fate of `value`."""
     name = node_name(node)
-    onward = [found[tensor_name(v)] for v in node.outputs if v.name in found]
+    onward = [all_fates[tensor_name(v)] for v in node.outputs if v.name in all_fates]
     if onward:
         moves = name not in reader.own or is_standard(node, *DATA_MOVEMENT)
         for behind in onward:
@@ -471,7 +480,7 @@ def _may_vanish(exponent: ir.Value | None, op: str) -> bool:
 
 def _grows_exponentially(value: ir.Value) -> bool:
     """Return whether `value` is an exponential plus a constant: its inverse beats any factor."""
-    for _ in range(8):
+    for _ in range(LONGEST_WAY):
         node = value.producer()
         if node is None:
             return False

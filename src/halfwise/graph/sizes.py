@@ -159,8 +159,8 @@ def batches_of(network: Network, size: int) -> Iterator[Frozen]:
         first = declared_axes(value)[0]
         return not isinstance(first, int) or may_be(first)
 
-    def may_be(found: int) -> bool:
-        return found % size == 0 if size > 1 else found == 1
+    def may_be(length: int) -> bool:
+        return length % size == 0 if size > 1 else length == 1
 
     shapes = (*_fixed_first_axes(network, batched), *frozen_states(network))
     yield from (each for each in shapes if may_be(each.sizes[0]))

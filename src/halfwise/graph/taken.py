@@ -33,19 +33,24 @@ class Refused:
     when: Mapping[str, Test]
     seen: Mapping[str, Collection[Feature]] = field(default_factory=dict)
 
-    def certain(self, found: Mapping[str, Feature]) -> bool:
+    def certain(self, node_features: Mapping[str, Feature]) -> bool:
         """Return whether nodes of this form were refused; else similar ones were."""
-        same = all(found[k] in values for k, values in self.seen.items() if k in found)
-        return bool(self.seen) and same and all(k in self.seen for k in forms(found))
+        same = all(
+            node_features[k] in values for k, values in self.seen.items() if k in node_features
+        )
+        return bool(self.seen) and same and all(k in self.seen for k in forms(node_features))
 
     @property
     def of_type(self) -> bool:
         """Whether the type of an input or output is a reason."""
         return any(name.split()[0] == "type" for name in self.when)
 
-    def fits(self, found: Mapping[str, Feature]) -> bool:
+    def fits(self, node_features: Mapping[str, Feature]) -> bool:
         """Return whether a node with these features is refused for this reason."""
-        return all(name in found and _within(found[name], test) for name, test in self.when.items())
+        return all(
+            name in node_features and _within(node_features[name], test)
+            for name, test in self.when.items()
+        )
 
     def words(self, op: str) -> str:
         """Return what nodes of operator `op` are refused, such as "with computed axes"."""
@@ -76,10 +81,10 @@ class Taken:
     unknown: Collection[str]
     refused: Mapping[str, tuple[Refused, ...]]
 
-    def why(self, op: str, found: Mapping[str, Feature]) -> Refused | None:
+    def why(self, op: str, node_features: Mapping[str, Feature]) -> Refused | None:
         """Return why a node with these features is refused; None if it is not known to be."""
-        fits = [refused for refused in self.refused.get(op, ()) if refused.fits(found)]
-        return min(fits, key=lambda refused: not refused.certain(found), default=None)
+        fits = [refused for refused in self.refused.get(op, ()) if refused.fits(node_features)]
+        return min(fits, key=lambda refused: not refused.certain(node_features), default=None)
 
     def deciding_features(self, op: str) -> frozenset[str]:
         """Return the features that decide whether a node of an operator is refused."""
@@ -101,7 +106,7 @@ def taken_from(read: Mapping[str, Any]) -> Taken:
     return Taken(read["version"], read["first_opset"], types, never, unknown, refused)
 
 
-def forms(found: Mapping[str, Feature]) -> list[str]:
+def forms(node_features: Mapping[str, Feature]) -> list[str]:
     """Return the features by which forms of an operator are told apart.
 
     These are the types, ranks and places of inputs, outputs, and attributes that are words.
@@ -109,7 +114,7 @@ def forms(found: Mapping[str, Feature]) -> list[str]:
     kinds = ("input", "output", "type of input", "rank of input")
     return [
         name
-        for name, value in found.items()
+        for name, value in node_features.items()
         if name.startswith(kinds) or (name.startswith("attribute") and isinstance(value, str))
     ]
 
@@ -143,25 +148,25 @@ def features(
         only: Of `input K`, for which a walk through the graph is needed, those to tell; None for
             all.
     """
-    found: dict[str, Feature] = {}
+    of_node: dict[str, Feature] = {}
     for k, value in enumerate(node.inputs):
         if value is None or not value.name:
             continue
         dtype = low if k < len(inputs) and inputs[k] else None
         if only is None or f"input {k}" in only:
             place = _place(value)
-            found[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
-        found |= _described(f"input {k}", value, dtype)
+            of_node[f"input {k}"] = "computed" if dtype is not None and place == "input" else place
+        of_node |= _described(f"input {k}", value, dtype)
         constant = value.const_value
         if constant is not None and constant.size == 1:
-            found[f"value of input {k}"] = _one(constant)
+            of_node[f"value of input {k}"] = _one(constant)
     for k, value in enumerate(node.outputs):
         if value.name:
             dtype = low if k < len(outputs) and outputs[k] else None
             used = value.uses() or value.is_graph_output()
-            found[f"output {k}"] = "used" if used else "unread"
-            found |= _described(f"output {k}", value, dtype)
-    return found | _attributes(node, opset)
+            of_node[f"output {k}"] = "used" if used else "unread"
+            of_node |= _described(f"output {k}", value, dtype)
+    return of_node | _attributes(node, opset)
 
 
 def why_not_low(
@@ -172,21 +177,21 @@ def why_not_low(
     The reason is a type, or it is certain: where similar nodes are refused for another reason, the
     low type changes nothing. Arguments are those of `features`.
     """
-    known, op = taken(), node.op_type
-    if op not in known.refused or why_refused(node, opset):
+    answers, op = taken(), node.op_type
+    if op not in answers.refused or why_refused(node, opset):
         return None
-    found = features(node, opset, low, inputs, outputs)
-    refused = known.why(op, found)
-    counts = refused is not None and (refused.of_type or refused.certain(found))
+    node_features = features(node, opset, low, inputs, outputs)
+    refused = answers.why(op, node_features)
+    counts = refused is not None and (refused.of_type or refused.certain(node_features))
     return refused if counts else None
 
 
 def why_refused(node: ir.Node, opset: int) -> Refused | None:
     """Return why TensorRT refuses a node as it is; None if it is not known to."""
-    known, op = taken(), node.op_type
-    if op not in known.refused:
+    answers, op = taken(), node.op_type
+    if op not in answers.refused:
         return None
-    return known.why(op, features(node, opset, only=known.deciding_features(op)))
+    return answers.why(op, features(node, opset, only=answers.deciding_features(op)))
 
 
 def _within(value: Feature, test: Test) -> bool:
@@ -213,7 +218,7 @@ def _refusal_words(op: str, feature: str, test: Test) -> tuple[str, str]:
         values = " or ".join("none" if v is None else str(v) for v in test["not"])
         if values:
             return f"with another {name} than {values}", f"take {name} {values}"
-    told = {
+    words = {
         "attribute": (f"with {name} {values}", f"take another {name}"),
         "value": (f"with {name} {values}", f"take another {name}"),
         "type": (f"with {name} in {values}", f"give {name} another type"),
@@ -223,18 +228,18 @@ def _refusal_words(op: str, feature: str, test: Test) -> tuple[str, str]:
         return f"with {name} from another node", f"make {name} an input of the model"
     if of[0] == "input" and isinstance(test, list):
         return f"with {name} known only at run time", f"make {name} a constant"
-    return told.get(of[0], (f"with {name}", f"leave out {name}"))
+    return words.get(of[0], (f"with {name}", f"leave out {name}"))
 
 
 def _described(what: str, value: ir.Value, low: ir.DataType | None) -> dict[str, Feature]:
-    found: dict[str, Feature] = {}
+    described: dict[str, Feature] = {}
     if low is not None or isinstance(value.type, ir.TensorType):
         dtype = low if low is not None else value.dtype
         assert dtype is not None
-        found[f"type of {what}"] = dtype.name.lower()
+        described[f"type of {what}"] = dtype.name.lower()
     if value.shape is not None:
-        found[f"rank of {what}"] = len(value.shape)
-    return found
+        described[f"rank of {what}"] = len(value.shape)
+    return described
 
 
 def _place(value: ir.Value) -> str:
@@ -272,17 +277,17 @@ def _one(tensor: ir.TensorProtocol) -> Feature:
 def _attributes(node: ir.Node, opset: int) -> dict[str, Feature]:
     if not onnx.defs.has(node.op_type, opset):
         return {}
-    found: dict[str, Feature] = {}
-    for name, known in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
-        given = node.attributes.get(name)
-        if given is not None and not given.is_ref():
-            found[f"attribute {name}"] = _plain(given.value)
-        elif known.default_value.type:
-            default = onnx.helper.get_attribute_value(known.default_value)
-            found[f"attribute {name}"] = _plain(default)
+    described: dict[str, Feature] = {}
+    for name, declared in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        attribute = node.attributes.get(name)
+        if attribute is not None and not attribute.is_ref():
+            described[f"attribute {name}"] = _plain(attribute.value)
+        elif declared.default_value.type:
+            default = onnx.helper.get_attribute_value(declared.default_value)
+            described[f"attribute {name}"] = _plain(default)
         else:
-            found[f"attribute {name}"] = None
-    return found
+            described[f"attribute {name}"] = None
+    return described
 
 
 def _plain(value: object) -> Feature:

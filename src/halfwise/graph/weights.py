@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.files import is_regular
-from halfwise.formats import Format
+from halfwise.formats import CHUNK, Format
 from halfwise.wording import size_of
 
 LARGE_MODEL_BYTES = 1 << 30
@@ -38,9 +38,8 @@ FLOATS = frozenset((ir.DataType.FLOAT, *LOW_TYPES))
 """The element types that take part in the choice of precision."""
 _IN_USE = WeakValueDictionary[tuple[Path, int, int, int], np.memmap[Any, np.dtype[np.uint8]]]()
 """Mapped files; their arrays keep them."""
-_AT_ONCE = 1 << 22
-_ALIGNMENT = 64
-"""Best alignment for ONNX Runtime's kernels: a cache line."""
+ALIGNMENT = 64
+"""Bytes: as for ONNX Runtime's own tensors (onnxruntime, allocator.h), a cache line."""
 _LASTING = "/var/tmp"  # noqa: S108 - a folder for `tempfile`, which makes a file without a name
 """For large temporary files (File Hierarchy Standard 3.0, 5.15); /tmp may itself be in memory."""
 
@@ -61,7 +60,7 @@ class WeightFile:
         Raises:
             CaseError: not enough space.
         """
-        size = max(1, nbytes + arrays * _ALIGNMENT)
+        size = max(1, nbytes + arrays * ALIGNMENT)
         folder = _folder()
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -80,7 +79,7 @@ class WeightFile:
         """Return the next free space as an array of zeros to fill."""
         end = self._used + prod(shape) * dtype.itemsize
         place = self._bytes[self._used : end].view(dtype).reshape(shape)
-        self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
+        self._used = -(-end // ALIGNMENT) * ALIGNMENT
         return place
 
 
@@ -90,7 +89,7 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     Results computed from a piece take bounded memory, however large the array.
     """
     flat = array.reshape(-1)
-    return (flat[start : start + _AT_ONCE] for start in range(0, flat.size, _AT_ONCE))
+    return (flat[start : start + CHUNK] for start in range(0, flat.size, CHUNK))
 
 
 def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
@@ -139,10 +138,10 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     """Return a file's bytes; a file that is loaded twice is mapped once, unless it changed."""
     seen = file.stat()
     key = (file, seen.st_ino, seen.st_size, seen.st_mtime_ns)
-    found = _IN_USE.get(key)
-    if found is None:
-        found = _IN_USE[key] = np.memmap(file, np.uint8, "r")
-    return np.asarray(found)
+    mapped = _IN_USE.get(key)
+    if mapped is None:
+        mapped = _IN_USE[key] = np.memmap(file, np.uint8, "r")
+    return np.asarray(mapped)
 
 
 def own_weights(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> None:
@@ -308,11 +307,11 @@ def _own_attributes(
 
 def _owned(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """Return a tensor in memory: a file is only found next to the user's model."""
-    told: dict[str, Any] = {"name": tensor.name, "doc_string": tensor.doc_string}
-    told["metadata_props"] = dict(tensor.metadata_props)
+    about: dict[str, Any] = {"name": tensor.name, "doc_string": tensor.doc_string}
+    about["metadata_props"] = dict(tensor.metadata_props)
     array = tensor.numpy()
-    own = np.array(array) if isinstance(tensor, ir.ExternalTensor) else array
-    return ir.Tensor(own, dtype=tensor.dtype, **told)
+    copied = np.array(array) if isinstance(tensor, ir.ExternalTensor) else array
+    return ir.Tensor(copied, dtype=tensor.dtype, **about)
 
 
 def _is_own(file: Path, folder: Path) -> bool:

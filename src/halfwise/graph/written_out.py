@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from halfwise.graph.dataflow import nodes_between
+from halfwise.graph.dataflow import LONGEST_WAY, nodes_between
 from halfwise.graph.model import Network, constant_array, is_standard, node_name
 from halfwise.graph.norms import NORMALISATIONS, normalisations
 from halfwise.graph.reading import (
@@ -36,8 +36,6 @@ from halfwise.records import NodeName
 _ARITHMETIC = ("Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Sum", "Where")
 """Operators between an attention's products and its softmax: scale, bias, mask."""
 _PRODUCTS = ("Einsum", "Gemm", "MatMul")
-_LONGEST_WAY = 8
-"""Most nodes between product and softmax; exporters write at most Mul, Sub, Mul, Add, Clip."""
 BY_AXIS = 13
 """From this opset on, Softmax reduces one axis; before, it reduced all axes from its axis on."""
 _OF_SOFTMAX = frozenset(("Div", "Exp", "Log", "Mul", "Reciprocal", "ReduceSum", "Sub"))
@@ -146,10 +144,10 @@ def summed_axis(node: ir.Node) -> int | None:
     x, axes = node.inputs[0], axes_of(node)
     if x is None or not x.shape or axes is None or len(axes) != 1:
         return None
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    known = given is None or (given.const_value is not None and constant_array(given).size == 1)
+    source = node.inputs[1] if len(node.inputs) > 1 else None
+    single = source is None or (source.const_value is not None and constant_array(source).size == 1)
     kept = bool(node.attributes.get_int("keepdims", 1))
-    return axes[0] % x.shape.rank() if kept and known else None
+    return axes[0] % x.shape.rank() if kept and single else None
 
 
 def attentions(network: Network) -> Iterator[Nodes]:
@@ -163,7 +161,7 @@ def attentions(network: Network) -> Iterator[Nodes]:
     softmaxes = [(n.inputs[0], n.outputs[0], frozenset((n,))) for n in native]
     written = (s for s in read_softmaxes(network) if s.op == "Softmax")
     for x, output, nodes in (*softmaxes, *((s.x, s.output, s.nodes) for s in written)):
-        scores, weighted = _scores(x, _LONGEST_WAY), _weighted(output, _LONGEST_WAY)
+        scores, weighted = _scores(x, LONGEST_WAY), _weighted(output, LONGEST_WAY)
         if scores and weighted:
             yield nodes | scores | weighted
 
@@ -226,5 +224,5 @@ def written_out(network: Network, op: str) -> list[frozenset[NodeName]]:
         written = activations(network, "Swish" if op == "Silu" else op)
         groups = (function.nodes for function in written)
     # Names of operators alone are compared above; another domain's may compute anything.
-    own = (nodes for nodes in groups if all(map(is_standard, nodes)))
-    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in own))
+    standard = (nodes for nodes in groups if all(map(is_standard, nodes)))
+    return list(dict.fromkeys(frozenset(node_name(n) for n in nodes) for nodes in standard))

@@ -18,8 +18,18 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.files import is_regular, mistaken, no_file, open_regular, read_text, unreadable
+from halfwise.files import (
+    BLOCK,
+    HEAD_BYTES,
+    is_regular,
+    mistaken,
+    no_file,
+    open_regular,
+    read_text,
+    unreadable,
+)
 from halfwise.memory import refuse_beyond
+from halfwise.wording import listed
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
@@ -29,7 +39,6 @@ _HEADER_BYTES = 1 << 20
 """Longest header read; NumPy refuses headers of more than 10,000 bytes, but only after reading."""
 _NAMES_AT = 26
 """Byte offset of the lengths of an entry's name and extra field (APPNOTE.TXT, 4.3.7)."""
-_BLOCK = 1 << 20
 _STARTS = (b"PK", np.lib.format.MAGIC_PREFIX)
 _AGAIN = "Save it again with np.save(path, array) or np.savez(path, name=array, …)."
 _LARGE = (
@@ -131,10 +140,10 @@ def version_of(path: Path) -> tuple[int, ...]:
         CaseError: There is no file.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise _unreadable(path.name, path, error) from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def find_npz(path: Path) -> dict[str, Place] | None:
@@ -160,7 +169,7 @@ def _place(archive: NpzFile, info: zipfile.ZipInfo, name: str, path: Path) -> Pl
         file = archive.zip.fp
         assert file is not None
         with archive.zip.open(info) as member:
-            while member.read(_BLOCK):  # which compares checksums at the end
+            while member.read(BLOCK):  # which compares checksums at the end
                 pass
         size = header + math.prod(shape) * dtype.itemsize
         if not size == info.file_size == info.compress_size:
@@ -297,11 +306,11 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
     if isinstance(error, OSError) and error.strerror:
         return CaseError(unreadable(path, error), _AGAIN)
     head = _head(path)
-    own = head.startswith(_STARTS)
-    if not own and (found := mistaken(head)):
-        return CaseError(f"{path.name} is {found[0]}, not arrays.", found[1])
+    begins_right = head.startswith(_STARTS)
+    if not begins_right and (other := mistaken(head)):
+        return CaseError(f"{path.name} is {other[0]}, not arrays.", other[1])
     damaged = "truncated or damaged: " * isinstance(error, zipfile.BadZipFile)
-    reason = f"{damaged}{error}" if own else "wrong file header" if head else "it is empty"
+    reason = f"{damaged}{error}" if begins_right else "wrong file header" if head else "it is empty"
     return CaseError(
         f"{where} is not a readable {path.suffix.lower()} file ({reason}).",
         _AGAIN,
@@ -311,7 +320,7 @@ def _unreadable(where: str, path: Path, error: Exception) -> CaseError:
 def _head(path: Path) -> bytes:
     try:
         with open_regular(path) as stream:
-            return stream.read(100)
+            return stream.read(HEAD_BYTES)
     except OSError:
         return b""
 
@@ -383,7 +392,7 @@ def _read_json(path: Path) -> tuple[Any, ...]:
 def _read_array(path: Path, count: int) -> Sequence[Any]:
     arrays = peek_arrays(path)
     if len(arrays) != 1:
-        names = ", ".join(list(arrays)[:5]) or "none"
+        names = listed(list(arrays)) or "none"
         raise CaseError(
             f"Labels {path.name}: found {len(arrays)} arrays ({names}); expected one.",
             "Save the labels alone with np.save(path, labels).",

@@ -11,26 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.graph.model import SMALL_BYTES
+from halfwise.graph.weights import ALIGNMENT
 from halfwise.records import Note
 from halfwise.user_code import RAISED, described
 from halfwise.wording import dimensions, number, quoted
-
-ALIGNMENT = 64
-"""Bytes: as for ONNX Runtime's own tensors (onnxruntime, allocator.h)."""
-COPIED = 1 << 16
-"""Bytes up to which views of mapped files are copied: many samples of this size may stay loaded at
-once (`halfwise.case.HELD_BYTES`), and each map has a file descriptor."""
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
     """Return a C-contiguous array whose address is a multiple of `ALIGNMENT`; itself, if it is so.
 
-    Small views of mapped files are copied too (`COPIED`).
+    Views of mapped files up to `SMALL_BYTES` are copied too: many may stay loaded at once
+    (`halfwise.case.HELD_BYTES`), and each map has a file descriptor.
 
     Args:
         array: C-contiguous; numbers or booleans of any shape and type, or objects, which stay.
     """
-    pins = isinstance(array.base, np.memmap) and array.nbytes <= COPIED
+    pins = isinstance(array.base, np.memmap) and array.nbytes <= SMALL_BYTES
     if not array.size or array.dtype.hasobject or not (_address(array) % ALIGNMENT or pins):
         return array
     buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)
@@ -81,13 +78,13 @@ _CHECKED_CASTS = {
 }
 
 
-def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
+def as_arrays(values: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     """Return the values of a mapping (arrays, numbers, lists or CPU tensors) as arrays.
 
     Arrays are not copied.
 
     Args:
-        given: Input name → value, from the user's code.
+        values: Input name → value, from the user's code.
         where: Place to name in errors.
 
     Raises:
@@ -95,7 +92,7 @@ def as_arrays(given: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
     """
     arrays = {}
     try:
-        pairs = list(given.items())
+        pairs = list(values.items())
     # The mapping and its content come from the user and may raise anything.
     except RAISED as error:
         raise CaseError(
@@ -240,7 +237,7 @@ def _batch_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
     declared = spec.shape or ()
     batch = declared[0] if declared else None
     rest = zip(shape[1:], declared[1:], strict=True)
-    fits = all(not isinstance(expected, int) or found == expected for found, expected in rest)
+    fits = all(not isinstance(expected, int) or size == expected for size, expected in rest)
     if shape[:1] != (1,) or not isinstance(batch, int) or not fits:
         return ""
     return (
@@ -256,11 +253,11 @@ def check_fixed_axes(shape: tuple[int, ...], spec: InputSpec, where: str, hint: 
         CaseError: A fixed axis has another length.
     """
     declared = shape if spec.shape is None else spec.shape
-    for axis, (found, expected) in enumerate(zip(shape, declared, strict=True)):
-        if isinstance(expected, int) and found != expected:
+    for axis, (size, expected) in enumerate(zip(shape, declared, strict=True)):
+        if isinstance(expected, int) and size != expected:
             raise CaseError(
                 f"{where}: input '{spec.name}' is {dimensions(shape)}, with axis {axis} of "
-                f"length {found}; expected {dimensions(spec.shape)}.",
+                f"length {size}; expected {dimensions(spec.shape)}.",
                 _layout_hint(shape, spec)
                 or hint
                 or _batch_hint(shape, spec)
@@ -274,13 +271,13 @@ def _layout_hint(shape: tuple[int, ...], spec: InputSpec) -> str:
         return ""
     batch, image = shape[:-3], shape[-3:]
     ways = (("HWC", "CHW", "-1, -3", (2, 0, 1)), ("CHW", "HWC", "-3, -1", (1, 2, 0)))
-    for own, wanted, axes, order in ways:
+    for layout, wanted, axes, order in ways:
         moved = (*batch, *(image[i] for i in order))
         pairs = zip(spec.shape, moved, strict=True)
-        if all(not isinstance(size, int) or size == found for size, found in pairs):
+        if all(not isinstance(size, int) or size == length for size, length in pairs):
             n = "N" if batch else ""
             return (
-                f"The data is {n}{own}, but the model takes {n}{wanted}. Transpose it: "
+                f"The data is {n}{layout}, but the model takes {n}{wanted}. Transpose it: "
                 f"np.moveaxis(x, {axes})."
             )
     return ""
@@ -400,15 +397,15 @@ def split_sources(source: str) -> dict[str, Path]:
     file = source.rpartition(":")[0]
     if not (name and equals) or Path(source).exists() or (file and Path(file).exists()):
         return {}
-    found: dict[str, Path] = {}
+    sources: dict[str, Path] = {}
     for part in re.split(r",(?=[^,=]+=)", source):
         name, _, path = part.partition("=")
-        if name in found:
+        if name in sources:
             raise CaseError(f"Input '{name}' is named twice in {source}; expected once.", _FORM)
         if not path:
             raise CaseError(f"Input '{name}' has no source in {source}.", _FORM)
-        found[name] = Path(path)
-    return found
+        sources[name] = Path(path)
+    return sources
 
 
 def demand_sources(sources: Mapping[str, Path], specs: Sequence[InputSpec] | None = None) -> None:
@@ -536,9 +533,9 @@ def by_input(function: Callable[[Any], Any], first: Mapping[str, object]) -> Cal
     # Whatever it raises, it raises again when its result is used.
     except RAISED:
         try:
-            for given in first.values():
-                function(given)
+            for sources in first.values():
+                function(sources)
         except RAISED:
             return function
-        return lambda given: {name: function(one) for name, one in given.items()}
+        return lambda sources: {name: function(one) for name, one in sources.items()}
     return function

@@ -153,7 +153,7 @@ def make_samples(
     make = by_input(function, first) if isinstance(first, Mapping) else function
     apply = partial(_apply, where, make, specs)
     loaded = load_singles(
-        [Block(name, partial(apply, given, name)) for name, given in named], specs
+        [Block(name, partial(apply, source, name)) for name, source in named], specs
     )
     samples = repeatable(loaded.samples.load, loaded.samples.ids, where)
     return replace(loaded, samples=samples)
@@ -180,7 +180,9 @@ def _apply(
     return {name: np.array(array) for name, array in as_arrays(result, where).items()}
 
 
-def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: str) -> LoadedSamples:
+def load_mapping(
+    values: Mapping[str, Any], specs: Sequence[InputSpec], where: str
+) -> LoadedSamples:
     """Load samples from input name → array, interpreted like the content of a `.npz` file.
 
     Each sample is checked here, one at a time, and copied when it is loaded if it is not aligned.
@@ -188,7 +190,7 @@ def load_mapping(given: Mapping[str, Any], specs: Sequence[InputSpec], where: st
     Raises:
         CaseError: The arrays do not fit the model, or a value is NaN, infinite or out of range.
     """
-    arrays = as_arrays(given, where)
+    arrays = as_arrays(values, where)
     return _checked(load_stacks([Block(where, lambda: arrays)], specs))
 
 
@@ -233,8 +235,8 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
                 "Stop after a few hundred samples.",
             )
         # Copied one by one: generators often fill the same array again for the next sample.
-        given = _arrays(item, f"{where}[{i}]")
-        copies.append({name: np.array(array) for name, array in given.items()})
+        values = _arrays(item, f"{where}[{i}]")
+        copies.append({name: np.array(array) for name, array in values.items()})
     return _load_arrays(copies, specs, where)
 
 
@@ -295,7 +297,7 @@ def load_inputs(
         return random_samples(specs, seed=seed)
     loaded = load_samples(inputs, specs, preprocess=preprocess)
     made_up, real = judge_inputs(loaded.samples, specs)
-    warnings = (Note(kind="made-up", severity="warning", made_up=found) for found in made_up)
+    warnings = (Note(kind="made-up", severity="warning", made_up=one) for one in made_up)
     return replace(loaded, notes=(*loaded.notes, *warnings), made_up=made_up, real=real)
 
 
@@ -360,12 +362,12 @@ def data_files(path: Path) -> tuple[str, list[Path]]:
     return _one_kind(_entries(folder), folder)
 
 
-def _paths(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
+def _paths(values: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Path]:
     """Return a mapping of paths, or an empty one for anything else, such as text inputs."""
     kind = Path if any(spec.dtype.kind == "O" for spec in specs) else (str, Path)
-    if not all(isinstance(value, kind) for value in given.values()):
+    if not all(isinstance(value, kind) for value in values.values()):
         return {}
-    return {name: Path(value) for name, value in given.items()}
+    return {name: Path(value) for name, value in values.items()}
 
 
 def _load_path(source: str, specs: Sequence[InputSpec], preprocess: str | None) -> LoadedSamples:
@@ -452,15 +454,15 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
     Raises:
         CaseError: They hold something else or different kinds, or do not pair up.
     """
-    found = {name: data_files(path) for name, path in sources.items()}
-    held = {kind if files else "" for kind, files in found.values()}
+    by_input = {name: data_files(path) for name, path in sources.items()}
+    held = {kind if files else "" for kind, files in by_input.values()}
     if len(held) > 1 or not held <= {IMAGES, ".npy"}:
-        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in found.items())
+        each = ", ".join(f"{k if f else 'nothing'} for '{n}'" for n, (k, f) in by_input.items())
         raise CaseError(
             f"The sources hold {each}; expected {IMAGES} or .npy, of one kind for all inputs.",
             "A .npz file holds all inputs, so give it, or a folder of such files, without NAME=.",
         )
-    paired, notes = pair_files({name: files for name, (_, files) in found.items()})
+    paired, notes = pair_files({name: files for name, (_, files) in by_input.items()})
     one_each = all(path.is_file() for path in sources.values())
     return held.pop(), paired, () if one_each else notes
 
@@ -468,10 +470,10 @@ def paired_files(sources: Mapping[str, Path]) -> tuple[str, Paired, tuple[Note, 
 def _folders_by_input(
     entries: Sequence[Path], specs: Sequence[InputSpec], folder: Path
 ) -> dict[str, Path]:
-    found = {entry.name: entry for entry in entries if entry.is_dir()}
+    folders = {entry.name: entry for entry in entries if entry.is_dir()}
     expected = [spec.name for spec in specs]
-    if set(found) == set(expected):
-        return {name: found[name] for name in expected}
+    if set(folders) == set(expected):
+        return {name: folders[name] for name in expected}
     names = [entry.name for entry in entries]
     raise CaseError(
         f"{folder.name} holds {listed(names) or 'nothing'}; expected {', '.join(ARRAY_SUFFIXES)} "

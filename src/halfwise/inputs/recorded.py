@@ -23,7 +23,7 @@ from halfwise.inputs.fitting import InputSpec
 from halfwise.inputs.samples import Block, LoadedSamples, load_singles, numbered
 from halfwise.memory import available
 from halfwise.records import Fact, MadeUp, Note
-from halfwise.wording import count, dimensions
+from halfwise.wording import count, dimensions, excerpt
 
 SUFFIX = ".json"
 
@@ -82,9 +82,9 @@ def load_recorded(
                 "Leave --runner out: a .npz file holds one runner's outputs.",
             )
         _demand_file(path)
-        shaped, left = _chosen(peek_npz(path), wanted)
+        shaped, ignored = _chosen(peek_npz(path), wanted)
         _demand_parts(shaped, samples, path)
-        return Recorded(path.name, _parts(read_npz(path, shaped), samples), left)
+        return Recorded(path.name, _parts(read_npz(path, shaped), samples), ignored)
     if not path.is_dir():
         _demand_file(path)
         if path.suffix.lower() != SUFFIX:
@@ -108,7 +108,7 @@ def load_recorded(
             "Give the inputs that the same run wrote: `polygraphy run … --save-inputs`.",
         )
     chosen = [_chosen(outputs, wanted) for outputs in runners[name]]
-    others = tuple(dict.fromkeys(other for _, left in chosen for other in left))
+    others = tuple(dict.fromkeys(other for _, ignored in chosen for other in ignored))
     return Recorded(name, tuple(outputs for outputs, _ in chosen), others)
 
 
@@ -126,36 +126,36 @@ def fit_recorded(
         CaseError: An output is missing, or a shape or a dtype differs.
     """
     fitted = []
-    for given, reference, identifier in zip(recorded.outputs, references, ids, strict=True):
+    for outputs, reference, identifier in zip(recorded.outputs, references, ids, strict=True):
         where = f"{recorded.runner}, {identifier}"
-        if not given.keys() >= reference.keys():
+        if not outputs.keys() >= reference.keys():
             raise CaseError(
-                f"{where}: found the outputs {', '.join(sorted(given)) or 'none'}; expected "
+                f"{where}: found the outputs {', '.join(sorted(outputs)) or 'none'}; expected "
                 f"{', '.join(sorted(reference))}.",
                 "Record all outputs of the model; extra ones are ignored.",
             )
-        fitted.append({n: _fit(given[n], reference[n], f"{where}, '{n}'") for n in reference})
+        fitted.append({n: _fit(outputs[n], reference[n], f"{where}, '{n}'") for n in reference})
     return fitted
 
 
 def _fit(array: NDArray[Any], reference: NDArray[Any], where: str) -> NDArray[Any]:
     # A part of a .npz has its own first axis, which the model's output may lack.
     single = array[0, ...] if array.shape[:1] == (1,) else array
-    found = single if single.shape == reference.shape else array
-    if found.shape != reference.shape:
+    shaped = single if single.shape == reference.shape else array
+    if shaped.shape != reference.shape:
         shape = min(single.shape, array.shape, key=lambda s: abs(len(s) - reference.ndim))
         raise CaseError(
             f"{where} is {dimensions(shape)}; expected {dimensions(reference.shape)}.",
             "Record the outputs on exactly these inputs.",
         )
-    floats = found.dtype.kind == "f" and reference.dtype.kind == "f"
-    if not floats and not np.can_cast(found.dtype, reference.dtype, "safe"):
+    floats = shaped.dtype.kind == "f" and reference.dtype.kind == "f"
+    if not floats and not np.can_cast(shaped.dtype, reference.dtype, "safe"):
         raise CaseError(
-            f"{where} has dtype {found.dtype.name}; expected {reference.dtype.name}.",
+            f"{where} has dtype {shaped.dtype.name}; expected {reference.dtype.name}.",
             f"Convert the output to {reference.dtype.name} and save it again.",
         )
     with np.errstate(over="ignore"):
-        return found.astype(reference.dtype)
+        return shaped.astype(reference.dtype)
 
 
 def _chosen(arrays: Arrays, wanted: Collection[str] | None) -> tuple[Arrays, tuple[str, ...]]:
@@ -270,11 +270,11 @@ def _read_feeds(file: Path) -> list[Arrays]:
     )
 
 
-def _is_arrays(found: object) -> bool:
+def _is_arrays(content: object) -> bool:
     return (
-        isinstance(found, dict)
-        and len(found) > 0
-        and all(isinstance(a, np.ndarray) for a in found.values())
+        isinstance(content, dict)
+        and len(content) > 0
+        and all(isinstance(a, np.ndarray) for a in content.values())
     )
 
 
@@ -295,28 +295,28 @@ def _read(file: Path) -> object:
         return json.loads(text, object_hook=functools.partial(_decode, file=file))
     except (*BROKEN, RecursionError) as error:
         # The message may quote the array, which can be megabytes.
-        reason = str(error)[:200] or type(error).__name__
+        reason = excerpt(str(error)) or type(error).__name__
         raise CaseError(
             f"{file.name} is not a readable {SUFFIX} file of Polygraphy ({reason}).",
             "Write it again with `polygraphy run … --save-inputs` or `--save-outputs`.",
         ) from error
 
 
-def _decode(found: dict[str, Any], *, file: Path) -> object:
+def _decode(content: dict[str, Any], *, file: Path) -> object:
     """Return arrays for the objects that encode them; other objects stay as they are."""
-    former = (name for key, name in _FORMER_TYPES.items() if found.get(key) == _FORMER_MARK)
-    match found.get(_TYPE) or next(former, None):
+    former = (name for key, name in _FORMER_TYPES.items() if content.get(key) == _FORMER_MARK)
+    match content.get(_TYPE) or next(former, None):
         case "ndarray":
-            return _decode_array(found["array"])
+            return _decode_array(content["array"])
         case "LazyArray" | "LazyNumpyArray":
-            return found["values"]
+            return content["values"]
         case "Tensor":
             raise CaseError(
                 f"{file.name} holds PyTorch tensors, which are pickled and could run code from the "
                 "file; expected NumPy arrays.",
                 "Give Polygraphy NumPy arrays (tensor.numpy()) and save again; BF16 as float32.",
             )
-    return found
+    return content
 
 
 def _decode_array(text: str) -> object:
@@ -533,9 +533,9 @@ def _correlates(arrays: Sequence[NDArray[np.float64]], mean: float, variance: fl
         lines = (np.moveaxis(array, -axis, 0) for array in centred if array.ndim >= axis)
         pairs.append([(each[:-1], each[1:]) for each in lines])
     pairs.append([(a, b) for a, b in pairwise(centred) if a.shape == b.shape])
-    for found in pairs:
-        count = sum(left.size for left, _ in found)
-        total = sum(float((left * right).sum()) for left, right in found)
+    for neighbours in pairs:
+        count = sum(left.size for left, _ in neighbours)
+        total = sum(float((left * right).sum()) for left, right in neighbours)
         if count and abs(total / variance) > _ERRORS * count**0.5:
             return True
     return False

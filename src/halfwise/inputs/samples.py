@@ -232,9 +232,9 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     notes: dict[tuple[str, str, str], Note] = {}
     rows: Rows | None = None
     for block in blocks:
-        given = (block.peek or block.read)()
-        arrays = match_names(given, specs, block.where)
-        for name in given.keys() - arrays.keys() - {UNNAMED}:
+        content = (block.peek or block.read)()
+        arrays = match_names(content, specs, block.where)
+        for name in content.keys() - arrays.keys() - {UNNAMED}:
             taken: dict[str, Fact] = {"array": name, "where": block.where, "input": specs[0].name}
             notes.setdefault((name, "", ""), Note(kind="array", facts=taken))
         layouts = {s.name: understand(arrays[s.name].shape, s, block.where) for s in specs}
@@ -257,8 +257,8 @@ def load_stacks(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedSa
     def load(index: int) -> Sample:
         block, layouts, i = places[index]
         arrays = match_names(block.read(), specs, block.where)
-        own = {spec.name: layouts[spec.name].take(arrays[spec.name], i) for spec in specs}
-        return fit_sample(own, specs, ids[index])
+        sample = {spec.name: layouts[spec.name].take(arrays[spec.name], i) for spec in specs}
+        return fit_sample(sample, specs, ids[index])
 
     read = Note(kind="samples", facts={"samples": len(ids), "files": len(blocks)})
     return LoadedSamples(Samples(tuple(ids), load), (read, *notes.values()), rows=rows)
@@ -285,17 +285,17 @@ def load_singles(blocks: Sequence[Block], specs: Sequence[InputSpec]) -> LoadedS
     """
 
     def fit(block: Block) -> tuple[Mapping[str, NDArray[Any]], Sample]:
-        found = block.read()
-        arrays = match_names(found, specs, block.where)
+        content = block.read()
+        arrays = match_names(content, specs, block.where)
         shaped = {s.name: as_one_sample(arrays[s.name], s, block.where) for s in specs}
-        return found, fit_sample(shaped, specs, block.where)
+        return content, fit_sample(shaped, specs, block.where)
 
-    given, fitted = fit(blocks[0])
+    content, fitted = fit(blocks[0])
     notes = [Note(kind="samples", facts={"samples": len(blocks)})]
     for spec in specs:
         # A single input takes an array of any name.
-        name = spec.name if spec.name in given else next(iter(given))
-        array, shape = given[name], fitted[spec.name].shape
+        name = spec.name if spec.name in content else next(iter(content))
+        array, shape = content[name], fitted[spec.name].shape
         facts: dict[str, Fact] = {
             "input": spec.name,
             "shape": shape,
@@ -326,8 +326,8 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
 
     def checked(index: int) -> Sample:
         sample = load(index)
-        found = hash_sample(sample)
-        if before.setdefault(index, found) != found:
+        digest = hash_sample(sample)
+        if before.setdefault(index, digest) != digest:
             raise CaseError(
                 f"{spec} returned different data for {ids[index]} this time; expected the same "
                 "every time, because samples are computed again when needed.",
@@ -366,9 +366,9 @@ def unseen(searched: Sequence[str], judged: Sequence[str]) -> list[int]:
         searched: Hash of each calibration sample.
         judged: Hash of each held-out sample.
     """
-    known, chosen = set(searched), []
+    seen, chosen = set(searched), []
     for index, digest in enumerate(judged):
-        if digest not in known:
-            known.add(digest)
+        if digest not in seen:
+            seen.add(digest)
             chosen.append(index)
     return chosen

@@ -19,14 +19,10 @@ from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintRe
 from halfwise.reporting.parts import Lines, Report
 from halfwise.tensorrt.trtexec import check, read
 from halfwise.tensorrt.versions import known_version
-from halfwise.wording import clean, command, count, listed, sentence, shorten
+from halfwise.wording import FEW, clean, command, count, listed, sentence, shorten
 
 _PRECISION = ("numbers", "quantisation")
 """Families of rules about precision; the others are about files and parsers."""
-_MOST_RULES = 4
-"""Most rules named in a remark; the rest are counted."""
-_MOST_PLACES = 3
-"""Most findings of one rule that are printed; the rest are counted (see --json)."""
 
 
 def lint(
@@ -51,13 +47,13 @@ def lint(
     """
     version = None if trt_version is None else known_version(trt_version)
     ignored = tuple(dict.fromkeys(ignore))
-    known = [rule.id for rule in RULES]
+    rules = [rule.id for rule in RULES]
     for name in ignored:
-        if name not in known:
-            close = get_close_matches(name, known)
+        if name not in rules:
+            close = get_close_matches(name, rules)
             raise UsageError(
                 f"There is no rule called {name!r}.",
-                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(known)}.",
+                f"Did you mean {' or '.join(close)}?" if close else f"Rules: {', '.join(rules)}.",
             )
     unchecked = read_unchecked(Path(model), (watcher or Silent()).step)
     findings, skipped = lint_model(unchecked, version, ignored, watcher)
@@ -96,7 +92,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     if not grave:
         return ()
     counts = Counter(f.rule for f in grave)
-    shown = list(counts.items())[:_MOST_RULES]
+    shown = list(counts.items())[:FEW]
     facts: dict[str, Fact] = {
         "rules": tuple(rule for rule, _ in shown),
         "counts": tuple(often for _, often in shown),
@@ -198,13 +194,13 @@ def _parts(findings: Sequence[Finding], hint: str) -> Iterator[Lines]:
 def _lines(alike: Sequence[Finding], hint: str) -> Iterator[str]:
     first = alike[0]
     yield f"{first.rule}{f' ({len(alike)} times)' if len(alike) > 1 else ''}"
-    for finding in alike[:_MOST_PLACES]:
+    for finding in alike[:FEW]:
         yield f"  {_where(finding)}{sentence(finding.message)}."
-    rest = alike[_MOST_PLACES:]
+    rest = alike[FEW:]
     if rest:
         names = [name for f in rest if (name := f.node or f.called)]
         yield f"  and {len(rest)} more{f': {listed(names)}' if names else hint}"
-    for fix in list(dict.fromkeys(f.fix for f in alike))[:_MOST_PLACES]:
+    for fix in list(dict.fromkeys(f.fix for f in alike))[:FEW]:
         yield f"  → {sentence(fix)}"
     yield f"  → See {clean(first.source)}"
 

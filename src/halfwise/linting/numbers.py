@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.formats import FP16
+from halfwise.graph.dataflow import LONGEST_WAY
 from halfwise.graph.loading import numbers
 from halfwise.graph.model import graphs_of
 from halfwise.graph.norms import normalisations
@@ -20,7 +21,9 @@ from halfwise.graph.reading import (
     readers,
     scalar,
 )
+from halfwise.graph.sensitivity import MASK_SHARE
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
+from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.records import Severity
 from halfwise.tensorrt.versions import SINCE, first_reading, has, since, text_of
 from halfwise.wording import number, verb
@@ -43,7 +46,7 @@ def layer_norm(subject: Subject) -> Iterator[Found]:
                 "LayerNormalization takes only the last axes: put a Transpose before and after it, "
                 "or keep these nodes in FP32 (halfwise fix)."
             )
-        yield _found(subject, nodes, "LayerNormalization", 17, fix, what)
+        yield _written_out(subject, nodes, "LayerNormalization", 17, fix, what)
 
 
 @rule("groupnorm-written-out", "warning", _ONNX + "GroupNormalization.html")
@@ -53,10 +56,10 @@ def group_norm(subject: Subject) -> Iterator[Found]:
     TensorRT 8.6 and later read GroupNormalization of opset 18, 10.9 and later that of opset 21.
     """
     version = first_reading(FIRST_OPSET["GroupNormalization"])
-    known = "" if version is None else f" --trt-version {text_of(version)}"
-    fix = f"Export with opset 18 or later, or run halfwise modernize{known}."
+    option = "" if version is None else f" --trt-version {text_of(version)}"
+    fix = f"Export with opset 18 or later, or run halfwise modernize{option}."
     for nodes in _normalisations(subject, "GroupNormalization"):
-        yield _found(subject, nodes, "GroupNormalization", 18, fix)
+        yield _written_out(subject, nodes, "GroupNormalization", 18, fix)
 
 
 @rule("rmsnorm-written-out", "warning", _ONNX + "RMSNormalization.html")
@@ -70,7 +73,7 @@ def rms_norm(subject: Subject) -> Iterator[Found]:
         "(halfwise modernize); otherwise keep its nodes in FP32 (halfwise fix)."
     )
     for nodes in _normalisations(subject, "RMSNormalization"):
-        yield _found(subject, nodes, "RMSNormalization", 23, fix)
+        yield _written_out(subject, nodes, "RMSNormalization", 23, fix)
 
 
 @rule("gelu-written-out", "info", _ONNX + "Gelu.html")
@@ -81,15 +84,17 @@ def gelu(subject: Subject) -> Iterator[Found]:
     """
     fix = "Raise the opset to 20 if the target has Gelu, or run halfwise modernize."
     for nodes in dict.fromkeys(f.nodes for f in activations(subject.network, "Gelu")):
-        yield _found(subject, nodes, "Gelu", 20, fix)
+        yield _written_out(subject, nodes, "Gelu", 20, fix)
 
 
 def _normalisations(subject: Subject, wanted: str) -> list[Nodes]:
-    found = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
-    return list(dict.fromkeys(found))
+    members = (nodes for kind, nodes in normalisations(subject.network) if kind == wanted)
+    return list(dict.fromkeys(members))
 
 
-def _found(subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = "") -> Found:
+def _written_out(
+    subject: Subject, nodes: Nodes, op: str, since: int, fix: str, what: str = ""
+) -> Found:
     ordered = sorted(nodes, key=subject.order.__getitem__)
     has = f"opset {subject.opset} {'has' if subject.opset >= since else 'has no'} {op}"
     message = (
@@ -116,17 +121,10 @@ _ADDERS = ("Add", "Sum", "Max", "Clip")
 """Operators that add an eps to a value."""
 _DEMANDING = {"Sqrt": (0,), "Log": (0,), "Reciprocal": (0,), "Div": (1,), "Pow": (0,)}
 """Operands that must not become zero: a Sqrt or Pow often leads to a division."""
-_EDGE = -FP16.max / 4
-"""Below this, the sum of a few masks and scores leaves the range; with -1e4, the usual choice for
-FP16 (huggingface/transformers PR 17306), it does not."""
 _MASK_PATH = frozenset(("Add", "Sub", "Mul", "Div", "Max", "Min", "Clip", "Neg", "Sum", "Where"))
 """Operators between a mask constant and its Softmax."""
-_LONGEST_MASK_PATH = 8
-"""Most nodes between a mask constant and its Softmax; exporters write Sub, Mul, Add, Clip."""
 _SCORING = ("Add", "Sub", "Sum")
 """Operators that add scores to a mask; a Where puts it in their place."""
-_TO_INFINITY = -65520.0
-"""From here on, FP16 rounds to -inf."""
 _MASK_FIX = "Mask with -1e4 instead: its exponential is zero too."
 _WEIGHTS = "https://github.com/NVIDIA/TensorRT/issues/3101"
 _SCALE = (
@@ -147,8 +145,6 @@ _VARIANCE = ("BatchNormalization", 4)
 """Operator and operand."""
 _MOSTLY = 0.5
 """Share of tiny weights that is reported: a minority is usual, and harmless next to large ones."""
-_SIGNIFICANT = 1e-2
-"""Relative change of a channel's scale that matters: the default tolerance of `halfwise fix`."""
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
 _OPEN_ENDED = {"Slice": (1, 2)}
@@ -163,9 +159,6 @@ _INDICES = {
 }
 """Operands that are indices or sizes, according to ONNX's operator reference."""
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Clip", "Min", "Max", "Concat", "Gather", "Where")
-_LONGEST_INDEX_PATH = 6
-"""Most nodes between a Cast and the node that takes indices; exporters write Clip, Mul, Add,
-Concat."""
 
 
 @rule("eps-vanishes", "warning", "https://github.com/pytorch/pytorch/issues/32137")
@@ -262,20 +255,19 @@ def _hazard(least: float, path: Sequence[ir.Node]) -> str:
     fits, end = least >= -FP16.max, path[-1].op_type
     stored = f"{number(least, 6) if fits else '-inf or -65504'} in FP16"
     if any(node.op_type in _SCORING for node in path):
-        score = number(min(0.0, _TO_INFINITY - max(least, -FP16.max)), 6)
+        score = number(min(0.0, -FP16.overflow_threshold - max(least, -FP16.max)), 6)
         return f"{stored}, and -inf once a score of {score} or below is added before {end}"
     return "" if fits else f"{stored}; with -inf, a fully masked row is NaN after {end}"
 
 
 def mask_readers(value: ir.Value, extent: Extent) -> tuple[ir.Node, ...]:
     """Return the nodes from a mask constant to its Softmax; empty for other constants."""
-    if extent.least > _EDGE:
+    if extent.least > -MASK_SHARE * FP16.max:
         return ()
     return _path(
         value,
         lambda node, _: node.op_type in ("Softmax", "LogSoftmax"),
         lambda node: node.op_type in _MASK_PATH,
-        _LONGEST_MASK_PATH,
     )
 
 
@@ -283,11 +275,10 @@ def _path(
     value: ir.Value,
     ends: Callable[[ir.Node, int], bool],
     passes: Callable[[ir.Node], bool],
-    longest: int,
 ) -> tuple[ir.Node, ...]:
     """Return the nodes from a value to the nearest one that `ends` accepts; empty if none does.
 
-    `ends` takes node and slot. At most `longest` nodes lie between, all accepted by `passes`.
+    `ends` takes node and slot. At most `LONGEST_WAY` nodes lie between, all accepted by `passes`.
     """
     paths: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(value, ())]
     seen = {value}
@@ -296,7 +287,7 @@ def _path(
             if ends(node, slot):
                 return (*path, node)
             output = node.outputs[0] if node.outputs else None
-            if output is None or output in seen or len(path) >= longest:
+            if output is None or output in seen or len(path) >= LONGEST_WAY:
                 continue
             if passes(node):
                 seen.add(output)
@@ -368,7 +359,7 @@ def variance(subject: Subject) -> Iterator[Found]:
         eps = 1e-5 if epsilon is None else epsilon.as_float()
         with np.errstate(divide="ignore", invalid="ignore"):
             change = np.abs(FP16.round(v) - v) / (2 * (v + eps))
-        lost = (v > FP16.max) | (change > _SIGNIFICANT)
+        lost = (v > FP16.max) | (change > DEFAULT_REL_MAX)
         if not lost.any():
             continue
         behind = maker(node.inputs[0], "Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -426,7 +417,6 @@ def float_indices(subject: Subject) -> Iterator[Found]:
             output,
             lambda node, slot: slot in _INDICES.get(node.op_type, ()),
             lambda node: node.op_type in _ARITHMETIC and not _is_floating(node.outputs[0]),
-            _LONGEST_INDEX_PATH,
         )
         if path:
             yield Found(

@@ -82,8 +82,8 @@ def types(subject: Subject) -> Iterator[Found]:
 def _foreign(node: ir.Node, dtype: ir.DataType) -> tuple[str, str]:
     """Return what TensorRT does with a type that it does not quantise to, and the remedy."""
     if dtype == ir.DataType.UINT8:
-        given = len(node.inputs) > 2 and node.inputs[2] is not None
-        why = "" if given else ", the default without a zero point"
+        zero_point = len(node.inputs) > 2 and node.inputs[2] is not None
+        why = "" if zero_point else ", the default without a zero point"
         return f"it is UINT8{why}: TensorRT reads INT8, so values above 127 saturate", AGAIN
     if dtype == ir.DataType.INT32:
         fix = "Leave biases as they are: QuantizeBias=False in onnxruntime.quantization."

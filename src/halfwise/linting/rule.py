@@ -155,19 +155,19 @@ class Rule:
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """Yield what this rule finds."""
-        for found in self.look(subject):
-            node = found.node
+        for finding in self.look(subject):
+            node = finding.node
             place = subject.model.place(node) if isinstance(node, ir.Node) else node
             yield Finding(
                 rule=self.id,
-                severity=found.severity or self.severity,
+                severity=finding.severity or self.severity,
                 node=None if place is None else place.name,
                 place=None if place is None else place.number,
                 op="" if place is None else place.op,
                 called=NodeName("" if place is None else place.called),
-                tensor=None if found.tensor is None else TensorName(found.tensor),
-                message=found.message,
-                fix=found.fix,
+                tensor=None if finding.tensor is None else TensorName(finding.tensor),
+                message=finding.message,
+                fix=finding.fix,
                 source=self.source,
             )
 

@@ -31,8 +31,8 @@ def batch(subject: Subject) -> Iterator[Found]:
     Checked: Reshape, Expand and Concat with a fixed first axis after a dynamic one, and fixed
     initial states of recurrent operators.
     """
-    found = [*frozen_batches(subject.network), *frozen_states(subject.network)]
-    for each in sorted(found, key=lambda f: subject.order[f.node]):
+    frozen = [*frozen_batches(subject.network), *frozen_states(subject.network)]
+    for each in sorted(frozen, key=lambda f: subject.order[f.node]):
         name = name_of(each.constant)
         yield Found(
             f"its batch axis is dynamic, but its initial state {name} is a constant for a fixed "
@@ -142,11 +142,11 @@ def bias(subject: Subject) -> Iterator[Found]:
     checker does not check biases.
     """
     for node in subject.nodes():
-        channels, given = _channels(node), _bias(node)
-        if channels is None or given is None or given in (channels, 1):
+        channels, biases = _channels(node), _bias(node)
+        if channels is None or biases is None or biases in (channels, 1):
             continue
         yield Found(
-            f"the bias {name_of(node.inputs[2])} has {given} elements for {channels} channels",
+            f"the bias {name_of(node.inputs[2])} has {biases} elements for {channels} channels",
             "Export again with optimize=False, or with the older exporter (dynamo=False).",
             node,
             name_of(node.inputs[2]),
@@ -168,9 +168,9 @@ def cast(subject: Subject) -> Iterator[Found]:
     declared = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
     for place, node in standard_nodes(subject, "Cast"):
         to = next((a.i for a in node.attribute if a.name == "to"), None)
-        told = declared.get(node.output[0]) if node.output else None
-        if to and told and to != told:
-            names = (_type_name(to), _type_name(told))
+        stated = declared.get(node.output[0]) if node.output else None
+        if to and stated and to != stated:
+            names = (_type_name(to), _type_name(stated))
             yield Found(
                 "it casts to {}, but its output is declared as {}".format(*names),
                 "Convert again with onnxconverter-common 1.14, or with `halfwise fix`.",
@@ -204,8 +204,8 @@ def _bias(node: ir.Node) -> int | None:
 
 
 def _type_name(number: int) -> str:
-    known = number in onnx.TensorProto.DataType.values()
-    return onnx.TensorProto.DataType.Name(number) if known else str(number)
+    is_type = number in onnx.TensorProto.DataType.values()
+    return onnx.TensorProto.DataType.Name(number) if is_type else str(number)
 
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)

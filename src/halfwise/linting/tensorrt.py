@@ -29,26 +29,26 @@ def opset(subject: Subject) -> Iterator[Found]:
     """
     if subject.tensorrt is None or subject.model.opset is None:
         return
-    given, version = subject.opset, text_of(subject.tensorrt)
+    current, version = subject.opset, text_of(subject.tensorrt)
     since, first, last = opsets(subject.tensorrt)
     if subject.tensorrt >= ASKED:  # how new an operator may be, its own rules say
-        first, last = taken().first_opset, given
-    if given < first:
+        first, last = taken().first_opset, current
+    if current < first:
         fix = f"Raise the opset to {first} or later, for example with halfwise modernize."
-        yield Found(f"opset {given}; TensorRT {version} reads {first} and later", fix)
-    elif last is not None and given > last:
+        yield Found(f"opset {current}; TensorRT {version} reads {first} and later", fix)
+    elif last is not None and current > last:
         fix = f"Export with opset {last}, or build with a later TensorRT."
-        yield Found(f"opset {given}; TensorRT {version} reads up to {last}", fix)
-    elif last is None and given > (sure := highest_opset(subject.tensorrt)):
+        yield Found(f"opset {current}; TensorRT {version} reads up to {last}", fix)
+    elif last is None and current > (sure := highest_opset(subject.tensorrt)):
         later, _, late = next_published(subject.tensorrt)
         before = text_of((since[0], since[1] - 1))
         message = (
-            f"opset {given}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
+            f"opset {current}; TensorRT {before} reads up to {sure}, {text_of(later)} up to {late}"
         )
         yield Found(
             message,
             "Parse it, and read the log.",
-            severity="info" if late is not None and given <= late else None,
+            severity="info" if late is not None and current <= late else None,
         )
 
 
@@ -93,12 +93,12 @@ def forms(subject: Subject) -> Iterator[Found]:
     for node in subject.nodes():
         if not is_standard(node) or why_refused(node, subject.opset) is None:
             continue
-        found = features(node, subject.opset)
-        refused = taken().why(node.op_type, found)
+        used = features(node, subject.opset)
+        refused = taken().why(node.op_type, used)
         assert refused is not None
         message = f"refuses {node.op_type} {refused.words(node.op_type)}"
         remedy = refused.remedy(node.op_type)
-        yield _asked(subject, message, remedy, node, refused.certain(found))
+        yield _refusal(subject, message, remedy, node, refused.certain(used))
 
 
 @rule("type-unparsed", "error", OPERATORS)
@@ -120,7 +120,7 @@ def types(subject: Subject) -> Iterator[Found]:
             users = [value.producer(), *(use.node for use in value.uses())]
             node = next((user for user in users if user is not None), None)
             message = f"has no {kind}, which {name_of(value)} is"
-            yield _asked(subject, message, "use another type", node, True, name_of(value))
+            yield _refusal(subject, message, "use another type", node, True, name_of(value))
 
 
 def _kind(value: ir.Value) -> str:
@@ -132,7 +132,7 @@ def _kind(value: ir.Value) -> str:
     return value.dtype.name.lower() if value.dtype is not None else ""
 
 
-def _asked(
+def _refusal(
     subject: Subject,
     message: str,
     fix: str,
@@ -159,9 +159,9 @@ def custom(subject: Subject) -> Iterator[Found]:
     """
     if subject.tensorrt is None:
         return
-    own = {(f.domain, f.name) for f in subject.model.proto.functions}
+    functions = {(f.domain, f.name) for f in subject.model.proto.functions}
     for place, node in subject.model.nodes:
-        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in own:
+        if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) not in functions:
             yield Found(
                 f"{node.op_type} is in the domain {node.domain}: TensorRT "
                 f"{text_of(subject.tensorrt)} looks for a plugin",

@@ -27,9 +27,15 @@ SCORE = 0.3
 """Smallest score of a detection."""
 STRIDES = (8, 16, 32)
 """Pixels between cells of a YOLO's three maps."""
-_SUPPRESS = 0.45
+SAME_BOX = 0.5
+"""IoU from which two boxes are of one object, as in PASCAL VOC and torchvision's detectors."""
+VISIBLE = 0.05
+"""Smallest score of a box that may be one, as in torchvision's RetinaNet; others may be padding.
+Average precision ranks these boxes of a candidate: the truth starts at `SCORE`, so none is lost
+because its score is just below, and boxes ranked after all true ones change nothing."""
 _MOST = 300
 _CANDIDATES = 1000
+"""Most boxes of an image, and most that are looked through, as in torchvision's RetinaNet."""
 Floats = NDArray[np.float64]
 
 
@@ -76,8 +82,8 @@ def detect(
     for parts in zip(*arrays, strict=False):
         # A comparison with NaN is false, so a NaN box detects nothing.
         with np.errstate(invalid="ignore", over="ignore"):
-            found = _ordered(_READ[how.layout](parts, how, least), least)
-        yield _suppressed(found) if how.suppress else found.select(slice(_MOST))
+            detected = _ordered(_READ[how.layout](parts, how, least), least)
+        yield _suppressed(detected) if how.suppress else detected.select(slice(_MOST))
 
 
 def overlaps(boxes: Floats, others: Floats) -> Floats:
@@ -205,35 +211,29 @@ def _best(boxes: Floats, probabilities: Floats) -> Detections:
 
 def _whole(classes: Floats) -> NDArray[np.int64]:
     # A class number that is NaN matches no class.
-    known = np.abs(classes) < 2**31
-    return np.where(known, np.rint(np.where(known, classes, 0)), -1).astype(np.int64)
+    valid = np.abs(classes) < 2**31
+    return np.where(valid, np.rint(np.where(valid, classes, 0)), -1).astype(np.int64)
 
 
-def _ordered(found: Detections, least: float) -> Detections:
+def _ordered(detected: Detections, least: float) -> Detections:
     """Return those with enough score and finite corners, by score, then class and position."""
-    found = found.select((found.scores >= least) & np.isfinite(found.boxes).all(axis=1))
-    return found.select(np.lexsort((*found.boxes.T, found.classes, -found.scores)))
+    detected = detected.select((detected.scores >= least) & np.isfinite(detected.boxes).all(axis=1))
+    return detected.select(np.lexsort((*detected.boxes.T, detected.classes, -detected.scores)))
 
 
-def _suppressed(found: Detections) -> Detections:
+def _suppressed(detected: Detections) -> Detections:
     kept: list[int] = []
-    rest = np.arange(min(len(found), _CANDIDATES))
+    rest = np.arange(min(len(detected), _CANDIDATES))
     while rest.size and len(kept) < _MOST:
         best, rest = rest[0], rest[1:]
         kept.append(int(best))
-        shares = overlaps(found.boxes[best : best + 1], found.boxes[rest])[0]
-        rest = rest[(shares <= _SUPPRESS) | (found.classes[rest] != found.classes[best])]
-    return found.select(np.array(kept, np.int64))
+        shares = overlaps(detected.boxes[best : best + 1], detected.boxes[rest])[0]
+        rest = rest[(shares <= SAME_BOX) | (detected.classes[rest] != detected.classes[best])]
+    return detected.select(np.array(kept, np.int64))
 
 
-_MATCH = 0.5
-"""Smallest IoU of a match, as in PASCAL VOC."""
 _IOUS = np.linspace(0.5, 0.95, 10)
 _RECALLS = np.linspace(0, 1, 101)
-_GUESS = 0.05
-"""Smallest score of a candidate's box that average precision ranks. The truth starts at 0.3, so a
-box is not lost because its score is just below that; boxes ranked after all true ones change
-nothing."""
 
 
 def f1(
@@ -251,9 +251,9 @@ def f1(
         how: How to read them.
     """
     matched = boxes = 0
-    for truth, found in _images(reference, candidate, names, how):
-        matched += int(_matches(truth, found, np.array([_MATCH])).sum())
-        boxes += len(truth) + len(found)
+    for truth, guess in _images(reference, candidate, names, how):
+        matched += int(_matches(truth, guess, np.array([SAME_BOX])).sum())
+        boxes += len(truth) + len(guess)
     return 2 * matched / boxes if boxes else 1.0
 
 
@@ -271,11 +271,11 @@ def mean_ap(
     scores: list[Floats] = []
     classes: list[NDArray[np.int64]] = []
     hits: list[NDArray[np.bool_]] = []
-    for truth, found in _images(reference, candidate, names, how, _GUESS):
+    for truth, guess in _images(reference, candidate, names, how, VISIBLE):
         truths.append(truth.classes)
-        scores.append(found.scores)
-        classes.append(found.classes)
-        hits.append(_matches(truth, found, _IOUS))
+        scores.append(guess.scores)
+        classes.append(guess.classes)
+        hits.append(_matches(truth, guess, _IOUS))
     if not truths:
         return 1.0
     present, counts = np.unique(np.concatenate(truths), return_counts=True)
@@ -305,20 +305,20 @@ def _images(
     """Yield both detections of each image, the candidate's from the score `least` on."""
     for expected, outputs in zip(reference, candidate, strict=True):
         truth = detect(expected, names, how)
-        found = detect(outputs, names, how, least)
-        yield from zip_longest(truth, found, fillvalue=NOTHING)
+        guess = detect(outputs, names, how, least)
+        yield from zip_longest(truth, guess, fillvalue=NOTHING)
 
 
-def _matches(truth: Detections, found: Detections, ious: Floats) -> NDArray[np.bool_]:
+def _matches(truth: Detections, guess: Detections, ious: Floats) -> NDArray[np.bool_]:
     """Return whether each found box matches a true one: [IoUs, boxes]."""
-    hits = np.zeros((len(ious), len(found)), bool)
+    hits = np.zeros((len(ious), len(guess)), bool)
     if not len(truth):
         return hits
-    shares = overlaps(found.boxes, truth.boxes)
-    shares[found.classes[:, None] != truth.classes] = 0
+    shares = overlaps(guess.boxes, truth.boxes)
+    shares[guess.classes[:, None] != truth.classes] = 0
     open_ones = np.ones((len(ious), len(truth)), bool)
     each = np.arange(len(ious))
-    for box in range(len(found)):
+    for box in range(len(guess)):
         fits = np.where(open_ones & (shares[box] >= ious[:, None]), shares[box], 0)
         nearest = fits.argmax(axis=1)
         hits[:, box] = fits[each, nearest] > 0
@@ -328,9 +328,9 @@ def _matches(truth: Detections, found: Detections, ious: Floats) -> NDArray[np.b
 
 def _average_precision(scores: Floats, hits: NDArray[np.bool_], total: int) -> float:
     order = np.lexsort((hits, -scores))
-    found = np.cumsum(hits[order])
-    precision = found / np.arange(1, len(found) + 1)
+    right = np.cumsum(hits[order])
+    precision = right / np.arange(1, len(right) + 1)
     best = np.maximum.accumulate(precision[::-1])[::-1]
     # One extra entry: a recall that is never reached has a precision of 0.
-    reached = np.searchsorted(found / total, _RECALLS, side="left")
+    reached = np.searchsorted(right / total, _RECALLS, side="left")
     return float(np.append(best, 0.0)[reached].mean())

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import CHUNK
 
 
 class Common(NamedTuple):
@@ -70,10 +71,10 @@ class Rare:
 
     def add(self, reference: NDArray[Any], candidate: NDArray[Any], common: int) -> None:
         """Add pairs of elements, both [*shape]."""
-        wanted, found, wrong = reference != common, candidate != common, reference != candidate
+        wanted, actual, wrong = reference != common, candidate != common, reference != candidate
         self.reference += int(np.count_nonzero(wanted))
-        self.candidate += int(np.count_nonzero(found))
-        self.apart += int(np.count_nonzero(wanted & wrong) + np.count_nonzero(found & wrong))
+        self.candidate += int(np.count_nonzero(actual))
+        self.apart += int(np.count_nonzero(wanted & wrong) + np.count_nonzero(actual & wrong))
 
     def merge(self, other: "Rare") -> None:
         """Add the counts of `other`, which belongs to the same output."""
@@ -90,10 +91,6 @@ class Rare:
         # What is yet to come adds as much to both sides.
         both = total + self.candidate + total - self.reference
         return (both - self.apart) / both if both else 1.0
-
-
-CHUNK = 1 << 16
-"""Elements per chunk: a few float64 temporaries of this length fit into a core's L2 cache."""
 
 
 def is_discrete(dtype: DTypeLike) -> bool:
@@ -412,13 +409,13 @@ def finite_relative_rms(expected: NDArray[Any], actual: NDArray[Any]) -> float:
 
 def energies(expected: NDArray[Any], actual: NDArray[Any]) -> tuple[float, float]:
     """Return Σ reference² and Σ error² of a pair of arrays; see `RelativeError`."""
-    found = compare(expected, actual, cosine=True)
+    difference = compare(expected, actual, cosine=True)
     # Shapes differ where they depend on values (NonZero, Compress).
-    if found.misshapen or found.nonfinite:
+    if difference.misshapen or difference.nonfinite:
         return 0.0, inf
-    if found.discrete:
-        return float(found.elements), float(found.mismatched)
-    return found.reference_energy, found.noise
+    if difference.discrete:
+        return float(difference.elements), float(difference.mismatched)
+    return difference.reference_energy, difference.noise
 
 
 def _ratio(signal: float, noise: float) -> float:
@@ -427,16 +424,16 @@ def _ratio(signal: float, noise: float) -> float:
     return sqrt(noise / signal) if signal > 0 else inf
 
 
-def is_close(found: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
+def is_close(actual: NDArray[Any], expected: NDArray[Any], within: float) -> bool:
     """Return whether all elements agree, up to `within` of the largest finite expected magnitude.
 
     The same NaN and infinities agree; integers, Booleans and strings must be equal. False for
     another shape.
     """
-    if found.shape != expected.shape or is_discrete(found.dtype):
-        return bool(np.array_equal(found, expected))
+    if actual.shape != expected.shape or is_discrete(actual.dtype):
+        return bool(np.array_equal(actual, expected))
     slack = within * float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
-    return bool(np.allclose(found, expected, rtol=0, atol=slack, equal_nan=True))
+    return bool(np.allclose(actual, expected, rtol=0, atol=slack, equal_nan=True))
 
 
 def relative_error(before: NDArray[Any], after: NDArray[Any]) -> float:

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import STRIDES, cells
+from halfwise.metrics.boxes import STRIDES, VISIBLE, cells
+from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, without_trailing_ones
 from halfwise.records import Boxes, Evidence, Kind, Recognised
 
@@ -66,8 +67,8 @@ def begins(name: str, *words: str) -> bool:
 
     Words end at punctuation, a digit or a capital: "perspective" is not a spectrum.
     """
-    own = [part.lower() for part in _WORD.findall(name)]
-    return any(part.startswith(word) for part in own for word in words)
+    parts = [part.lower() for part in _WORD.findall(name)]
+    return any(part.startswith(word) for part in parts for word in words)
 
 
 def is_against(kind: Kind, name: str) -> bool:
@@ -202,19 +203,19 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     with np.errstate(over="ignore"):
         each = 1 / (1 + np.exp(-logits))
-    found = (powers / powers.sum(axis=-1, keepdims=True), each)
-    return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in found)
+    both = (powers / powers.sum(axis=-1, keepdims=True), each)
+    return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 
 def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
     """Return height and width of inputs that are images with one or three channels."""
-    found = []
+    sizes = []
     for shape in inputs.values():
         if len(shape) == 4 and shape[1] in (1, 3):
-            found.append((shape[2], shape[3]))
+            sizes.append((shape[2], shape[3]))
         elif len(shape) == 4 and shape[3] in (1, 3):
-            found.append((shape[1], shape[2]))
-    return found
+            sizes.append((shape[1], shape[2]))
+    return sizes
 
 
 _ANCHORS = 3
@@ -223,20 +224,14 @@ _FOUR_MAPS = (*STRIDES, 64)
 """Strides of models for 1280-pixel images."""
 _FEWEST_CELLS = 84
 """Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
-_ALONG = 0.9
-"""Least correlation of the rows' centres with the positions of their cells."""
 _BOTH_WAYS = (20, 80)
 """Numbers of classes in VOC and COCO: four columns before them are more likely than five before one
 class fewer."""
 _RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
-FEWEST_ROWS = 8
-"""Fewest rows that show something: 8 of uniform values have ordered corners with chance 2^-16."""
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
 box per cell have more."""
-_VISIBLE = 0.05
-"""Least score of rows whose corners count: others may be padding."""
 
 
 def boxes_in(
@@ -252,8 +247,8 @@ def boxes_in(
         inputs: Shapes of the inputs; without them no layout that needs the image size is known.
     """
     floats = {name: arrays for name, arrays in floats.items() if not is_against("boxes", name)}
-    found = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
-    return min(found, key=lambda one: one.boxes is None, default=None)
+    candidates = [*_in_one(floats, inputs), *_in_several(floats, discrete, inputs)]
+    return min(candidates, key=lambda one: one.boxes is None, default=None)
 
 
 def _in_one(floats: Mapping[str, Arrays], inputs: Inputs) -> Iterator[Recognised]:
@@ -331,15 +326,15 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     by_cell = np.repeat(one, _ANCHORS, axis=0)
     by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
-    found = np.concatenate(boxes)[..., :2].mean(axis=0)
-    return any(_correlation(found, places) >= _ALONG for places in orders)
+    centres = np.concatenate(boxes)[..., :2].mean(axis=0)
+    return any(_correlation(centres, places) >= MOSTLY for places in orders)
 
 
-def _correlation(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+def _correlation(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
     """Return the smaller of both axes' correlations, of [rows, 2] with [rows, 2]."""
-    if not (np.isfinite(found).all() and np.ptp(found, axis=0).all()):
+    if not (np.isfinite(actual).all() and np.ptp(actual, axis=0).all()):
         return 0.0
-    return min(float(np.corrcoef(found[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
+    return min(float(np.corrcoef(actual[:, axis], expected[:, axis])[0, 1]) for axis in (0, 1))
 
 
 def _is_raw(array: NDArray[np.float64]) -> bool:
@@ -363,9 +358,9 @@ def _final(name: str, arrays: Arrays, inputs: Inputs) -> tuple[Boxes, tuple[Evid
         return None
     rows = np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
     for box, score, kind in _ORDERS.get(width, ()):
-        seen, fewest = rows[rows[:, score] >= _VISIBLE], 1
+        seen, fewest = rows[rows[:, score] >= VISIBLE], 1
         if not len(seen) and _is_ranked([array[..., score] for array in arrays]):
-            seen, fewest = rows, FEWEST_ROWS
+            seen, fewest = rows, FEWEST
         whole = whole_numbers([rows[:, kind]])
         if not (len(seen) and whole and within_unit(rows[:, score])):
             continue
@@ -391,8 +386,8 @@ def _listed(
 ) -> Recognised:
     """Return boxes with one score each, and the output with their classes, if any."""
     boxes, scores = (floats[name] for name in names)
-    seen = np.concatenate([b[s >= _VISIBLE] for b, s in zip(boxes, scores, strict=True)])
-    placed = places.shown(seen, fewest=FEWEST_ROWS)
+    seen = np.concatenate([b[s >= VISIBLE] for b, s in zip(boxes, scores, strict=True)])
+    placed = places.shown(seen, fewest=FEWEST)
     if not (placed and all(map(within_unit, scores)) and not whole_numbers(scores)):
         return _look(names, boxes, ("beside-scores",), None)
     shapes = [array.shape for array in scores]
@@ -417,10 +412,10 @@ def _per_class(
     """
     rows = np.concatenate([array.reshape(-1, 4) for array in boxes])
     corners, sums = in_order(rows), rows.sum(axis=1)
-    evidence = places.shown(rows, fewest=FEWEST_ROWS)
+    evidence = places.shown(rows, fewest=FEWEST)
     if not evidence and places.named and np.all(rows[:, 2:] >= 0):
         evidence = ("by-name",)
-    if len(rows) < FEWEST_ROWS or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
+    if len(rows) < FEWEST or not evidence or np.all(np.abs(sums - 1) <= SUM_SLACK):
         return None, ()
     each = np.concatenate([array.reshape(-1, array.shape[-1]) for array in scores])
     # Logits accompany boxes in DETR's family, whose boxes are fractions.
@@ -483,8 +478,6 @@ def _are_boxes_and_scores(boxes: NDArray[np.float64], scores: NDArray[np.float64
 
 
 _NAMES = ("bbox", "dets", "detect")
-_MOSTLY = 0.9
-"""Least share of rows with an area; a box clipped to the border may have none."""
 _SAME_SIDES = 1e-3
 """Share of the largest side by which sides along one axis must differ."""
 _BEYOND = 0.5
@@ -520,7 +513,7 @@ class Places:
         if not len(rows) or not in_order(rows):
             return ()
         sides = rows[:, 2:] - rows[:, :2]
-        if float((sides > 0).all(axis=1).mean()) < _MOSTLY:
+        if float((sides > 0).all(axis=1).mean()) < MOSTLY:
             return ()
         if self.named:
             return ("corners-in-order", "by-name")
@@ -542,12 +535,12 @@ def in_order(rows: NDArray[np.float64]) -> bool:
 
 def _images(inputs: Inputs) -> list[tuple[int, int]]:
     """Return height and width of input images, including [3, height, width] and channels last."""
-    found = image_sizes(inputs)
+    sizes = image_sizes(inputs)
     for shape in inputs.values():
         if len(shape) == 3 and 3 in (shape[0], shape[2]):
             height, width = shape[1:] if shape[0] == 3 else shape[:2]
-            found += [(height, width)] if min(height, width) >= _SMALLEST else []
-    return found
+            sizes += [(height, width)] if min(height, width) >= _SMALLEST else []
+    return sizes
 
 
 def _is_inside(rows: NDArray[np.float64], size: tuple[int, int]) -> bool:

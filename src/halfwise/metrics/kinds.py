@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import (
-    FEWEST_ROWS,
     SUM_SLACK,
     Arrays,
     Inputs,
@@ -27,6 +26,7 @@ from halfwise.metrics.evidence import (
     within_unit,
 )
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import SIDE
 from halfwise.records import Evidence, Recognised
 
@@ -41,6 +41,7 @@ _SPACE = 32
 _FEWEST_DIMENSIONS = 16
 """Fewest dimensions of an embedding: quaternions and directions have length 1 as well."""
 _FEWEST_CLASSES = 10
+"""Fewest classes of logits. Our choice."""
 _SURELY = ("logit", "prob", "class", "cls", "softmax", "token")
 _SERIES = 0.8
 """Least correlation of numbers with their neighbours in a series; ImageNet's classes, with breeds
@@ -61,7 +62,7 @@ def class_scores(seen: Seen) -> Recognised | None:
             return seen.shows("tokens", "rows-sum") if fits else None
         # A few one-hot rows may be anything.
         whole = whole_numbers(rows)
-        few = sum(array.size // array.shape[-1] for array in rows) < FEWEST_ROWS
+        few = sum(array.size // array.shape[-1] for array in rows) < FEWEST
         fits = not (whole and few) and not _are_shares(seen, rows)
         return seen.shows("class-scores", "rows-sum") if fits else None
     if all(array.ndim == 3 and array.shape[-1] >= _FEWEST_CLASSES for array in rows):
@@ -170,8 +171,8 @@ def _of_logits(seen: Seen, rows: list[NDArray[np.float64]]) -> Iterator[Evidence
         return
     if seen.called("logit"):
         yield "by-name"
-    known = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
-    if known and image_sizes(seen.inputs) and not _is_series(rows):
+    counted = rows[0].ndim == 2 and rows[0].shape[-1] in _KNOWN_COUNTS
+    if counted and image_sizes(seen.inputs) and not _is_series(rows):
         yield "known-count"
     with np.errstate(over="ignore", invalid="ignore"):
         sums = [np.abs(np.exp(array).sum(axis=-1) - 1) <= SUM_SLACK for array in rows]
@@ -186,20 +187,15 @@ BINS = frozenset(2**k + 1 for k in range(6, 13))
 _SHARP = 0.5
 """Least share above 0.9 of a mask's values above 0.1. A Gaussian peak has 5 %, uniform values in
 [0, 1] have 11 %."""
-_REGIONS = 0.9
-"""Least share of neighbouring pixels of one class: noise over n classes has 1/n."""
 _AHEAD = 1.0
 """Margin of the largest logit over the next at half of the pixels: e times as probable."""
-_FEWEST_LOGITS = 5
 _MOST_CLASSES = 1000
 """Larger whole numbers are not classes of pixels."""
-_SCALES = (1, 2, 3, 4, 8)
-"""Factors by which an image may be larger than its input."""
 _RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
 """Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
 _OPPOSITE = -0.5
 """A flow's channels correlate by more than this; logits of two classes are near -1."""
-_ALIKE = 0.5
+SMOOTH = 0.5
 """Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
 
@@ -209,8 +205,8 @@ def mask(seen: Seen) -> Recognised | None:
     if seen.discrete or not one or not all(map(within_unit, seen.arrays)):
         return None
     # Two-valued outputs with the exact shape of an input may be restored pages.
-    own, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < SIDE
-    fits = not (own or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
+    restored, tiny = seen.shape in seen.inputs.values(), sorted(seen.shape[1:])[1] < SIDE
+    fits = not (restored or tiny or _has_no_image(seen)) and _is_sharp(seen.arrays)
     return seen.shows("mask", "one-channel", "two-valued") if fits else None
 
 
@@ -219,8 +215,8 @@ def class_map(seen: Seen) -> Recognised | None:
     sizes, shape = image_sizes(seen.inputs), seen.shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
-    found = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
-    return seen.shows("segmentation", "size-of-input", "in-regions") if found else None
+    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
+    return seen.shows("segmentation", "size-of-input", "in-regions") if classes else None
 
 
 def segmentation(seen: Seen) -> Recognised | None:
@@ -232,7 +228,8 @@ def segmentation(seen: Seen) -> Recognised | None:
     if all(sums_to_one(array, 1) for array in seen.arrays):
         return seen.shows("segmentation", "channels-sum", "in-regions")
     named = seen.called("seg", "semantic")
-    fits = seen.shape[1] >= _FEWEST_LOGITS and seen.shape[1] % _SPACE
+    # An image may have four channels.
+    fits = seen.shape[1] > 4 and seen.shape[1] % _SPACE
     if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
         return None
     if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
@@ -259,7 +256,7 @@ def image(seen: Seen) -> Recognised | None:
         return None
     channels, *size = maps[0].shape[1:]
     sizes = image_sizes(seen.inputs)
-    times = [n for n in _SCALES for h, w in sizes if (h * n, w * n) == tuple(size)]
+    times = [size[0] // h for h, w in sizes if size[0] % h == 0 and size[0] * w == size[1] * h]
     if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
         return None
     if not _is_in_range(maps):
@@ -294,7 +291,7 @@ def _in_regions(classes: NDArray[np.generic]) -> bool:
         return False
     across = classes[..., 1:] == classes[..., :-1]
     down = classes[..., 1:, :] == classes[..., :-1, :]
-    return float((across.mean() + down.mean()) / 2) >= _REGIONS
+    return float((across.mean() + down.mean()) / 2) >= MOSTLY
 
 
 def _one_is_ahead(scores: NDArray[np.float64]) -> bool:
@@ -350,7 +347,7 @@ def _are_directions(array: NDArray[np.float64]) -> bool:
 
 def _is_smooth(array: NDArray[np.float64]) -> bool:
     pairs = ((array[..., 1:], array[..., :-1]), (array[..., 1:, :], array[..., :-1, :]))
-    return all(_correlation(one.ravel(), other.ravel()) >= _ALIKE for one, other in pairs)
+    return all(_correlation(one.ravel(), other.ravel()) >= SMOOTH for one, other in pairs)
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -387,7 +384,7 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
         return ()
     floats, discrete = _seen(references)
     boxes = boxes_in(floats, discrete, inputs)
-    found = [boxes] if boxes is not None and boxes.boxes is not None else []
+    recognised = [boxes] if boxes is not None and boxes.boxes is not None else []
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
         if boxes is not None and name in boxes.outputs:
@@ -396,9 +393,9 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
         if arrays and _tells(arrays):
             beside = {other: shape for other, shape in shapes.items() if other != name}
             seen = Seen(name, arrays, name in discrete, inputs, beside)
-            told = (rule(seen) for rule in _RULES)
-            found += [one for one in told if one and not is_against(one.kind, name)][:1]
-    return tuple(found)
+            readings = (rule(seen) for rule in _RULES)
+            recognised += [one for one in readings if one and not is_against(one.kind, name)][:1]
+    return tuple(recognised)
 
 
 def looked_at(first: Outputs, samples: int) -> int:

@@ -33,6 +33,7 @@ from halfwise.metrics.difference import (
 )
 from halfwise.metrics.slices import Group, Slices, group_errors
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
+from halfwise.wording import FEW
 
 Outputs = Mapping[str, NDArray[Any]]
 """Outputs of one sample: output name → array of any shape and ONNX dtype."""
@@ -45,8 +46,6 @@ DEFAULT_REL_MAX: float = default("rel_max")
 
 _COSINE_ROUNDING = 1e-12
 """Upper bound on the error of float64 sums in 1 - cosine, which keeps a bound a bound."""
-_MOST_RANGES = 8
-"""Runs of slices that a record lists per group, besides their number."""
 
 
 def is_default(criterion: Criterion) -> bool:
@@ -115,11 +114,11 @@ def look_into(
         difference.rare.add(reference, candidate, total.common.value)
 
 
-def _ratio(found: float, allowed: float) -> float:
-    """Return found / allowed; 0 for nothing found, inf if none is allowed or it is undefined."""
-    if found == 0:
+def _ratio(actual: float, allowed: float) -> float:
+    """Return actual / allowed; 0 for an error of 0, inf if none is allowed or it is undefined."""
+    if actual == 0:
         return 0.0
-    ratio = found / allowed if allowed > 0 else math.inf
+    ratio = actual / allowed if allowed > 0 else math.inf
     return math.inf if math.isnan(ratio) else ratio
 
 
@@ -264,8 +263,8 @@ class OutputMeasure:
         `worst_sample` is the first of the largest error (of the most mismatches, if discrete).
         """
         seen, holds = self._seen, effective(criterion)
-        given = self._reference
-        total = _of(self._total, seen, given.energy)
+        expected = self._reference
+        total = _of(self._total, seen, expected.energy)
         mean, median = self._averages()
         return OutputError(
             max_abs=seen.max_abs,
@@ -278,7 +277,9 @@ class OutputMeasure:
             rare_agreement=self._rare_agreement(),
             nonfinite=seen.nonfinite,
             misshapen=seen.misshapen,
-            reference=Side(nonfinite=given.elements - given.count, elements=given.elements),
+            reference=Side(
+                nonfinite=expected.elements - expected.count, elements=expected.elements
+            ),
             worst_sample=self._worst_sample,
             passed=full_excess(holds, total, seen) <= 1,
             groups=self._groups(holds),
@@ -294,15 +295,15 @@ class OutputMeasure:
         """Return the results for groups of slices; empty if they are not judged."""
         if criterion.rel_max is None or criterion.metric is not None:
             return ()
-        found = []
+        groups = []
         for index, group in enumerate(self._total.groups):
             errors = [d.by_group[index] if d.by_group else 0.0 for d in self._each]
             each = zip(errors, self._ids, strict=True)
             error, worst = max(each, key=lambda one: one[0], default=(0.0, ""))
-            found.append(
+            groups.append(
                 SliceGroup(
                     axis=group.axis,
-                    ranges=group.ranges()[:_MOST_RANGES],
+                    ranges=group.ranges()[:FEW],
                     slices=group.slices.size,
                     scale=group.scale,
                     span=group.span,
@@ -313,7 +314,7 @@ class OutputMeasure:
                     passed=_group_ratio(group, error, criterion.rel_max) <= 1,
                 )
             )
-        return tuple(found)
+        return tuple(groups)
 
     def _averages(self) -> tuple[float, float]:
         if self._seen.misshapen:
@@ -387,7 +388,7 @@ class Excess:
             CaseError: The candidate lacks an output, or an output is complex.
             KeyError: The totals lack an output.
         """
-        wants_cosine, own = self._criterion.cosine is not None, 0.0
+        wants_cosine, excess = self._criterion.cosine is not None, 0.0
         if isinstance(candidate, RunFailed):
             self._value = math.inf
             return math.inf
@@ -399,11 +400,11 @@ class Excess:
             if (self._slices or part.discrete) and not part.misshapen:
                 look_into(part, total, expected, candidate[name])
             seen.merge(part)
-            own = max(own, lower_bound(self._criterion, total, part))
+            excess = max(excess, lower_bound(self._criterion, total, part))
             self._value = max(self._value, lower_bound(self._criterion, total, seen))
         # By rounding alone, one sample's bound could exceed the bound over all so far.
-        self._value = max(self._value, own)
-        return own
+        self._value = max(self._value, excess)
+        return excess
 
     @property
     def value(self) -> float:

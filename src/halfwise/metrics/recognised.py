@@ -39,8 +39,8 @@ BY_LAYOUT = tuple(_OF_BOXES)
 
 def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
     """Return whether outputs are recognised, and these samples test each of them."""
-    found = recognise(references, inputs)
-    return bool(found) and not any(untested_part(one, references, None) for one in found)
+    recognised = recognise(references, inputs)
+    return bool(recognised) and not any(untested_part(one, references, None) for one in recognised)
 
 
 def metric_of(one: Recognised) -> Metric:
@@ -74,8 +74,8 @@ def _of_boxes(
             f"The metric {one.metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
-    wanted, found = _only(one.outputs, reference), _only(one.outputs, candidate)
-    return _OF_BOXES[one.metric](wanted, found, one.outputs, how)
+    wanted, actual = _only(one.outputs, reference), _only(one.outputs, candidate)
+    return _OF_BOXES[one.metric](wanted, actual, one.outputs, how)
 
 
 def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def task_scores(
         is FP32's own less the default drop. Other outputs, if any, come last as "rel-max": minus
         the largest error, as `Criterion` measures it by default.
     """
-    found = []
+    parts = []
     for one in recognised:
         truth = labels if len(recognised) == 1 else None
         try:
@@ -152,9 +152,9 @@ def task_scores(
             score = _score(one, references, candidates, truth)
         if untested_part(one, references, truth):
             score = score.model_copy(update={"passed": False, "untested": True})
-        found.append(score.model_copy(update=_support(one, references, truth)._asdict()))
-    others = others_of(recognised, references[0]) if found else ()
-    return (*found, *([_tolerance(others, references, candidates)] if others else ()))
+        parts.append(score.model_copy(update=_support(one, references, truth)._asdict()))
+    others = others_of(recognised, references[0]) if parts else ()
+    return (*parts, *([_tolerance(others, references, candidates)] if others else ()))
 
 
 def shortfall(
@@ -223,8 +223,8 @@ def _score(
     labels: Sequence[Any] | None,
 ) -> TaskScore:
     metric = metric_of(one)
-    own, value = (metric(references, of, labels) for of in (references, candidates))
-    least = own - _drop(one, labels)
+    best, value = (metric(references, of, labels) for of in (references, candidates))
+    least = best - _drop(one, labels)
     passed = isfinite(value) and value >= least
     return TaskScore(
         metric=one.metric, outputs=one.outputs, value=value, required=least, passed=passed
@@ -234,10 +234,10 @@ def _score(
 def _tolerance(
     names: tuple[str, ...], references: Sequence[Outputs], candidates: Sequence[Outputs]
 ) -> TaskScore:
-    wanted, found = _only(names, references), _only(names, candidates)
+    wanted, actual = _only(names, references), _only(names, candidates)
     excess = Excess(Criterion(), totals(wanted))
-    for expected, given in zip(wanted, found, strict=True):
-        excess.update(expected, given)
+    for expected, output in zip(wanted, actual, strict=True):
+        excess.update(expected, output)
     share = excess.final()
     return TaskScore(
         metric=REL_MAX,
@@ -283,10 +283,10 @@ def settle(
         UsageError: nothing is recognised, or no boxes for a metric of boxes; or labels are given
             for boxes, or for several outputs at once.
     """
-    found = recognise(references, inputs)
+    recognised = recognise(references, inputs)
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        boxes = [one for one in found if one.boxes is not None]
+        boxes = [one for one in recognised if one.boxes is not None]
         if not boxes:
             raise UsageError(
                 f"The metric {name} cannot read boxes from the outputs without guesswork: "
@@ -296,22 +296,22 @@ def settle(
         one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
-    if not found:
+    if not recognised:
         raise UsageError(
             f"--metric auto recognises none of the outputs: {shapes_of(references[0])}.",
             "Name a metric, give your own as --metric file.py:function, or leave --metric out "
             "for the default tolerance.",
         )
-    _demand_unlabelled(found, labelled=labelled)
+    _demand_unlabelled(recognised, labelled=labelled)
     update: dict[str, Any] = {
-        "recognised": found,
+        "recognised": recognised,
         "metric_drop": 1.0,
         "drop_source": "each by its own default",
     }
-    if len(found) == 1 and not others_of(found, references[0]):
-        usual = default_drop(found[0].metric, labelled=labelled)
+    if len(recognised) == 1 and not others_of(recognised, references[0]):
+        usual = default_drop(recognised[0].metric, labelled=labelled)
         assert usual is not None
-        update |= {"metric": found[0].metric, "metric_drop": usual.drop}
+        update |= {"metric": recognised[0].metric, "metric_drop": usual.drop}
         update |= {"drop_source": usual.source}
     return criterion.model_copy(update=update)
 
@@ -346,7 +346,7 @@ def untested_task(
     if not criterion.recognised or not references:
         return untested_metric(criterion, metric, references, labels)
     drop = None if criterion.metric == AUTO else criterion.metric_drop
-    found = [
+    untested = [
         one
         for part in criterion.recognised
         for one in untested_part(part, references, labels, drop)
@@ -354,7 +354,7 @@ def untested_task(
     rest = others_of(criterion.recognised, references[0])
     only = [{name: outputs[name] for name in rest} for outputs in references]
     beside = criterion.metric == AUTO and rest
-    return (*found, *(untested_outputs(Criterion(), only) if beside else ()))
+    return (*untested, *(untested_outputs(Criterion(), only) if beside else ()))
 
 
 def _together(
@@ -366,19 +366,19 @@ def _together(
     return 1.0 - shortfall(recognised, reference, candidate, labels)
 
 
-def _demand_unlabelled(found: Sequence[Recognised], *, labelled: bool) -> None:
+def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> None:
     """Raise UsageError for labels that no metric takes, or that could belong to several outputs."""
     if not labelled:
         return
-    if len(found) > 1:
-        told = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in found)
+    if len(recognised) > 1:
+        kinds = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in recognised)
         raise UsageError(
-            f"--metric auto recognises several outputs ({told}), but labels fit only one.",
+            f"--metric auto recognises several outputs ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
-    if found[0].boxes is not None:
+    if recognised[0].boxes is not None:
         raise UsageError(
-            f"The metric {found[0].metric} takes no labels: FP32's detections are the truth.",
+            f"The metric {recognised[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
 
@@ -446,7 +446,7 @@ def criterion_hints(
     if not len(references) or not is_default(criterion):
         return ()
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
-    found = [
+    hints = [
         f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
         "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
@@ -457,7 +457,7 @@ def criterion_hints(
         if not (discrete or finds_nothing(one, references)):
             alike = one.model_copy(update={"outputs": ()})
             groups.setdefault(alike, []).extend(map(repr, one.outputs))
-    return (*found, *(_hint(one, names) for one, names in groups.items()))
+    return (*hints, *(_hint(one, names) for one, names in groups.items()))
 
 
 def _hint(one: Recognised, names: Sequence[str]) -> str:

@@ -26,8 +26,8 @@ SAMPLE_GAP = 10.0
 """The same for samples: loud and quiet ones are alike, and a few samples leave gaps by chance. A
 neighbour can then hide an error of at most a tenth of a sample's own scale."""
 FEWEST = 8
-"""Fewest values for a slice's largest to mean something: the largest of 8 uniform around 0 is below
-a quarter of the range with probability 4^-8."""
+"""Fewest values or rows that show something: the largest of 8 uniform around 0 is below a quarter
+of the range with probability 4^-8, and 8 uniform rows are ordered corners with 2^-16."""
 FILLED = 0.25
 """Share of nonzero values, relative to the fullest slice, that a slice needs to have a scale: a
 channel after a Relu that rarely fires has none. It still fills a gap between others."""
@@ -35,10 +35,12 @@ FLOOR = 1e-4
 """Smallest scale of a group relative to the output's largest value: -80 dB. A silent recording or
 frame is not held to its hiss."""
 ROUNDING = 2.0**-24
-"""FP32's rounding relative to the output's largest value. A larger slice has no floor if it is
-`FULL` and its axis has at most `SHORT` slices: a quantity next to others, in its own unit."""
-FULL = 0.9
-"""Least share of nonzero values in such a slice."""
+"""FP32's rounding relative to the output's largest value. A larger slice has no floor if
+`MOSTLY` all of its values are nonzero and its axis has at most `SHORT` slices: a quantity next to
+others, in its own unit."""
+MOSTLY = 0.9
+"""Share that counts as nearly all: nonzero values of a slice, rows with an area, neighbouring
+pixels of one class. Our choice."""
 SHORT = 12
 """Most slices on an axis of quantities. There are more frames, positions, and bins of a spectrum,
 which a pure tone leaves at 1e-5 (cepstra start at 13)."""
@@ -104,7 +106,7 @@ class _Extents:
 
     def quantities(self) -> NDArray[np.bool_]:
         """Return which slices may be quantities in their own units."""
-        return (self.filled >= FULL * self.values) & (self.filled.size <= SHORT)
+        return (self.filled >= MOSTLY * self.values) & (self.filled.size <= SHORT)
 
 
 class Slices:
@@ -138,20 +140,20 @@ class Slices:
 
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of every axis that has more than one, by ascending scale."""
-        found: list[Group] = []
+        groups: list[Group] = []
         for axis, size in enumerate(self._common or ()):
             extents = self._axes.get(axis)
             if size is not None and extents is not None and extents.values >= FEWEST:
                 one = extents.largest, extents.smallest, extents.filled
-                found += _grouped(axis, *one, extents.quantities(), gap=GAP)
+                groups += _grouped(axis, *one, extents.quantities(), gap=GAP)
         if self._samples:
             largest, smallest, filled = np.array(self._samples).T
             if not np.all((smallest >= 0) & (largest <= 1)):
                 none = np.zeros(filled.size, np.bool_)
-                found += _grouped(None, largest, smallest, filled, none, gap=SAMPLE_GAP)
-        if all(group.axis is not None for group in found) and self._values >= FEWEST:
-            found += self._on_an_offset()
-        return tuple(found)
+                groups += _grouped(None, largest, smallest, filled, none, gap=SAMPLE_GAP)
+        if all(group.axis is not None for group in groups) and self._values >= FEWEST:
+            groups += self._on_an_offset()
+        return tuple(groups)
 
     def _on_an_offset(self) -> list[Group]:
         """Return all samples as one group if all values lie on an offset; else nothing."""
@@ -189,29 +191,29 @@ def _grouped(
     gap: float,
 ) -> list[Group]:
     """Return the groups of one axis, by ascending scale; none if there is only one."""
-    own = np.maximum(largest, -smallest)
-    known = np.flatnonzero((own > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
-    if known.size < 2:
+    peaks = np.maximum(largest, -smallest)
+    scaled = np.flatnonzero((peaks > 0) & (filled > 0) & (filled >= FILLED * filled.max()))
+    if scaled.size < 2:
         return []
-    floor = np.where(quantities & (own > ROUNDING * own.max()), 0, FLOOR)
-    scale = np.maximum(own, floor * own.max())
+    floor = np.where(quantities & (peaks > ROUNDING * peaks.max()), 0, FLOOR)
+    scale = np.maximum(peaks, floor * peaks.max())
     # Slices without a scale of their own fill gaps, too: what lies on both sides of them is one
     # continuum, such as channels behind a GELU.
-    order = np.flatnonzero(own > 0)
+    order = np.flatnonzero(peaks > 0)
     order = order[np.argsort(scale[order], kind="stable")]
     ascending = scale[order]
     parts = np.split(order, np.flatnonzero(ascending[1:] > gap * ascending[:-1]) + 1)
-    has_scale = np.isin(np.arange(own.size), known)
+    has_scale = np.isin(np.arange(peaks.size), scaled)
     parts = [part[has_scale[part]] for part in parts if has_scale[part].any()]
     if axis is not None:
         parts = _units_joined(parts, (smallest >= 0) & (largest <= 1), scale)
     tops = np.array([scale[part].max() for part in parts])
     # A slice of nearly all zeros has no scale: it joins the smallest group that covers its values.
-    label = np.full(own.size, -1)
+    label = np.full(peaks.size, -1)
     for index, part in enumerate(parts):
         label[part] = index
     rest = np.flatnonzero(label < 0)
-    label[rest] = np.minimum(np.searchsorted(tops, own[rest]), len(parts) - 1)
+    label[rest] = np.minimum(np.searchsorted(tops, peaks[rest]), len(parts) - 1)
     tops[-1] = scale.max()
     groups = _roomy(axis, label, tops)
     if axis is None:
@@ -244,7 +246,7 @@ def _units_joined(
 
 def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64]) -> list[Group]:
     """Return the groups by label; those of few slices have room, or join the next."""
-    found: list[Group] = []
+    groups: list[Group] = []
     waiting = np.zeros(0, np.intp)
     for index, top in enumerate(tops):
         slices = np.concatenate([waiting, np.flatnonzero(label == index)])
@@ -254,8 +256,8 @@ def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64])
             continue
         waiting = waiting[:0]
         room = ROOM if share < SHARE and not last else 1.0
-        found.append(Group(axis, np.sort(slices), float(top), room))
-    return found if len(found) > 1 else []
+        groups.append(Group(axis, np.sort(slices), float(top), room))
+    return groups if len(groups) > 1 else []
 
 
 def group_errors(
@@ -278,20 +280,20 @@ def group_errors(
         error = np.asarray(np.abs(reference.astype(np.float64) - candidate.astype(np.float64)))
     error[~np.isfinite(error)] = 0
     by_axis: dict[int, NDArray[np.float64]] = {}
-    found = []
+    errors = []
     tops = [group.largest for group in groups if group.axis is None]
     largest = np.abs(_finite(reference)).max(initial=0)
     place = np.searchsorted(tops, float(largest)) if tops else 0
     for group in groups:
         if group.axis is None:
             here = min(int(place), len(tops) - 1) == tops.index(group.largest)
-            found.append(float(error.max(initial=0)) if here else 0.0)
+            errors.append(float(error.max(initial=0)) if here else 0.0)
             continue
         if group.axis not in by_axis:
             others = tuple(i for i in range(error.ndim) if i != group.axis)
             by_axis[group.axis] = error.max(axis=others, initial=0)
-        found.append(float(by_axis[group.axis][group.slices].max()))
-    return tuple(found)
+        errors.append(float(by_axis[group.axis][group.slices].max()))
+    return tuple(errors)
 
 
 def place(group: SliceGroup, samples: Sequence[str]) -> str:
@@ -305,16 +307,16 @@ def place(group: SliceGroup, samples: Sequence[str]) -> str:
     rest = f" and {group.slices - shown} more" if shown < group.slices else ""
     if group.axis is None and group.slices == 1:
         return f"sample {samples[group.ranges[0][0]]}"
-    told = f"{runs(group.ranges)}{rest}"
+    indices = f"{runs(group.ranges)}{rest}"
     if group.axis is None:
-        return f"samples {told} (from 0)"
-    return f"{'slice' if group.slices == 1 else 'slices'} {told} of axis {group.axis}"
+        return f"samples {indices} (from 0)"
+    return f"{'slice' if group.slices == 1 else 'slices'} {indices} of axis {group.axis}"
 
 
 def runs(ranges: Sequence[tuple[int, int]], most: int | None = None) -> str:
     """Return runs of slices, such as `0, 4-83`; beyond `most` runs, `…`."""
-    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges[:most])
-    return told if most is None or len(ranges) <= most else f"{told} …"
+    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges[:most])
+    return shown if most is None or len(ranges) <= most else f"{shown} …"
 
 
 def extent(group: SliceGroup) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.slices import FLOOR
 from halfwise.wording import count
 
 CAP_DB = 100.0
@@ -175,8 +176,8 @@ def by_sample(
             f"There are {len(labels)} labels for {len(reference)} samples.",
             "Give one label per sample, in the order of the samples.",
         )
-    known = [None] * len(reference) if labels is None else labels
-    return zip(reference, candidate, known, strict=True)
+    truths = [None] * len(reference) if labels is None else labels
+    return zip(reference, candidate, truths, strict=True)
 
 
 def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
@@ -198,10 +199,10 @@ def by_target(
     outputs: Callable[[Outputs], Sequence[str]],
 ) -> Iterator[tuple[str, NDArray[np.float64], NDArray[Any]]]:
     """Yield the name, the target and the candidate's array of every output of every sample."""
-    for expected, found, label in by_sample(reference, candidate, labels):
+    for expected, actual, label in by_sample(reference, candidate, labels):
         names = outputs(expected)
         for name in names:
-            yield name, target_of(expected[name], label, name, names), found[name]
+            yield name, target_of(expected[name], label, name, names), actual[name]
 
 
 def at_least_one(metric: str, count: int) -> int:
@@ -293,18 +294,18 @@ def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArr
     Raises:
         CaseError: they are not one number for each row, or not in [0, classes).
     """
-    classes, (rows, known) = np.ravel(np.asarray(label)), scores.shape
+    classes, (rows, width) = np.ravel(np.asarray(label)), scores.shape
     if classes.size != rows or classes.dtype.kind not in "iuf":
         raise CaseError(
             f"The metric top1 needs {count(rows, 'class number')} for a sample of output {name!r}, "
             f"but the label holds {classes.size} of type {classes.dtype}.",
             "Give one integer class per row of the class output.",
         )
-    fits = (classes >= 0) & (classes < known)
+    fits = (classes >= 0) & (classes < width)
     if not fits.all():
         raise CaseError(
-            f"A label is class {classes[~fits][0]}, but output {name!r} has {known} classes: 0 to "
-            f"{known - 1}.",
+            f"A label is class {classes[~fits][0]}, but output {name!r} has {width} classes: 0 to "
+            f"{width - 1}.",
             "Count classes from 0, and remove samples without a class.",
         )
     return classes
@@ -353,8 +354,6 @@ def shapes_of(outputs: Outputs) -> str:
 
 
 Floats = NDArray[np.float64]
-_FAINT = 1e-6
-"""Power relative to the loudest signal below which a signal counts as faded."""
 
 
 def cosine(
@@ -420,20 +419,20 @@ def snr(
     at_least_one("snr", sum(value > 0 for value in largest.values()))
     loudest: dict[str, float] = {}
     noises: dict[str, list[tuple[Floats, Floats]]] = {}
-    for name, target, found in by_target(reference, candidate, labels, float_outputs):
+    for name, target, actual in by_target(reference, candidate, labels, float_outputs):
         if not (target.size and largest[name]):
             continue
         signals = _signals(_finite(target)) / largest[name]
         power = (signals**2).mean(axis=1)
         noise = np.full(len(power), np.inf)
-        if found.shape == target.shape:
+        if actual.shape == target.shape:
             with np.errstate(invalid="ignore", over="ignore"):
-                given = np.where(np.isfinite(target), found, 0).astype(np.float64)
-                noise = ((_signals(given) / largest[name] - signals) ** 2).mean(axis=1)
+                finite = np.where(np.isfinite(target), actual, 0).astype(np.float64)
+                noise = ((_signals(finite) / largest[name] - signals) ** 2).mean(axis=1)
         loudest[name] = max(loudest.get(name, 0.0), float(power.max()))
         noises.setdefault(name, []).append((power, noise))
     ratios = [
-        _decibels(*pair, _FAINT * loudest[n]) for n, pairs in noises.items() for pair in pairs
+        _decibels(*pair, FLOOR**2 * loudest[n]) for n, pairs in noises.items() for pair in pairs
     ]
     return float(np.concatenate(ratios).min())
 
@@ -470,14 +469,14 @@ def _worst(
 ) -> float:
     """Return the smallest `measure` over the vectors whose target is not zero."""
     worst, count = highest, 0
-    for _, target, found in by_target(reference, candidate, labels, float_outputs):
+    for _, target, actual in by_target(reference, candidate, labels, float_outputs):
         rows = _rows(target)
-        known = _known(rows)
-        count += int(known.sum())
-        if found.shape != target.shape:
+        valid = _are_finite(rows)
+        count += int(valid.sum())
+        if actual.shape != target.shape:
             worst = -np.inf
-        elif known.any():
-            values = measure(rows[known], _rows(found.astype(np.float64))[known])
+        elif valid.any():
+            values = measure(rows[valid], _rows(actual.astype(np.float64))[valid])
             # NaN ranks lowest.
             worst = min(worst, float(np.where(np.isnan(values), -np.inf, values).min()))
     at_least_one(name, count)
@@ -487,10 +486,10 @@ def _worst(
 def vectors_in(reference: Sequence[Outputs], labels: Sequence[Any] | None) -> int:
     """Return how many vectors or signals are compared; arguments as for `cosine`."""
     targets = by_target(reference, reference, labels, float_outputs)
-    return sum(int(_known(_rows(target)).sum()) for _, target, _ in targets)
+    return sum(int(_are_finite(_rows(target)).sum()) for _, target, _ in targets)
 
 
-def _known(rows: Floats) -> NDArray[np.bool_]:
+def _are_finite(rows: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).all(axis=1) & rows.any(axis=1))
 
 
@@ -499,23 +498,23 @@ def _rows(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
 
 
-def _cosines(target: Floats, found: Floats) -> Floats:
+def _cosines(target: Floats, actual: Floats) -> Floats:
     """Return the cosine of each pair of rows; NaN if the candidate is not finite."""
     with np.errstate(invalid="ignore"):
-        target, found = _up_to_one(target), _up_to_one(found)
-        length = np.linalg.norm(target, axis=1) * np.linalg.norm(found, axis=1)
-        dot = (target * found).sum(axis=1)
+        target, actual = _up_to_one(target), _up_to_one(actual)
+        length = np.linalg.norm(target, axis=1) * np.linalg.norm(actual, axis=1)
+        dot = (target * actual).sum(axis=1)
         cosines = np.divide(dot, length, out=0 * dot, where=length != 0)
     return np.asarray(np.clip(cosines, -1, 1))
 
 
-def _likenesses(target: Floats, found: Floats) -> Floats:
+def _likenesses(target: Floats, actual: Floats) -> Floats:
     """Return 1 - d²/2 of each pair of rows, or its cosine if less; NaN as for `_cosines`."""
     largest = np.abs(target).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", over="ignore"):
-        one, other = target / largest, found / largest
+        one, other = target / largest, actual / largest
         distance = ((one - other) ** 2).sum(axis=1) / (one**2).sum(axis=1)
-        return np.asarray(np.minimum(_cosines(target, found), 1 - distance / 2))
+        return np.asarray(np.minimum(_cosines(target, actual), 1 - distance / 2))
 
 
 def _up_to_one(rows: Floats) -> Floats:

@@ -66,9 +66,9 @@ def token_agreement(
     """
     right = count = places = 0
     for truth, guess in _pairs(reference, candidate, labels):
-        told = ~((truth == guess) & _is_filler(truth))
-        right += int(((truth == guess) & told & (truth != _NONE)).sum())
-        count += int(told.sum())
+        counted = ~((truth == guess) & _is_filler(truth))
+        right += int(((truth == guess) & counted & (truth != _NONE)).sum())
+        count += int(counted.sum())
         places += truth.size
     at_least_one("token-agreement", places)
     return right / count if count else 1.0
@@ -98,18 +98,18 @@ def mean_iou(
         CaseError: No output has this form, or a label is missing or of another shape.
     """
     shares, seen = [], 0
-    for expected, found, label in by_sample(reference, candidate, labels):
+    for expected, actual, label in by_sample(reference, candidate, labels):
         name = _pixel_output(expected)
-        truth, guess = _pixels(expected[name]), _pixels(found[name])
+        truth, guess = _pixels(expected[name]), _pixels(actual[name])
         if guess.shape != truth.shape:
             guess = np.full(truth.shape, _NONE)
         if label is not None:
             most = expected[name].shape[1] if not is_discrete(expected[name].dtype) else np.inf
             truth = _labels("mean-iou", label, truth.shape, name)
             truth = np.where(truth < most, truth, _NONE)
-        for wanted, given in zip(truth, guess, strict=True):
-            known = wanted >= 0 if label is not None else ...
-            ours, theirs = wanted[known], given[known]
+        for wanted, guessed in zip(truth, guess, strict=True):
+            valid = wanted >= 0 if label is not None else ...
+            ours, theirs = wanted[valid], guessed[valid]
             kinds = [kind for kind in np.unique(ours) if kind != _NONE]
             seen += len(kinds)
             if kinds and (len(kinds) > 1 or label is not None or (ours != theirs).any()):
@@ -131,10 +131,10 @@ def pixels_in(references: Sequence[Outputs]) -> int:
 
 def classes_in(references: Sequence[Outputs]) -> int:
     """Return how many classes pixels have, as `mean_iou` reads them."""
-    found: set[int] = set()
+    classes: set[int] = set()
     for outputs in references:
-        found.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
-    return len(found - {_NONE})
+        classes.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
+    return len(classes - {_NONE})
 
 
 def _overlap(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> float:
@@ -146,16 +146,16 @@ def _pairs(
 ) -> list[tuple[Classes, Classes]]:
     """Return the right and the actual class of each output at all places of all samples."""
     pairs: dict[str, list[tuple[Classes, Classes]]] = {}
-    for expected, found, label in by_sample(reference, candidate, labels):
+    for expected, actual, label in by_sample(reference, candidate, labels):
         for name in token_outputs(expected):
-            truth, guess = _tokens(expected[name]), _tokens(found[name])
+            truth, guess = _tokens(expected[name]), _tokens(actual[name])
             if label is not None:
                 truth = _labels("token-agreement", label, truth.shape, name)
             if guess.ndim != truth.ndim:
                 guess = np.full(truth.shape, _NONE)
             truth, guess = _of_one_length(truth, guess)
-            known = truth >= 0 if label is not None else ...
-            pairs.setdefault(name, []).append((truth[known].ravel(), guess[known].ravel()))
+            valid = truth >= 0 if label is not None else ...
+            pairs.setdefault(name, []).append((truth[valid].ravel(), guess[valid].ravel()))
     return [
         (np.concatenate([t for t, _ in each]), np.concatenate([g for _, g in each]))
         for each in pairs.values()
@@ -232,8 +232,8 @@ def metric_loss(
     labels: Sequence[Any] | None,
 ) -> float:
     """Return how far `metric` falls from the reference's own value; NaN if it has none."""
-    own = metric(references, references, labels)
-    return own - metric(references, candidates, labels)
+    best = metric(references, references, labels)
+    return best - metric(references, candidates, labels)
 
 
 def top1(
@@ -259,13 +259,13 @@ def top1(
             do not match the rows.
     """
     right = rows = 0
-    for expected, found, label in by_sample(reference, candidate, labels):
+    for expected, actual, label in by_sample(reference, candidate, labels):
         name = class_output(expected)
         scores = class_rows(name, expected[name])
         truth = np.argmax(scores, axis=-1) if label is None else class_labels(label, scores, name)
         rows += len(scores)
-        if found[name].shape == expected[name].shape:
-            guess = class_rows(name, found[name])
+        if actual[name].shape == expected[name].shape:
+            guess = class_rows(name, actual[name])
             wrong = np.isnan(guess).any(axis=-1)
             right += int(np.count_nonzero((np.argmax(guess, axis=-1) == truth) & ~wrong))
     return right / at_least_one("top1", rows)
@@ -295,8 +295,8 @@ def mask_iou(
         CaseError: There is no float output, or a label is missing or of another shape.
     """
     shares = []
-    for _, target, found in by_target(reference, candidate, labels, float_outputs):
-        truth, guess = target > 0.5, found > 0.5
+    for _, target, actual in by_target(reference, candidate, labels, float_outputs):
+        truth, guess = target > 0.5, actual > 0.5
         if guess.shape != truth.shape:
             shares += [0.0] if truth.any() or guess.any() else []
             continue
@@ -335,17 +335,17 @@ def psnr(
     """
     found_of: dict[str, list[float]] = {}
     peaks = target_peaks(reference, labels)
-    for name, target, found in by_target(reference, candidate, labels, map_outputs):
-        fits = found.shape == target.shape
+    for name, target, actual in by_target(reference, candidate, labels, map_outputs):
+        fits = actual.shape == target.shape
         for index, wanted in enumerate(images(target)):
-            known = np.isfinite(wanted)
-            if not known.any():
+            valid = np.isfinite(wanted)
+            if not valid.any():
                 continue
-            values = wanted[known]
-            given = images(found)[index] if fits else np.zeros(0)
-            error = _squared_error(values, given, known)
-            own = float(np.ptp(values))
-            peak = own if own >= peaks[name] * _STEP else peaks[name]
+            values = wanted[valid]
+            image = images(actual)[index] if fits else np.zeros(0)
+            error = _squared_error(values, image, valid)
+            span = float(np.ptp(values))
+            peak = span if span >= peaks[name] * _STEP else peaks[name]
             found_of.setdefault(name, []).append(_psnr(peak, error / values.size))
     at_least_one("psnr", len(found_of))
     return min(min(each) if labels is None else fmean(each) for each in found_of.values())
@@ -388,10 +388,10 @@ def epe(
     """
     distance: dict[str, float] = {}
     pixels: dict[str, int] = {}
-    for name, target, found in by_target(reference, candidate, labels, flow_outputs):
-        known = np.asarray(np.isfinite(target).all(axis=-3))
-        pixels[name] = pixels.get(name, 0) + int(known.sum())
-        distance[name] = distance.get(name, 0.0) + _distance(target, found, known)
+    for name, target, actual in by_target(reference, candidate, labels, flow_outputs):
+        valid = np.asarray(np.isfinite(target).all(axis=-3))
+        pixels[name] = pixels.get(name, 0) + int(valid.sum())
+        distance[name] = distance.get(name, 0.0) + _distance(target, actual, valid)
     at_least_one("epe", sum(pixels.values()))
     return min(-distance[name] / pixels[name] for name in pixels if pixels[name])
 
@@ -440,22 +440,22 @@ def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None
 
 
 def _squared_error(
-    target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]
+    target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[np.bool_]
 ) -> float:
-    """Return Σ (found - target)² where `known`; inf if `found` is not finite or misshapen."""
-    if found.shape != known.shape:
+    """Return Σ (actual - target)² where `valid`; inf if `actual` is not finite or misshapen."""
+    if actual.shape != valid.shape:
         return float("inf")
-    error = found.astype(np.float64)[known] - target
+    error = actual.astype(np.float64)[valid] - target
     return dot(error, error) if np.isfinite(error).all() else float("inf")
 
 
-def _distance(target: NDArray[np.float64], found: NDArray[Any], known: NDArray[np.bool_]) -> float:
-    """Return Σ of end-point errors where `known`; inf if `found` is not finite or misshapen."""
-    if found.shape != target.shape:
+def _distance(target: NDArray[np.float64], actual: NDArray[Any], valid: NDArray[np.bool_]) -> float:
+    """Return Σ of end-point errors where `valid`; inf if `actual` is not finite or misshapen."""
+    if actual.shape != target.shape:
         return float("inf")
     with np.errstate(invalid="ignore"):
-        error = found.astype(np.float64) - target
-        length = np.hypot(error[..., 0, :, :], error[..., 1, :, :])[known]
+        error = actual.astype(np.float64) - target
+        length = np.hypot(error[..., 0, :, :], error[..., 1, :, :])[valid]
     return float(length.sum()) if np.isfinite(length).all() else float("inf")
 
 

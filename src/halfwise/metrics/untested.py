@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
@@ -62,7 +63,7 @@ def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
     """Return how many boxes FP32 detects in recognised outputs of known layout."""
     if one.boxes is None:
         return Support()
-    images = (found for of in references for found in detect(of, one.outputs, one.boxes))
+    images = (detected for of in references for detected in detect(of, one.outputs, one.boxes))
     return Support(sum(map(len, images)), "boxes")
 
 
@@ -100,12 +101,9 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
 """Unit and count of each metric that takes outputs directly."""
 
 
-_NEXT_TO_NOTHING = 1e-6
-"""Relative to an output's largest value: less than FP16 can resolve."""
-_RESOLVED = 2.0**-11
-"""Relative to an output's largest value: what rounding to FP16 may change."""
-_FEWEST_ROWS = 10
-"""With fewer rows, a sound classifier may well be no better than guessing."""
+FEWEST_ROWS = 10
+"""Rows, boxes and the like below which a score is weak evidence: a sound classifier may well be no
+better than guessing, and if ten are all right, up to one in four others may be wrong (95 %)."""
 CONFIDENCE = 0.95
 """Smallest probability, over many runs, that a bound holds."""
 
@@ -126,23 +124,23 @@ def untested_outputs(criterion: Criterion, references: Sequence[Outputs]) -> tup
     """
     if criterion.metric is not None or not references:
         return ()
-    found: dict[str, Unjudged] = {}
+    untested: dict[str, Unjudged] = {}
     discrete = []
     whole = totals(references)
     for name, first in references[0].items():
         arrays, total = [outputs[name] for outputs in references], whole[name]
         floats = not is_discrete(first.dtype)
         if not any(array.size for array in arrays):
-            found[name] = Unjudged(kind="empty", name=name)
+            untested[name] = Unjudged(kind="empty", name=name)
         elif floats and not any(np.isfinite(array).any() for array in arrays):
-            found[name] = Unjudged(kind="non-finite", name=name)
+            untested[name] = Unjudged(kind="non-finite", name=name)
         elif _constant_passes(criterion, arrays, total, 0):
-            found[name] = Unjudged(kind="zeros", name=name, reference=total.absmax)
+            untested[name] = Unjudged(kind="zeros", name=name, reference=total.absmax)
             discrete += [] if floats else [name]
         elif floats and (ends := _flat(criterion, arrays, total)):
-            found[name] = Unjudged(kind="flat", name=name, reference=ends[0], other=ends[1])
-    told = found if len(found) == len(references[0]) else found.keys() - set(discrete)
-    return tuple(found[name] for name in references[0] if name in told)
+            untested[name] = Unjudged(kind="flat", name=name, reference=ends[0], other=ends[1])
+    named = untested if len(untested) == len(references[0]) else untested.keys() - set(discrete)
+    return tuple(untested[name] for name in references[0] if name in named)
 
 
 def untested_metric(
@@ -168,25 +166,25 @@ def untested_metric(
         return ()
     if flat := _constant_targets(criterion, references, labels) or _only_zeros(references):
         return flat
-    own = metric(references, references, labels)
+    best = metric(references, references, labels)
     ramps = ([_small(outputs, end) for outputs in references] for end in (1, -1))
     try:
         other = min(metric(references, ramp, labels) for ramp in ramps)
     except CaseError:
         return ()  # it refuses them, so it reads them
-    found = Unjudged(
+    unjudged = Unjudged(
         kind="metric",
         name=criterion.metric or "metric",
-        reference=own,
+        reference=best,
         other=other,
         allowed=criterion.metric_drop,
         labelled=labels is not None,
     )
-    if other >= own - criterion.metric_drop:
-        return (found,)
+    if other >= best - criterion.metric_drop:
+        return (unjudged,)
     chance = None if labels is None else guessing(criterion.metric, references)
-    if chance is not None and chance.rows >= _FEWEST_ROWS and own <= chance.share:
-        return (found.model_copy(update={"kind": "guessing", "other": chance.share}),)
+    if chance is not None and chance.rows >= FEWEST_ROWS and best <= chance.share:
+        return (unjudged.model_copy(update={"kind": "guessing", "other": chance.share}),)
     return ()
 
 
@@ -202,22 +200,22 @@ def scores(
     Raises:
         CaseError: the former is not finite, or differs on a second call.
     """
-    own = metric(references, references, labels)
-    if not isfinite(own):
+    best = metric(references, references, labels)
+    if not isfinite(best):
         raise CaseError(
-            f"The metric {name} is {own} for the reference's own outputs.",
+            f"The metric {name} is {best} for the reference's own outputs.",
             "A verdict needs a finite value: check the metric, the labels and the samples.",
         )
-    found = metric(references, candidates, labels)
+    score = metric(references, candidates, labels)
     again = metric(references, references, labels)
-    if again != own:
+    if again != best:
         raise CaseError(
-            f"The metric {name} is {number(own, 6)} for the reference's own outputs, but "
+            f"The metric {name} is {number(best, 6)} for the reference's own outputs, but "
             f"{number(again, 6)} "
             "on a second call.",
             "It must keep no state between calls and use no random numbers.",
         )
-    return own, found
+    return best, score
 
 
 def takes_any_sample(
@@ -269,7 +267,10 @@ def _flat(
     Values that vary by less than FP16 resolves of the largest may be meant to be constant.
     """
     spread = _spread(arrays)
-    varies = spread.count >= FEWEST and spread.maximum - spread.minimum > _RESOLVED * spread.absmax
+    varies = (
+        spread.count >= FEWEST
+        and spread.maximum - spread.minimum > spread.absmax / 2**FP16.precision
+    )
     middle = (spread.minimum + spread.maximum) / 2
     passes = varies and _constant_passes(criterion, arrays, total, middle)
     return (spread.minimum, spread.maximum) if passes else None
@@ -299,7 +300,7 @@ def _small(outputs: Outputs, end: int) -> Outputs:
 
 
 def _ramp(array: NDArray[Any], end: int) -> NDArray[Any]:
-    last = end * _NEXT_TO_NOTHING * (_spread([array]).absmax or 1.0)
+    last = end * ROUNDINGS * (_spread([array]).absmax or 1.0)
     # A single element gets only the start.
     return np.linspace(-last, last, array.size).reshape(array.shape).astype(array.dtype)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
 from halfwise.emulation.rounding import new_node
-from halfwise.formats import Format
+from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import (
     Network,
     add_constant,
@@ -40,9 +40,6 @@ CENTRING = frozenset(
 EXPONENTS = (-8.0, 12.0)
 """Exponents between which an exponential neither vanishes beside 1 nor overflows in FP16: e⁻⁸ is
 below FP16's unit roundoff 2⁻¹¹, and e¹² is beyond 65504."""
-
-# The drawn elements' median is within 0.4 % of the true median's rank, and finding it takes 2 ms.
-_MEDIAN_ELEMENTS = 1 << 16
 
 
 def cancellation_view(
@@ -95,7 +92,7 @@ def cancellation(
     shape = np.broadcast_shapes(a.shape, b.shape)
     wide_a, wide_b = (
         np.take(each, _drawn(shape, each.shape))
-        if math.prod(shape) > _MEDIAN_ELEMENTS
+        if math.prod(shape) > CHUNK
         else np.broadcast_to(each, shape)
         for each in (a, b)
     )
@@ -122,16 +119,17 @@ def cancellation(
 
 
 @lru_cache(maxsize=32)
-def _drawn(shape: tuple[int, ...], own: tuple[int, ...]) -> NDArray[np.intp]:
-    """Return the indices in an array of shape `own` that broadcast to those drawn from `shape`.
+def _drawn(shape: tuple[int, ...], small: tuple[int, ...]) -> NDArray[np.intp]:
+    """Return the indices in an array of shape `small` that broadcast to those drawn from `shape`.
 
     They are in memory order; a median needs no particular order.
     """
     size = math.prod(shape)
-    drawn = np.sort(np.random.default_rng(0).integers(size, size=_MEDIAN_ELEMENTS))
-    if own == shape:
+    # Their median is within 0.4 % of the true median's rank, and finding it takes 2 ms.
+    drawn = np.sort(np.random.default_rng(0).integers(size, size=CHUNK))
+    if small == shape:
         return drawn
-    places = np.broadcast_to(np.arange(math.prod(own)).reshape(own), shape)
+    places = np.broadcast_to(np.arange(math.prod(small)).reshape(small), shape)
     return places[np.unravel_index(drawn, shape)]
 
 
@@ -231,8 +229,8 @@ class InnerNumbers:
         if np.isnan(value):
             return
         kinds = self._worst.setdefault(node, {})
-        known = kinds.get(kind)
-        if known is None or (value < known[0] if kind == "margin" else value > known[0]):
+        extreme = kinds.get(kind)
+        if extreme is None or (value < extreme[0] if kind == "margin" else value > extreme[0]):
             kinds[kind] = (value, sample)
 
     def worst(self, node: NodeName, kind: Kind) -> float:
@@ -329,7 +327,7 @@ def views(
     def add(node: NodeName, kind: Kind, value: float, place: int) -> None:
         inner.add(node, kind, value, chosen[place])
 
-    found: dict[NodeName, View] = {}
+    measuring: dict[NodeName, View] = {}
     for node in network.nodes():
         name = node_name(node)
         view = None
@@ -340,8 +338,8 @@ def views(
             worst = partial(inner.worst, name, "cancellation")
             view = cancellation_view(node, partial(add, name, "cancellation"), worst)
         if view is not None:
-            found[name] = view
-    return found
+            measuring[name] = view
+    return measuring
 
 
 def _low_nodes(network: Network, roles: Roles) -> Iterator[ir.Node]:
@@ -370,8 +368,8 @@ def _summing_twin(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         case "ReduceMean":
             return [new_node("ReduceL1", ins, prefix, node.attributes)]
         case "GlobalAveragePool" if ins[0] is not None and ins[0].shape is not None:
-            axes, given, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
-            return [*axes, new_node("ReduceL1", [ins[0], *given], prefix, attributes)]
+            axes, by_input, attributes = _axes(range(2, ins[0].shape.rank()), prefix, opset)
+            return [*axes, new_node("ReduceL1", [ins[0], *by_input], prefix, attributes)]
         case "Softmax":
             return _softmax_sum(node, prefix, opset)
     return []
@@ -417,6 +415,6 @@ def _softmax_sum(node: ir.Node, prefix: str, opset: int) -> list[ir.Node]:
         # In these opsets, Softmax flattens its input to two axes.
         nodes = [new_node("Flatten", inputs, f"{prefix}::flat", {"axis": axis})]
         inputs, axis = [nodes[0].outputs[0]], 1
-    axes, given, attributes = _axes([axis], prefix, opset)
-    largest = new_node("ReduceMax", [*inputs, *given], f"{prefix}::max", attributes)
+    axes, by_input, attributes = _axes([axis], prefix, opset)
+    largest = new_node("ReduceMax", [*inputs, *by_input], f"{prefix}::max", attributes)
     return [*nodes, *axes, largest, new_node("Reciprocal", [largest.outputs[0]], prefix)]

@@ -362,10 +362,10 @@ class Observer:
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
         few = self._chosen[:: ceil(len(self._chosen) / ROUNDOFF_SAMPLES)]
-        left = [i for i in self._chosen if i not in self._looked]
-        new = self._choose(left, min(count - len(self._looked), len(left)))
+        unseen = [i for i in self._chosen if i not in self._looked]
+        new = self._choose(unseen, min(count - len(self._looked), len(unseen)))
         summed = self._chosen if not self._few_sums else few
-        is_last = len(new) == len(left)
+        is_last = len(new) == len(unseen)
         self._steps = self._done + len(summed) * is_last + len(new)
         if is_last:
             self._sums(summed)

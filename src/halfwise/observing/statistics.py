@@ -9,13 +9,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.emulation.probe import View
-from halfwise.formats import Format
+from halfwise.formats import CHUNK, Format
 from halfwise.graph.model import constant_array, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import Detail, Histogram
 
 # Small enough that all temporaries of one block stay in a core's cache.
-_BLOCK = 1 << 16
 _INFINITY = 0x7F800000
 _FIRST_EXPONENT = -149
 
@@ -28,9 +27,9 @@ class _Scratch(threading.local):
     """
 
     def __init__(self) -> None:
-        self.magnitudes = np.empty(_BLOCK, np.uint32)
-        self.less_one = np.empty(_BLOCK, np.uint32)
-        self.exponents = np.empty(_BLOCK, np.intp)
+        self.magnitudes = np.empty(CHUNK, np.uint32)
+        self.less_one = np.empty(CHUNK, np.uint32)
+        self.exponents = np.empty(CHUNK, np.intp)
 
 
 _scratch = _Scratch()
@@ -62,8 +61,8 @@ class DetailCounter:
     def add(self, array: NDArray[np.float32]) -> None:
         """Count the elements of f32[*shape]; NaN and infinities only count as elements."""
         bits = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint32)
-        for start in range(0, bits.size, _BLOCK):
-            block = bits[start : start + _BLOCK]
+        for start in range(0, bits.size, CHUNK):
+            block = bits[start : start + CHUNK]
             magnitudes = _scratch.magnitudes[: block.size]
             self._add_block(np.bitwise_and(block, np.uint32(0x7FFFFFFF), out=magnitudes))
 
@@ -166,14 +165,14 @@ def _suppression(
     node: ir.Node, scores: ir.Value, fmt: Format, add: Callable[[float, int], None]
 ) -> View:
     # Without a threshold, every box competes.
-    given = node.inputs[4] if len(node.inputs) > 4 else None
-    fixed = -np.inf if given is None or varies(given) else float(constant_array(given).item())
+    limit = node.inputs[4] if len(node.inputs) > 4 else None
+    fixed = -np.inf if limit is None or varies(limit) else float(constant_array(limit).item())
 
     def visit(sample: int, array: NDArray[np.float32], *threshold: NDArray[np.float32]) -> None:
         lowest = float(threshold[0].item()) if threshold else fixed
         add(rank_margin(array, lowest, fmt), sample)
 
-    tensors = (scores, given) if given is not None and varies(given) else (scores,)
+    tensors = (scores, limit) if limit is not None and varies(limit) else (scores,)
     return View(tuple(tensor_name(v) for v in tensors), visit)
 
 

@@ -70,16 +70,16 @@ class Target:
         return profiles_from_options(case.network, samples, *self.shapes)
 
 
-def understand_target(given: Mapping[str, Any]) -> Target | None:
-    """Return the target that `given` names, or None.
+def understand_target(options: Mapping[str, Any]) -> Target | None:
+    """Return the target that `options` names, or None.
 
     Raises:
         UsageError: an option without --target, or a value outside its domain.
     """
-    if given.get("target") is not None:
-        return engine_target(given)
-    check(given)
-    if names := given.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
+    if options.get("target") is not None:
+        return engine_target(options)
+    check(options)
+    if names := options.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
         raise UsageError(
             f"{spelt(min(names))} does not apply without --target tensorrt.",
             "Give --target tensorrt too.",
@@ -87,22 +87,22 @@ def understand_target(given: Mapping[str, Any]) -> Target | None:
     return None
 
 
-def engine_target(given: Mapping[str, Any]) -> Target:
+def engine_target(options: Mapping[str, Any]) -> Target:
     """Return where and how to build; errors as for `understand_target`."""
-    check(given)
-    given, _ = split(given, EngineOptions)
-    devices = _devices(given)
+    check(options)
+    options, _ = split(options, EngineOptions)
+    devices = _devices(options)
     if devices:
-        given = {**given, "trt_worker": devices[0][0].name}
-    named, _ = split(given, Worker)
+        options = {**options, "trt_worker": devices[0][0].name}
+    named, _ = split(options, Worker)
     workers = resolve(**named)
-    lists = (_texts(given.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
+    lists = (_texts(options.get(f"{at}_shapes", ())) for at in ("min", "opt", "max"))
     minimum, optimum, maximum = lists
     return Target(
         workers=tuple(workers),
-        settings=engine_settings(given, workers[0].defaults),
+        settings=engine_settings(options, workers[0].defaults),
         shapes=(minimum, optimum, maximum),
-        resume=bool(given.get("resume", False)),
+        resume=bool(options.get("resume", False)),
         devices=devices,
     )
 
@@ -115,14 +115,14 @@ def one_worker(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "trt_worker": names[0]}
 
 
-def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
+def _devices(options: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings], ...]:
     """Return the workers that one plan must be right on; none if at most one is named.
 
     Raises:
         UsageError: one is named twice, or is ambiguous in the run folder, or an option for one
             device is given with several.
     """
-    names = given.get("trt_worker")
+    names = options.get("trt_worker")
     if names is None or isinstance(names, str):
         return ()
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -133,14 +133,14 @@ def _devices(given: Mapping[str, Any]) -> tuple[tuple[WorkerSpec, EngineSettings
             "engine file is named after its worker.",
             "Rename it in halfwise.toml, using letters, digits, '.', '_' and '-'.",
         )
-    if "timing_cache" in given:
+    if "timing_cache" in options:
         raise UsageError(
             "--engine timing-cache is for one GPU and one TensorRT, but several workers are named.",
             "Leave it out: each worker has its own.",
         )
-    command = given.get("trt_command")
+    command = options.get("trt_command")
     specs = [resolve(trt_command=command, trt_worker=name)[0] for name in names]
-    return tuple((spec, engine_settings(given, spec.defaults)) for spec in specs)
+    return tuple((spec, engine_settings(options, spec.defaults)) for spec in specs)
 
 
 def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -150,23 +150,23 @@ def split(options: Mapping[str, Any], kind: type) -> tuple[dict[str, Any], dict[
     return declared, {n: v for n, v in options.items() if n not in names}
 
 
-def engine_settings(given: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
+def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> EngineSettings:
     """Return settings: the given ones, else those of a worker's table in halfwise.toml.
 
     Raises:
         UsageError: a value outside its domain.
     """
-    check(given)
+    check(options)
     changed = {name: value for name, value in defaults if value is not None}
-    changed |= {f.name: given[f.name] for f in fields(EngineSettings) if f.name in given}
-    if "timing_cache" in given:
-        changed["timing_cache"] = _writable(Path(given["timing_cache"]), "--engine timing-cache")
-    if "workspace" in given:
-        changed["workspace_bytes"] = memory_bytes(given["workspace"], "--engine workspace")
-    if "tactic_sources" in given:
-        changed["tactic_sources"] = _words(given["tactic_sources"])
-    if "plugin" in given:
-        changed["plugins"] = _texts(given["plugin"])
+    changed |= {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
+    if "timing_cache" in options:
+        changed["timing_cache"] = _writable(Path(options["timing_cache"]), "--engine timing-cache")
+    if "workspace" in options:
+        changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
+    if "tactic_sources" in options:
+        changed["tactic_sources"] = _words(options["tactic_sources"])
+    if "plugin" in options:
+        changed["plugins"] = _texts(options["plugin"])
     return EngineSettings(**changed)
 
 

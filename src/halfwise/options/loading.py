@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
@@ -47,9 +48,6 @@ _BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
 """Names of an axis that say what it counts."""
 _TRIED = 3
 """Rows that run alone and together."""
-_SAME = 1e-3
-"""Largest difference between a row alone and among others, relative to the output's largest value:
-another order of summation causes 1e-5 in deep models."""
 
 
 def load_settled(
@@ -69,21 +67,21 @@ def load_settled(
         read: Reads the data for these inputs, as `load_inputs` does; its errors are not caught.
         runtime: Where the model runs.
     """
-    loaded, own = read(specs), list(specs)
+    loaded, settled = read(specs), list(specs)
     if loaded.rows is None or all(_named(spec) for spec in specs if spec.batch_is_dynamic):
-        return loaded, own
+        return loaded, settled
     try:
         reading = _reading(Session(network.model, runtime=runtime), loaded.samples, loaded.rows)
     except (CaseError, RunFailed):
         # Whoever needs the model says why it does not load or run.
-        return loaded, own
+        return loaded, settled
     if reading == "one" or (reading == "mixed" and loaded.rows.files > 1):
-        own = [replace(spec, counts=False) for spec in specs]
-        return read(own), own
+        settled = [replace(spec, counts=False) for spec in specs]
+        return read(settled), settled
     if reading == "mixed":
         note = Note(kind="mixed-rows", severity="warning", facts={"rows": loaded.rows.count})
         loaded = replace(loaded, notes=(*loaded.notes, note))
-    return loaded, own
+    return loaded, settled
 
 
 def _named(spec: InputSpec) -> bool:
@@ -109,9 +107,9 @@ def _reading(session: Session, samples: Samples, rows: Rows) -> Reading:
         session.run(_joined([samples[i] for i in every]))
         return "one"
     together = session.run(_joined(chosen))
-    found = {_compared(array, [one[name] for one in alone]) for name, array in together.items()}
+    readings = {_compared(array, [one[name] for one in alone]) for name, array in together.items()}
     order: tuple[Reading, ...] = ("mixed", "samples", "one")
-    return next((reading for reading in order if reading in found), "samples")
+    return next((reading for reading in order if reading in readings), "samples")
 
 
 def _joined(rows: Sequence[Sample]) -> Mapping[str, NDArray[Any]]:
@@ -126,11 +124,11 @@ def _compared(together: object, alone: Sequence[object]) -> Reading | None:
     if any(one.shape != ones[0].shape for one in ones):
         return None
     if together.shape == ones[0].shape:
-        return None if all(is_close(together, one, _SAME) for one in ones) else "one"
+        return None if all(is_close(together, one, OTHER_KERNELS) for one in ones) else "one"
     axis = next((i for i in range(together.ndim) if _rows(together, i, ones)), None)
     if axis is None:
         return None
-    return "samples" if is_close(together, np.concatenate(ones, axis), _SAME) else "mixed"
+    return "samples" if is_close(together, np.concatenate(ones, axis), OTHER_KERNELS) else "mixed"
 
 
 def _rows(together: NDArray[Any], axis: int, ones: Sequence[NDArray[Any]]) -> bool:
@@ -215,8 +213,8 @@ def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool 
     """Return the requested case, and report its notes; see `load_case`."""
     watcher.stage("load")
     started, runtime = time.monotonic(), request.settings.runtime
-    given = model, request.data, request.criterion
-    case = load_case(*given, split=split, runtime=runtime, watcher=watcher)
+    arguments = model, request.data, request.criterion
+    case = load_case(*arguments, split=split, runtime=runtime, watcher=watcher)
     took("load", nodes_of(case.network), time.monotonic() - started)
     tell(watcher, case.notes)
     return case
@@ -269,8 +267,8 @@ def _file_notes(network: Network, stored: Stored) -> list[Note]:
     ]
     if stored.formats:
         notes.append(Note(kind="stored", facts={"formats": tuple(stored.formats)}))
-    if (found := census(network)).quantised:
-        notes.append(Note(kind="quantised", facts={"whose": "model", **asdict(found)}))
+    if (types := census(network)).quantised:
+        notes.append(Note(kind="quantised", facts={"whose": "model", **asdict(types)}))
     return notes
 
 

@@ -52,21 +52,21 @@ def named_metric(criterion: Criterion) -> Metric | None:
     return _checked(criterion.metric)
 
 
-def function_again(own: str, named: str | None) -> str:
+def function_again(recorded: str, named: str | None) -> str:
     """Return the function that judged a run, as the user names it now.
 
     Args:
-        own: Its name in the run folder, `file.py:function`.
+        recorded: Its name in the run folder, `file.py:function`.
         named: The name that the user gives now.
 
     Raises:
         UsageError: it is not named, or another one is.
     """
     if named is None:
-        raise not_run("metric", own)
-    if Path(named).name != Path(own).name:
+        raise not_run("metric", recorded)
+    if Path(named).name != Path(recorded).name:
         raise UsageError(
-            f"--metric is {named}, but the run was judged by {own}.",
+            f"--metric is {named}, but the run was judged by {recorded}.",
             "Give the same function; its file may be elsewhere.",
         )
     return named
@@ -117,15 +117,15 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
         CaseError: the metric used none of them.
     """
     recognised = case.criterion.recognised
-    left = tuple(one for one in recognised if not any(name in lacking for name in one.outputs))
-    if len(left) == len(recognised):
+    remaining = tuple(one for one in recognised if not any(name in lacking for name in one.outputs))
+    if len(remaining) == len(recognised):
         return case
-    if not left:
+    if not remaining:
         raise CaseError(
             f"The metric needs output {listed(recognised[0].outputs)}, which the candidate lacks.",
             "Give a candidate that has it, or choose a metric for the outputs that it has.",
         )
-    criterion = case.criterion.model_copy(update={"recognised": left})
+    criterion = case.criterion.model_copy(update={"recognised": remaining})
     return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 

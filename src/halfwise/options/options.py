@@ -27,13 +27,13 @@ ALL = "all"
 """Names every rule."""
 
 
-def left_out(given: Mapping[str, Any]) -> tuple[RepairRule, ...]:
+def left_out(options: Mapping[str, Any]) -> tuple[RepairRule, ...]:
     """Return the rules that `no_repair` excludes, given singly or separated by commas.
 
     Raises:
         UsageError: there is no such rule.
     """
-    names = [name.strip() for word in given.get("no_repair", ()) for name in word.split(",")]
+    names = [name.strip() for word in options.get("no_repair", ()) for name in word.split(",")]
     if unknown := [name for name in names if name not in (*RULES, ALL)]:
         raise UsageError(
             f"--no-repair is {unknown[0]!r}; expected a repair rule: {', '.join(RULES)}.",
@@ -110,34 +110,34 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             f"Unknown option {', '.join(sorted(unknown))}.",
             f"Options: {', '.join(Options.__annotations__)}.",
         )
-    given = one_worker(declarations.given(**options))
-    for name, value in given.items():
+    values = one_worker(declarations.given(**options))
+    for name, value in values.items():
         if isinstance(value, str | Path) and _is_list(name):
-            given[name] = (value,)
-    if given.get("no_repair") is True:
-        given["no_repair"] = (ALL,)
-    check(given)
-    _check_means_something(given)
-    _check_company(given)
-    rules = {name: tuple(given[name]) for name in ("keep", "keep_op", "lower") if name in given}
-    libraries = tuple(Path(path) for path in given.get("ort_library", ()))
-    paths = {name: Path(given[name]) for name in _LABELS if name in given}
+            values[name] = (value,)
+    if values.get("no_repair") is True:
+        values["no_repair"] = (ALL,)
+    check(values)
+    _check_means_something(values)
+    _check_company(values)
+    rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
+    libraries = tuple(Path(path) for path in values.get("ort_library", ()))
+    paths = {name: Path(values[name]) for name in _LABELS if name in values}
     return Request(
-        data=Data(inputs, **_fields(Data, given) | paths),
-        criterion=_criterion(given),
+        data=Data(inputs, **_fields(Data, values) | paths),
+        criterion=_criterion(values),
         settings=Settings(
             rules=Rules(**rules),
-            fmt=LOW_FORMATS[low_of(given)],
-            int8=given.get("to") == INT8,
-            runtime=Runtime(given.get("device", default("device")), libraries),
-            allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in given),
-            **_fields(Settings, given) | {"no_repair": left_out(given)},
+            fmt=LOW_FORMATS[low_of(values)],
+            int8=values.get("to") == INT8,
+            runtime=Runtime(values.get("device", default("device")), libraries),
+            allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in values),
+            **_fields(Settings, values) | {"no_repair": left_out(values)},
         ),
-        given={name: _text(value) for name, value in given.items()},
-        require_worth=given.get("require_worth"),
-        start_from=Path(given["start_from"]) if "start_from" in given else None,
-        target=understand_target(given),
-        ladder=given.get("to") == "int8",
+        given={name: _text(value) for name, value in values.items()},
+        require_worth=values.get("require_worth"),
+        start_from=Path(values["start_from"]) if "start_from" in values else None,
+        target=understand_target(values),
+        ladder=values.get("to") == "int8",
     )
 
 
@@ -145,8 +145,8 @@ def _is_list(name: str) -> bool:
     return get_origin(shell_type(Options.__annotations__[name])) is Sequence
 
 
-def _fields(kind: type[Data | Settings], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {f.name: given[f.name] for f in fields(kind) if f.name in given}
+def _fields(kind: type[Data | Settings], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {f.name: options[f.name] for f in fields(kind) if f.name in options}
 
 
 def bounded(command: Callable[P, R]) -> Callable[P, R]:
@@ -157,19 +157,19 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = cast(dict[str, Any], kwargs)
-        watcher: Watcher = given.get("watcher") or Silent()
-        with limited(given.get("run_timeout"), tell=watcher.note, expect=watcher.expect):
+        options = cast(dict[str, Any], kwargs)
+        watcher: Watcher = options.get("watcher") or Silent()
+        with limited(options.get("run_timeout"), tell=watcher.note, expect=watcher.expect):
             return command(*args, **kwargs)
 
     return run
 
 
-def _criterion(given: Mapping[str, Any]) -> Criterion:
-    criterion = Criterion(**{n: given[n] for n in Criterion.model_fields if n in given})
-    if criterion.metric is None or "metric_drop" in given:
+def _criterion(options: Mapping[str, Any]) -> Criterion:
+    criterion = Criterion(**{n: options[n] for n in Criterion.model_fields if n in options})
+    if criterion.metric is None or "metric_drop" in options:
         return criterion
-    usual = default_drop(criterion.metric, labelled=bool(given.keys() & _LABELS))
+    usual = default_drop(criterion.metric, labelled=bool(options.keys() & _LABELS))
     if usual is not None:
         return criterion.model_copy(update={"metric_drop": usual.drop, "drop_source": usual.source})
     if ":" not in criterion.metric:
@@ -190,7 +190,7 @@ def _text(value: object) -> str:
     return f"in memory ({type(value).__name__})"
 
 
-def _check_means_something(given: Mapping[str, Any]) -> None:
+def _check_means_something(options: Mapping[str, Any]) -> None:
     """Refuse criteria that zeros would pass whatever the model: they demand nothing."""
     zeros = {
         "rel_max": ("less than 1", 1.0, 1),
@@ -199,23 +199,23 @@ def _check_means_something(given: Mapping[str, Any]) -> None:
         "agreement": ("more than 0", 0.0, -1),
     }
     for name, (expected, limit, sign) in zeros.items():
-        if name in given and sign * given[name] >= sign * limit:
+        if name in options and sign * options[name] >= sign * limit:
             raise UsageError(
-                f"{spelt(name)} is {typed(given[name])}, which lets any model pass that outputs "
+                f"{spelt(name)} is {typed(options[name])}, which lets any model pass that outputs "
                 f"zeros; expected {expected}.",
                 option(Options.__annotations__[name]).help,
             )
 
 
-def _check_company(given: Mapping[str, Any]) -> None:
+def _check_company(options: Mapping[str, Any]) -> None:
     """Check that options come with those they need, and without conflicting ones."""
-    asked = given.keys()
-    low, io, metric = low_of(given), given.get("io"), given.get("metric")
-    unlabelled = [spelt(name) for name in _LABELS if name not in given]
+    named = options.keys()
+    low, io, metric = low_of(options), options.get("io"), options.get("metric")
+    unlabelled = [spelt(name) for name in _LABELS if name not in options]
     refused = (
         (
-            metric in SHARES and given.get("metric_drop", 0) >= 1,
-            f"--metric-drop is {typed(given.get('metric_drop', 0))}, but {metric} is never above "
+            metric in SHARES and options.get("metric_drop", 0) >= 1,
+            f"--metric-drop is {typed(options.get('metric_drop', 0))}, but {metric} is never above "
             "1, so this would let it drop to 0.",
             "Give less than 1; 0.01 is usual.",
         ),
@@ -225,44 +225,44 @@ def _check_company(given: Mapping[str, Any]) -> None:
             f"Give --io fp32 or --io {low}.",
         ),
         (
-            low == "bf16" and given.get("accumulate") == "fp16",
+            low == "bf16" and options.get("accumulate") == "fp16",
             "--accumulate fp16 does not work with --to bf16: tensor cores accumulate BF16 products "
             "only in FP32.",
             "Leave --accumulate out.",
         ),
         (
-            "allow_bf16" in asked and given.get("to") == "bf16",
+            "allow_bf16" in named and options.get("to") == "bf16",
             "--allow bf16 adds BF16 to FP16 plans; with --to bf16 every node already has it.",
             "Give one of the two.",
         ),
         (
-            "metric" in asked and asked & Thresholds.__annotations__.keys(),
+            "metric" in named and named & Thresholds.__annotations__.keys(),
             "--metric replaces the error thresholds, so they cannot be combined.",
             "Give either a metric or thresholds.",
         ),
         (
-            "metric_drop" in asked and metric == AUTO,
+            "metric_drop" in named and metric == AUTO,
             "--metric-drop does not apply to --metric auto: each metric has its own.",
             "Leave it out, or name a metric.",
         ),
         (
-            "metric_drop" in asked and "metric" not in asked,
+            "metric_drop" in named and "metric" not in named,
             "--metric-drop does not apply without --metric.",
             "Give --metric too.",
         ),
         (
-            "heldout_labels" in asked and "heldout" not in asked,
+            "heldout_labels" in named and "heldout" not in named,
             "--heldout-labels does not apply without --heldout.",
             "If the held-out samples are split off from --inputs, their labels come from --labels.",
         ),
         (
-            {"metric", "heldout"} <= asked and len(unlabelled) == 1,
+            {"metric", "heldout"} <= named and len(unlabelled) == 1,
             "The metric needs labels for the inputs and the held-out samples, but "
             f"{', '.join(unlabelled)} is missing.",
             "Give both --labels and --heldout-labels, or neither.",
         ),
     )
-    for wrong, message, hint in (*refused, *_refused_int8(given)):
+    for wrong, message, hint in (*refused, *_refused_int8(options)):
         if wrong:
             raise UsageError(message, hint)
 
@@ -271,16 +271,16 @@ INT8 = "int8"
 """The value of `to` for INT8."""
 
 
-def low_of(given: Mapping[str, Any]) -> str:
+def low_of(options: Mapping[str, Any]) -> str:
     """Return the low format; for INT8, the format next to it."""
-    lowest = str(given.get("to", default("to")))
+    lowest = str(options.get("to", default("to")))
     return FP16.name if lowest == INT8 else lowest
 
 
-def _refused_int8(given: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
+def _refused_int8(options: Mapping[str, Any]) -> Iterator[tuple[bool, str, str]]:
     """Yield possible contradictions: whether they occur, the message, the hint."""
-    int8 = given.get("to") == INT8
-    workers = given.get("trt_worker")
+    int8 = options.get("to") == INT8
+    workers = options.get("trt_worker")
     yield (
         int8 and not isinstance(workers, str | None) and len(workers) > 1,
         "--to int8 plans for one worker, and several are given.",

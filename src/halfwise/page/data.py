@@ -80,16 +80,16 @@ def front_coded(names: Iterable[str]) -> list[int | str]:
     `names[i] = names[i - 1].slice(0, shared) + rest`; lengths are JavaScript's, where a character
     beyond 65,535 counts as two, so none of these is shared.
     """
-    found: list[int | str] = []
+    coded: list[int | str] = []
     before = ""
     for name in names:
         pairs = zip(before, name, strict=False)
         least = min(len(before), len(name))
         shared = next((i for i, (a, b) in enumerate(pairs) if a != b), least)
         shared = 0 if max(name[:shared], default="") > "\uffff" else shared
-        found += [shared, name[shared:]]
+        coded += [shared, name[shared:]]
         before = name
-    return found
+    return coded
 
 
 def sparse(values: Sequence[T | None]) -> list[T | None]:
@@ -123,8 +123,8 @@ class Stored:
     @property
     def low(self) -> Format:
         """The low format of its plan or candidate; FP16 if it has none."""
-        told = self.run.plan or self.run.worth
-        return LOW_FORMATS[(told and told.low) or "fp16"]
+        plan = self.run.plan or self.run.worth
+        return LOW_FORMATS[(plan and plan.low) or "fp16"]
 
     @classmethod
     def of(

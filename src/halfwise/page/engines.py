@@ -67,25 +67,25 @@ def log_rows(builds: Sequence[BuildOutcome]) -> list[list[Data]]:
         return []
     from halfwise.tensorrt.log import explain  # noqa: PLC0415 (slow, and few runs have logs)
 
-    found: dict[tuple[str, str], list[tuple[int, LogFinding]]] = {}
+    findings: dict[tuple[str, str], list[tuple[int, LogFinding]]] = {}
     for build in builds:
         for finding in explain(build.log):
             what = finding.sentence if finding.kind == "unknown" else finding.kind
-            found.setdefault((finding.severity, what), []).append((build.number, finding))
+            findings.setdefault((finding.severity, what), []).append((build.number, finding))
     order = ("error", "warning", "info")
-    rows = sorted(found.items(), key=lambda item: order.index(item[0][0]))
-    return [[severity, *_log_rows(told)] for (severity, _), told in rows]
+    rows = sorted(findings.items(), key=lambda item: order.index(item[0][0]))
+    return [[severity, *_log_rows(group)] for (severity, _), group in rows]
 
 
-def _log_rows(told: Sequence[tuple[int, LogFinding]]) -> Iterator[Data]:
-    findings = [finding for _, finding in told]
+def _log_rows(group: Sequence[tuple[int, LogFinding]]) -> Iterator[Data]:
+    findings = [finding for _, finding in group]
     first = findings[0]
     differs = len({finding.sentence for finding in findings}) > 1
     yield f"{first.sentence}{' The figures of other builds differ.' if differs else ''}"
     yield first.hint
     yield list(dict.fromkeys(node for finding in findings for node in finding.nodes))
     yield sum(finding.count for finding in findings)
-    yield ", ".join(str(number) for number, _ in told)
+    yield ", ".join(str(number) for number, _ in group)
 
 
 _JOINED = " + "
@@ -122,8 +122,8 @@ class Layers:
             "findings": proof.findings,
             "remarks": proof.remarks,
             "shares": {
-                of: {WORDS[kind]: share for kind, share in found.items()}
-                for of, found in (("nodes", proof.node_share), ("time", proof.time_share))
+                of: {WORDS[kind]: share for kind, share in shares.items()}
+                for of, shares in (("nodes", proof.node_share), ("time", proof.time_share))
             },
         }
 
@@ -144,7 +144,7 @@ def _types(inputs: Sequence[str], outputs: Sequence[str]) -> str:
 def engine(stored: Stored) -> Section | None:
     """Return the section of engines, device by device; None if the run has none."""
     run, layers = stored.run, Layers()
-    devices = [*(_device(run, engines, layers) for engines in run.devices), *_given(run, layers)]
+    devices = [*(_device(run, engines, layers) for engines in run.devices), *_of_user(run, layers)]
     if not devices:
         return None
     return Section(
@@ -163,25 +163,25 @@ def _device(run: Run, engines: Engines, layers: Layers) -> Data:
         for row in engines.results
         if row.proof is not None
     ]
-    own = engines.row
+    delivered = engines.row
     shown = [row for row in engines.results if row.proof is not None]
     return {
         **_where(engines.worker, engines.builds),
         "engines": proofs,
-        "delivered": next((i for i, row in enumerate(shown) if row is own), None),
+        "delivered": next((i for i, row in enumerate(shown) if row is delivered), None),
         "builds": [*build_rows(engines, factor)],
         "outputs": [*_outputs(engines)],
     }
 
 
-def _given(run: Run, layers: Layers) -> Iterator[Data]:
+def _of_user(run: Run, layers: Layers) -> Iterator[Data]:
     """Yield the user's own engine."""
-    given = run.given_engine
-    if given is not None:
+    engine = run.given_engine
+    if engine is not None:
         proofs = (
-            [] if given.proof is None else [{"engine": "your engine", **layers.of(given.proof)}]
+            [] if engine.proof is None else [{"engine": "your engine", **layers.of(engine.proof)}]
         )
-        where = _where(given.worker, () if given.build is None else (given.build,))
+        where = _where(engine.worker, () if engine.build is None else (engine.build,))
         yield {**where, "engines": proofs, "delivered": None, "builds": [], "outputs": []}
 
 
@@ -199,5 +199,5 @@ def _outputs(engines: Engines) -> Iterator[Data]:
     if row is None or row.verdict is None or emulated is None:
         return
     for name, error in row.verdict.outputs.items():
-        if (told := emulated.outputs.get(name)) is not None:
-            yield [name, told.max_abs, error.max_abs, told.snr_db, error.snr_db]
+        if (emulated_error := emulated.outputs.get(name)) is not None:
+            yield [name, emulated_error.max_abs, error.max_abs, emulated_error.snr_db, error.snr_db]

@@ -16,6 +16,7 @@ from halfwise.reporting.nodes import (
     planned_words,
     type_words,
 )
+from halfwise.wording import WIDEST_NAME
 
 
 def passing(graph: Graph) -> list[int]:
@@ -35,8 +36,6 @@ MOST_INSIDE = 36
 many, and they are laid out instantly."""
 _DEPTH = 12
 """Largest number of scopes in a name; the rest of a longer name is one scope."""
-_LABEL = 60
-"""Largest number of characters in a label."""
 _TO = " … "
 
 
@@ -88,7 +87,7 @@ def fold(graph: Graph) -> Folding:
         if isinstance(item, int):
             places[item] = parent
             continue
-        boxes.append(Box(item.label[: 2 * _LABEL], parent))
+        boxes.append(Box(item.label[: 2 * WIDEST_NAME], parent))
         waiting += [(child, len(boxes) - 1) for child in reversed(item.inside)]
     return Folding(tuple(boxes), tuple(places))
 
@@ -100,7 +99,7 @@ def short(name: str) -> str:
 
 def _by_scope(graph: Graph) -> _Part:
     root = _Part("")
-    known: dict[tuple[object, ...], _Part] = {(): root}
+    parts: dict[tuple[object, ...], _Part] = {(): root}
     owners = set(graph.bodies.values())
     paths: list[tuple[object, ...]] = []
     for i, scope in enumerate(graph.scopes):
@@ -112,13 +111,13 @@ def _by_scope(graph: Graph) -> _Part:
             path = paths[graph.bodies[i]]
         paths.append((*path, i) if i in owners else path)
         for depth in range(1, len(paths[i]) + 1):
-            if (here := paths[i][:depth]) not in known:
+            if (here := paths[i][:depth]) not in parts:
                 last = here[-1]
-                known[here] = _Part(
+                parts[here] = _Part(
                     short(graph.nodes[last]) if isinstance(last, int) else str(last)
                 )
-                known[here[:-1]].inside.append(known[here])
-        known[paths[i]].inside.append(i)
+                parts[here[:-1]].inside.append(parts[here])
+        parts[paths[i]].inside.append(i)
     return root
 
 
@@ -166,7 +165,7 @@ def _label(items: Sequence[_Item], graph: Graph) -> str:
     )
     # For nested stretches the outer ends count.
     first, last = first.partition(_TO)[0], last.rpartition(_TO)[2]
-    return f"{first[: _LABEL // 2]}{_TO}{last[-_LABEL // 2 :]}"
+    return f"{first[: WIDEST_NAME // 2]}{_TO}{last[-WIDEST_NAME // 2 :]}"
 
 
 _SCRIPTS = ("model", "measures", "scene", "drawing", "panel", "controls")
@@ -182,7 +181,7 @@ def graph(stored: Stored) -> Section | None:
     data: dict[str, Data] = {
         **_structure(shown),
         **_tensors(shown),
-        **_known(shown, facts),
+        **_columns(shown, facts),
         **_engine(shown, engine_proof(stored.run)),
         **_sources(shown, stored.evidence),
         "isOriginal": stored.run.plan is None,
@@ -231,13 +230,13 @@ def _tensors(graph: Graph) -> dict[str, Data]:
     }
 
 
-def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
+def _columns(graph: Graph, facts: Facts) -> dict[str, Data]:
     """Return what the run knows about nodes: numbers in columns, words by node index."""
     keys, texts, precisions = Interned[str](), Interned[str](), Interned[str]()
     words: dict[str, Data] = {}
     for i, name in enumerate(graph.nodes):
-        if name in facts and (told := tuple(_words(facts[name]))):
-            words[str(i)] = [place for k, text in told for place in (keys.of(k), texts.of(text))]
+        if name in facts and (spoken := tuple(_words(facts[name]))):
+            words[str(i)] = [place for k, text in spoken for place in (keys.of(k), texts.of(text))]
 
     def column(value: Callable[[NodeFacts], float | None]) -> list[float | None]:
         return sparse(
@@ -264,21 +263,21 @@ def _known(graph: Graph, facts: Facts) -> dict[str, Data]:
     }
 
 
-def _words(known: NodeFacts) -> Iterator[tuple[str, str]]:
+def _words(node: NodeFacts) -> Iterator[tuple[str, str]]:
     """Yield the words on a node, except the suspicion for which it is kept."""
-    cause = None if known.kept is None else known.kept.guard
-    told = next((guard for guard in known.guards if guard.kind == cause), None)
-    yield from planned_words(replace(known, guards=[g for g in known.guards if g is not told]))
+    cause = None if node.kept is None else node.kept.guard
+    reason = next((guard for guard in node.guards if guard.kind == cause), None)
+    yield from planned_words(replace(node, guards=[g for g in node.guards if g is not reason]))
 
 
 def _precision(graph: Graph, facts: Facts, node: int) -> str:
-    known = facts.get(graph.nodes[node])
-    if known is not None and known.int8:
+    entry = facts.get(graph.nodes[node])
+    if entry is not None and entry.int8:
         return "INT8"
-    read, given = (
+    read, written = (
         [graph.types[t] for t in ts[node] if graph.types[t]] for ts in (graph.reads, graph.gives)
     )
-    return type_words(graph.ops[node], read, given)
+    return type_words(graph.ops[node], read, written)
 
 
 def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
@@ -289,15 +288,15 @@ def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
     if proof is None:
         return {"engine": [], "layers": []}
     places = {name: i for i, name in enumerate(graph.nodes)}
-    found = {node.node: node.precision for node in proof.nodes}
+    precisions = {node.node: node.precision for node in proof.nodes}
     layers: list[Data] = []
     for layer in proof.layers:
         nodes = [places[name] for name in layer.nodes if name in places]
         name = "" if layer.name == " + ".join(graph.nodes[i] for i in nodes) else layer.name
         if nodes:
-            told = {"name": name, "type": layer.type, "ms": drawn(layer.milliseconds)}
-            layers.append({**told, "nodes": nodes})
-    return {"engine": sparse([found.get(name) for name in graph.nodes]), "layers": layers}
+            facts = {"name": name, "type": layer.type, "ms": drawn(layer.milliseconds)}
+            layers.append({**facts, "nodes": nodes})
+    return {"engine": sparse([precisions.get(name) for name in graph.nodes]), "layers": layers}
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
@@ -306,8 +305,8 @@ def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
     line: list[Data] = []
     for source in evidence.sources:
         frame = None if source.own is None else evidence.frames[source.own]
-        own = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
-        line.append(lines.of((source.kind, *own)))
+        frame_facts = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
+        line.append(lines.of((source.kind, *frame_facts)))
     return {
         "source": sparse(graph.sources),
         "modules": front_coded(source.module for source in evidence.sources),

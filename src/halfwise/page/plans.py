@@ -66,7 +66,7 @@ def _curve(
     curve: Curve, rung: EngineRung, names: Names, mark: Literal["chosen", "found"], run: Run
 ) -> Iterator[Group]:
     """Yield the plans of one type; `mark` is the name of its own plan."""
-    left = "not in INT8" if rung == "int8" else "kept"
+    without = "not in INT8" if rung == "int8" else "kept"
     by_metric = (curve.criterion or run.criterion).metric is not None
     points = [_point(curve, place, by_metric=by_metric) for place in range(len(curve.points))]
     if curve.plan is not None:
@@ -77,18 +77,18 @@ def _curve(
     yield {
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
-        "left": left,
+        "left": without,
         "nodes": indices(names, curve.nodes),
-        "points": [_known(point) for point in points],
+        "points": [_without_defaults(point) for point in points],
     }
     if (bare := curve.unrepaired) is not None:
         yield {
             "name": f"{rung_name(rung)} plans without repairs",
             "kind": "bare",
-            "left": left,
+            "left": without,
             "nodes": indices(names, bare.nodes),
             "points": [
-                _known(_point(bare, place, by_metric=by_metric))
+                _without_defaults(_point(bare, place, by_metric=by_metric))
                 for place in range(len(bare.points))
             ],
         }
@@ -136,12 +136,12 @@ def _point(curve: Curve, place: int, *, by_metric: bool) -> Group:
 
 def _full(run: Run) -> Iterator[Data]:
     """Yield FP32 and TF32, which have no plan; errors are against FP32."""
-    known = {rung.rung: rung for rung in run.rungs if rung.rung in FULL_RUNGS}
+    rungs = {rung.rung: rung for rung in run.rungs if rung.rung in FULL_RUNGS}
     scores = {} if run.curve is None else values(run.curve.reference)
-    if run.worth is not None and "fp32" not in known:
+    if run.worth is not None and "fp32" not in rungs:
         yield {"name": rung_name("fp32"), "cost": run.worth.fp32, "error": 0.0, "scores": scores}
-    for rung in known.values():
-        found: Group = {
+    for rung in rungs.values():
+        group: Group = {
             "name": rung_name(rung.rung),
             "cost": rung.cost,
             "error": 0.0 if rung.rung == "fp32" else rung.error,
@@ -151,7 +151,7 @@ def _full(run: Run) -> Iterator[Data]:
             "why": reasons(rung.failures),
         }
         if rung.latency is None:
-            yield _known(found)
+            yield _without_defaults(group)
 
 
 def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[Data]:
@@ -160,31 +160,31 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
     at = {name: place for place, name in enumerate(order)}
     rounds = {made.build: made for made in engines.rounds}
     results = {row.build.number: row for row in engines.results}
-    own = engines.row
+    delivered = engines.row
     for build in sorted({*rounds, *results}):
         made, row = rounds.get(build), results.get(build)
         excess = row.excess if row is not None else None
         excess = made.measured if made is not None and excess is None else excess
         latency = None if row is None else row.latency
-        found: Group = {
+        group: Group = {
             "build": build,
             "error": None if excess is None else excess * factor,
             "ms": latency.median_ms if latency else made.median_ms if made else None,
-            "chosen": row is not None and row is own,
+            "chosen": row is not None and row is delivered,
             "fails": not passes(made, row),
         }
         if made is not None:
-            found["nodes"] = packed(sorted(at[name] for name in made.keep))
-            found["count"] = len(made.keep)
-            found["step"] = made.step if made.move is None else move_line(made.move)
+            group["nodes"] = packed(sorted(at[name] for name in made.keep))
+            group["count"] = len(made.keep)
+            group["step"] = made.step if made.move is None else move_line(made.move)
         if row is not None:
             full = row.rung in FULL_RUNGS
-            found["name"] = full_name(row.rung) if full else row.name
+            group["name"] = full_name(row.rung) if full else row.name
             metric = row.verdict.metric if row.verdict else None
             if metric is not None:
                 one = {metric.name: usual(metric.name, metric.candidate)}
-                found["scores"] = values(metric.parts) or one
-        yield _known(found)
+                group["scores"] = values(metric.parts) or one
+        yield _without_defaults(group)
 
 
 def passes(made: EngineRound | None, row: EngineResult | None) -> bool:
@@ -206,20 +206,20 @@ def packed(places: Iterable[int]) -> str:
     Runs are as `records.curve.runs` writes them; bits are base64 after a "~", index 0 in the lowest
     bit of the first byte.
     """
-    found = list(places)
-    short = runs(found)
-    bits = sum(1 << place for place in found)
+    indices = list(places)
+    short = runs(indices)
+    bits = sum(1 << place for place in indices)
     size = (bits.bit_length() + 7) // 8
     if len(short) <= max(64, 4 * (size // 3 + 1)):
         return short
     return f"~{b64encode(bits.to_bytes(size, 'little')).decode()}"
 
 
-def _known(found: Group) -> Data:
+def _without_defaults(group: Group) -> Data:
     """Return the known values that are not defaults; the rest would make pages large."""
     return {
         name: v
-        for name, v in found.items()
+        for name, v in group.items()
         if v is not None and v is not False and v not in ([], ())
     }
 
@@ -227,12 +227,12 @@ def _known(found: Group) -> Data:
 def curve(stored: Stored) -> Section | None:
     """Return the section of plans and engines; None if the run tried none."""
     run, names = stored.run, Names()
-    found = list(groups(run, names))
-    if all(group["kind"] == "full" for group in found):
+    every = list(groups(run, names))
+    if all(group["kind"] == "full" for group in every):
         return None
     over = (run.curve and run.curve.criterion) or run.criterion
     data: Data = {
-        "groups": found,
+        "groups": every,
         "names": front_coded(names.all),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),

@@ -56,8 +56,8 @@ class Places:
         assert self._evidence is not None
         source = self._evidence.sources[index]
         frames = [self._frames.setdefault(i, len(self._frames)) for i in source.frames]
-        own = None if source.own is None else self._frames[source.own]
-        return {"module": source.module, "kind": source.kind, "frames": frames, "own": own}
+        frame = None if source.own is None else self._frames[source.own]
+        return {"module": source.module, "kind": source.kind, "frames": frames, "own": frame}
 
     @property
     def data(self) -> dict[str, Data]:
@@ -79,9 +79,9 @@ def causes(stored: Stored) -> Section | None:
     drawn = _Drawn(stored)
     places = Places(stored.evidence)
     low = stored.low
-    told = [_group(group, drawn, places) for group in groups]
+    rows = [_group(group, drawn, places) for group in groups]
     data: Data = {
-        "groups": told,
+        "groups": rows,
         "histograms": drawn.histograms,
         "format": {
             "name": low.name.upper(),
@@ -214,27 +214,27 @@ def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
 
 def provenance(stored: Stored) -> Section:
     """Return the section of versions, hashes, options and inputs."""
-    told = [(name, list(map(clean, filter(None, values)))) for name, values in facts(stored.run)]
-    shown = [(name, values) for name, values in told if values]
+    named = [(name, list(map(clean, filter(None, values)))) for name, values in facts(stored.run)]
+    shown = [(name, values) for name, values in named if values]
     return Section("provenance", "Provenance", template="provenance.html", facts=shown)
 
 
 def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield names and their facts."""
-    found = run.provenance
-    yield "command", (found.command or run.kind,)
-    yield "date", (found.date,)
-    yield "model", (found.model,)
-    yield "candidate", (found.candidate,)
-    yield "SHA-256 of the model", (found.model_sha256,)
-    yield "folder", (found.folder,)
-    yield "inputs", (found.data or "",)
-    yield "SHA-256 of the inputs", (found.inputs_sha256,)
-    yield "read as", tuple(map(note_text, found.notes))
-    yield "options", tuple(f"{name} = {value}" for name, value in found.options.items())
-    yield "seed", (str(found.seed),)
-    yield "device", (f"{found.device}, {found.platform}",)
-    yield "versions", (" · ".join(f"{name} {number}" for name, number in found.versions.items()),)
+    origin = run.provenance
+    yield "command", (origin.command or run.kind,)
+    yield "date", (origin.date,)
+    yield "model", (origin.model,)
+    yield "candidate", (origin.candidate,)
+    yield "SHA-256 of the model", (origin.model_sha256,)
+    yield "folder", (origin.folder,)
+    yield "inputs", (origin.data or "",)
+    yield "SHA-256 of the inputs", (origin.inputs_sha256,)
+    yield "read as", tuple(map(note_text, origin.notes))
+    yield "options", tuple(f"{name} = {value}" for name, value in origin.options.items())
+    yield "seed", (str(origin.seed),)
+    yield "device", (f"{origin.device}, {origin.platform}",)
+    yield "versions", (" · ".join(f"{name} {number}" for name, number in origin.versions.items()),)
 
 
 def kept(stored: Stored) -> Section | None:

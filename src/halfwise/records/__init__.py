@@ -72,6 +72,7 @@ from halfwise.records.engine import (
     ShapeVerdict,
 )
 from halfwise.records.judged import (
+    CHANCE,
     FP32_SNR_DB,
     OF_METRIC,
     Boxes,
@@ -183,9 +184,9 @@ from halfwise.records.tensors import (
 )
 
 __all__ = [
-    "ALIKE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED", "OF_METRIC",
-    "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant", "Allowed",
-    "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
+    "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
+    "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant",
+    "Allowed", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Change",
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",
     "Curve", "CutStage", "Decided", "Detail", "DifferenceKind", "DynamicAxis",

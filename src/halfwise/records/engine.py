@@ -327,9 +327,9 @@ class Engines(Record):
         Several builds may give the same file, even of FP32 and of a plan: then it is the one of the
         delivered rung.
         """
-        own = None if self.delivered is None else self.delivered.sha256
+        delivered = None if self.delivered is None else self.delivered.sha256
         made = ((r, r.build.engine) for r in reversed(self.results))
-        same = [r for r, engine in made if engine is not None and engine.sha256 == own]
+        same = [r for r, engine in made if engine is not None and engine.sha256 == delivered]
         return next((r for r in same if r.rung == self.rung), same[0] if same else None)
 
 

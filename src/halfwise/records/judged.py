@@ -251,6 +251,9 @@ class FrozenSize(Record):
     failure: str
 
 
+CHANCE = 0.05
+"""Share by which errors, costs or times of two runs alike may differ. Our choice: times of builds
+of one configuration on an H200 differ by a few percent."""
 FP32_SNR_DB = 60.0
 """SNR in dB that an FP32 engine without TF32 reaches if it computes the same function: summing in
 another order gives 77 to 133 dB on real models, a wrong kernel 29 (docs/tensorrt-measured.md)."""

@@ -66,8 +66,8 @@ class Record(BaseModel):
         return _NOT_ASCII.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in found[0])
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in match[0])
 
 
 class MadeUp(Record):
@@ -360,7 +360,7 @@ class Step(Facts):
 
 def said(*sentences: str) -> tuple[Step, ...]:
     """Return a step for each sentence of advice on what another record holds."""
-    return tuple(Step(kind="said", text=told) for told in sentences)
+    return tuple(Step(kind="said", text=text) for text in sentences)
 
 
 class Finding(Record):

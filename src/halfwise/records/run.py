@@ -142,11 +142,11 @@ class Curve(Record):
 
         Rows belong to the plan that was found, and are dropped with another.
         """
-        own = None
+        index = None
         if kept is not None:
             written = runs(place for place, name in enumerate(self.nodes) if name in kept)
-            own = next((i for i, point in enumerate(self.points) if point.kept == written), None)
-        return self.model_copy(update={"plan": own})
+            index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
+        return self.model_copy(update={"plan": index})
 
     def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
         """Return the recommended point if the plan failed or costs at least 1 % more.
@@ -165,13 +165,13 @@ class Curve(Record):
 
 def runs(places: Iterable[int]) -> str:
     """Return indices, ascending and ≥ 0, as text: "0-3 7"; empty for none."""
-    found: list[list[int]] = []
+    pairs: list[list[int]] = []
     for place in places:
-        if found and place == found[-1][1] + 1:
-            found[-1][1] = place
+        if pairs and place == pairs[-1][1] + 1:
+            pairs[-1][1] = place
         else:
-            found.append([place, place])
-    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+            pairs.append([place, place])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in pairs)
 
 
 def places(text: str) -> Iterator[int]:
@@ -393,6 +393,6 @@ class Run(Record):
         for engines in self.devices:
             if engines.worker.name == name:
                 verdict = engines.verdict or self.verdict
-                found = {"engines": engines, "further": (), "verdict": verdict}
-                return self.model_copy(update=found)
+                changed = {"engines": engines, "further": (), "verdict": verdict}
+                return self.model_copy(update=changed)
         raise KeyError(name)

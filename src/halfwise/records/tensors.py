@@ -328,9 +328,9 @@ class Graph(Record):
         return self
 
 
-def demand_indices(found: Iterable[int | None], size: int) -> None:
+def demand_indices(indices: Iterable[int | None], size: int) -> None:
     """Raise ValueError where an index is not below `size`, or negative; None is no index."""
-    if not all(0 <= index < size for index in found if index is not None):
+    if not all(0 <= index < size for index in indices if index is not None):
         raise ValueError("an index is of nothing")
 
 

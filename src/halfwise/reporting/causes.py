@@ -26,11 +26,12 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.parts import MOST_ROWS, Lines, lines_of
+from halfwise.reporting.parts import MOST_ROWS, Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.steps import quantised_note
 from halfwise.wording import (
+    FEW,
     capital,
     count,
     filled,
@@ -103,7 +104,7 @@ def quantisation_summary(loss: QuantisationLoss) -> str:
     }
     facts: dict[str, str | float] = {k: v for k, v in numbers.items() if v is not None}
     names = {"gravest": loss.gravest, "foreign": loss.foreign}
-    facts |= {name: listed(tensors, 3) for name, tensors in names.items() if tensors}
+    facts |= {name: listed(tensors) for name, tensors in names.items() if tensors}
     right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
     return f"{filled(_SUMMARIES[kind], facts)}{right}"
 
@@ -149,16 +150,12 @@ def _span(cause: PairLoss) -> str:
     return f"{number(low)} … {number(high)}"
 
 
-_SHOWN = 3
-"""Most guards, lines of advice for like repairs, and undone repairs; run.json has all."""
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
-    "stable": "written in a form that stays in range",
     "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
-    "phase": "phases computed in advance",
 }
 
 
@@ -181,10 +178,8 @@ def repair_lines(run: Run) -> Lines | None:
     ]
     if left_out := len(plan.repairs) - sum(map(len, shown)):
         lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
-    undone = [remark(found) for found in plan.remarks if found.kind in UNDONE]
-    lines += undone[:_SHOWN]
-    if len(undone) > _SHOWN:
-        lines.append(f"And {len(undone) - _SHOWN} more undone: see run.json.")
+    undone = [remark(one) for one in plan.remarks if one.kind in UNDONE]
+    lines += first_of(undone, "more undone: see run.json")
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
     return lines_of(title, lines)
 
@@ -212,8 +207,8 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
 
 
 def _few(texts: Sequence[str], between: str) -> str:
-    more = f" (and {len(texts) - _SHOWN} more alike)" if len(texts) > _SHOWN else ""
-    return between.join(texts[:_SHOWN]) + more
+    more = f" (and {len(texts) - FEW} more alike)" if len(texts) > FEW else ""
+    return between.join(texts[:FEW]) + more
 
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:
@@ -243,10 +238,10 @@ def _effect(repair: Repair) -> str:
 
 def _powers(group: Sequence[Repair]) -> str:
     """Return the powers of two that tensors are scaled by."""
-    found = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
-    least, most = min(found, default=0), max(found, default=0)
+    exponents = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
+    least, most = min(exponents, default=0), max(exponents, default=0)
     powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
-    return f", {count(len(found), 'tensor')} {powers}" if found else ""
+    return f", {count(len(exponents), 'tensor')} {powers}" if exponents else ""
 
 
 def _proven(proof: Proof | None) -> str:
@@ -267,23 +262,23 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
     return tuple(note(one) for one in plan.remarks if one.kind not in UNDONE)
 
 
-def remade_line(found: Remade) -> str:
+def remade_line(remade: Remade) -> str:
     """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
-    if found.differs:
+    if remade.differs:
         return (
-            f"The candidate's graph differs from the original, first at {found.differs}, and its "
+            f"The candidate's graph differs from the original, first at {remade.differs}, and its "
             "metadata lists no repairs: only outputs were compared."
         )
-    number_of = len(found.repairs)
-    rules = listed(list(dict.fromkeys(repair.rule for repair in found.repairs)))
+    number_of = len(remade.repairs)
+    rules = listed(list(dict.fromkeys(repair.rule for repair in remade.repairs)))
     named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
-    if not found.holds:
+    if not remade.holds:
         return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
     same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
-    assert found.proof is not None
-    samples = count(sum(found.proof.samples.values()), "sample")
-    off = f"off by {number(found.proof.repaired)} of an output's largest value"
-    shown = "equal bit for bit" if found.proof.equal else off
+    assert remade.proof is not None
+    samples = count(sum(remade.proof.samples.values()), "sample")
+    off = f"off by {number(remade.proof.repaired)} of an output's largest value"
+    shown = "equal bit for bit" if remade.proof.equal else off
     return f"{named}: {same}, in FP32 {shown} on {samples}."
 
 
@@ -355,16 +350,16 @@ def causes(run: Run, observations: Observations | None) -> tuple[Causes, ...]:
 def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
     keep = run.plan.keep if run.plan is not None else ()
     blamed = {(kept.guard, kept.node) for kept in keep}
-    found: dict[tuple[State, GuardKind], list[Guard]] = {}
+    suspected: dict[tuple[State, GuardKind], list[Guard]] = {}
     for guard in run.guards:
         state: State = "cause" if guard.severity >= 1 else "suspected"
         if blamed.isdisjoint((guard.kind, node) for node in (guard.node, *guard.nodes)):
             state = "harmless" if run.verdict.passed else "suspected"
-        found.setdefault((state, guard.kind), []).append(guard)
+        suspected.setdefault((state, guard.kind), []).append(guard)
     for guard in mended:
-        found.setdefault(("mended", guard.kind), []).append(guard)
+        suspected.setdefault(("mended", guard.kind), []).append(guard)
     because = Counter(kept.guard for kept in keep)
-    for (state, kind), guards in found.items():
+    for (state, kind), guards in suspected.items():
         title = f"{capital(CAUSES[kind])}, at {count(len({g.node for g in guards}), 'node')}"
         # Guards are in order of severity, so the first group counts the nodes.
         if state in ("cause", "suspected") and (kept := because.pop(kind, 0)):
@@ -390,8 +385,8 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
-        found = (Found(kept.node, sentence(kept.reason)) for kept in bare)
-        yield Causes(title, "unexplained", tuple(found))
+        places = (Found(kept.node, sentence(kept.reason)) for kept in bare)
+        yield Causes(title, "unexplained", tuple(places))
 
 
 def _engines(run: Run) -> Iterator[Causes]:
@@ -399,10 +394,10 @@ def _engines(run: Run) -> Iterator[Causes]:
     for engines in run.devices:
         where = f" on {engines.worker.name}" if len(run.devices) > 1 else ""
         for cause in engines.causes:
-            told = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
-            found = (told, *(Found(node, "") for node in cause.nodes))
+            first = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
+            places = (first, *(Found(node, "") for node in cause.nodes))
             state: State = "cause" if cause.nodes else "seen"
-            yield Causes(f"What the engines{where} show", state, found)
+            yield Causes(f"What the engines{where} show", state, places)
 
 
 def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
@@ -423,11 +418,11 @@ def _rungs(run: Run, observations: Observations | None) -> Iterator[Causes]:
                     if sign.severity == "error" or node in rung.nodes:
                         texts.setdefault(node, sign.text)
             texts |= {node: "" for node in rung.nodes if node not in texts}
-            found = tuple(
+            places = tuple(
                 Found(node, sentence(text), made.get(node)) for node, text in texts.items()
             )
-            where = f", at {count(len(found), 'node')}" if found else f": {sentence(rung.cause)}"
-            yield Causes(f"Rung {rung.rung} ({rung.name}){where}", "cause", found)
+            where = f", at {count(len(places), 'node')}" if places else f": {sentence(rung.cause)}"
+            yield Causes(f"Rung {rung.rung} ({rung.name}){where}", "cause", places)
 
 
 def _seen(run: Run) -> Iterator[Causes]:
@@ -450,10 +445,10 @@ def _seen(run: Run) -> Iterator[Causes]:
             ),
         )
     if failed := run.verdict.failed_runs:
-        found = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
-        yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(found))
+        places = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
+        yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
     pairs = run.quantisation.causes if run.quantisation is not None else ()
     if pairs:
         title = f"Quantisation, at {count(len(pairs), 'pair')} of Q and DQ"
-        found = (Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs)
-        yield Causes(title, "seen", tuple(found))
+        places = (Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs)
+        yield Causes(title, "seen", tuple(places))

@@ -26,6 +26,7 @@ from halfwise.reporting.parts import (
     Report,
     Table,
     commands,
+    first_of,
     known,
     lines_of,
     present,
@@ -53,55 +54,56 @@ _SYMPTOMS: Mapping[SymptomKind, str] = {
 }
 
 
-def cause(found: EngineDiagnosis, label: str, message: str, *, emulated: bool) -> str:
+def cause(diagnosis: EngineDiagnosis, label: str, message: str, *, emulated: bool) -> str:
     """Return what is wrong with an engine, in a sentence or two.
 
     Args:
-        found: What was found.
+        diagnosis: What was found.
         label: Name of the engine.
         message: Why there is no engine, or none that runs; else empty.
         emulated: Whether it should match an emulation instead of the FP32 model.
     """
     than = "the emulation of the same plan" if emulated else "the FP32 model"
-    wrong = f"The {label} {_SYMPTOMS[found.symptom]}"
+    wrong = f"The {label} {_SYMPTOMS[diagnosis.symptom]}"
     wrong += f": {stopped(message)}" if message else f" although {than} is right."
-    if found.regions:
-        where = "; ".join(map(listed, found.regions))
+    if diagnosis.regions:
+        where = "; ".join(map(listed, diagnosis.regions))
         return f"{wrong} This is not precision: a kernel or compiler fault at {where}."
     why = "no part of it is wrong alone."
-    if found.everywhere:
+    if diagnosis.everywhere:
         why = "every part fails the same way, so it may be the driver, the GPU or the installation."
-    elif found.interrupted:
+    elif diagnosis.interrupted:
         why = "Ctrl-C ended the search."
     return f"{wrong} The place is unknown: {why}"
 
 
-def evidence(found: EngineDiagnosis) -> list[Sign]:
+def evidence(diagnosis: EngineDiagnosis) -> list[Sign]:
     """Return the evidence for a diagnosis, and what was tried."""
     signs = []
-    for i, region in enumerate(found.regions):
-        text = (
-            f"An engine of {listed(region)} alone, on the true inputs, {_SYMPTOMS[found.symptom]}"
-        )
-        if found.symptom == "outputs":
-            text += f"{_db(found.snr_db[i])}; {found.limit_db:.0f} dB would be right"
+    for i, region in enumerate(diagnosis.regions):
+        symptom = _SYMPTOMS[diagnosis.symptom]
+        text = f"An engine of {listed(region)} alone, on the true inputs, {symptom}"
+        if diagnosis.symptom == "outputs":
+            text += f"{_db(diagnosis.snr_db[i])}; {diagnosis.limit_db:.0f} dB would be right"
         signs.append(Sign(severity="error", text=f"{text}.", nodes=region))
     rest = "With the true outputs of these nodes fed in, the engine of the rest"
-    if found.explained:
-        right = {"outputs": "is right", "build": "is built", "run": "runs"}[found.symptom]
-        signs.append(Sign(severity="info", text=f"{rest} {right}{_db(found.rest_db)}."))
-    elif found.explained is False:
-        text = f"{rest} {_SYMPTOMS[found.symptom]}{_db(found.rest_db)}: more is wrong."
+    if diagnosis.explained:
+        right = {"outputs": "is right", "build": "is built", "run": "runs"}[diagnosis.symptom]
+        signs.append(Sign(severity="info", text=f"{rest} {right}{_db(diagnosis.rest_db)}."))
+    elif diagnosis.explained is False:
+        text = f"{rest} {_SYMPTOMS[diagnosis.symptom]}{_db(diagnosis.rest_db)}: more is wrong."
         signs.append(Sign(severity="warning", text=text))
-    told = []
-    if found.builds >= found.most_builds:
-        told.append(f"All {found.most_builds} builds allowed for this diagnosis were used.")
-    if found.late and found.build_seconds is not None:
-        builds = count(found.late, "build")
-        told.append(f"{builds} took longer than {found.build_seconds:.0f} s and showed nothing.")
-    if found.interrupted:
-        told.append("Ctrl-C ended the search: more may be wrong.")
-    return [*signs, *(Sign(severity="info", text=text) for text in told)]
+    remarks = []
+    if diagnosis.builds >= diagnosis.most_builds:
+        remarks.append(f"All {diagnosis.most_builds} builds allowed for this diagnosis were used.")
+    if diagnosis.late and diagnosis.build_seconds is not None:
+        builds = count(diagnosis.late, "build")
+        remarks.append(
+            f"{builds} took longer than {diagnosis.build_seconds:.0f} s and showed nothing."
+        )
+    if diagnosis.interrupted:
+        remarks.append("Ctrl-C ended the search: more may be wrong.")
+    return [*signs, *(Sign(severity="info", text=text) for text in remarks)]
 
 
 def _db(snr_db: float | None) -> str:
@@ -110,11 +112,11 @@ def _db(snr_db: float | None) -> str:
     return f", {fixed(snr_db, 1)} dB" if isfinite(snr_db) else ", not finite or entirely wrong"
 
 
-def advice(found: EngineDiagnosis) -> tuple[str, ...]:
+def advice(diagnosis: EngineDiagnosis) -> tuple[str, ...]:
     """Return what to do, one sentence each."""
     again = "Try another TensorRT version or optimization level."
     report = "Report it to NVIDIA with these nodes and the inputs of the sample."
-    return (again, report) if found.regions else (again,)
+    return (again, report) if diagnosis.regions else (again,)
 
 
 QUESTIONS: dict[RungName, str] = {
@@ -126,8 +128,6 @@ QUESTIONS: dict[RungName, str] = {
     "precision": "which nodes does the low format break?",
     "kernels": "does the engine match its emulation?",
 }
-_FIRST = 3
-"""Most pieces of evidence on the first screen."""
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
@@ -153,12 +153,10 @@ def diagnosed_screen(run: Run) -> Report:
     failed = _first_failed(run)
     if failed is None:
         return replace(whole, parts=(_ladder(run).only(range(3)), *whole.parts[1:]))
-    where = Lines("Where", (listed(failed.nodes, most=4),)) if failed.nodes else None
+    where = Lines("Where", (listed(failed.nodes),)) if failed.nodes else None
     errors = [s for s in failed.evidence if s.severity == "error"] or failed.evidence[:1]
-    lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors[:_FIRST]]
-    if left := len(errors) - len(lines):
-        lines.append(f"and {left} more in the full report")
-    seen = lines_of("Evidence", lines)
+    lines = [f"{sign.text}{_at(sign.nodes)}" for sign in errors]
+    seen = lines_of("Evidence", first_of(lines, "more in the full report"))
     parts = present(where, seen, commands("Next", steps_told(failed.advice)))
     return replace(whole, parts=parts)
 
@@ -171,10 +169,10 @@ def _title(run: Run, failed: Rung | None) -> str:
     if failed is not None:
         return f"Rung {failed.rung} ({failed.name}) fails: {sentence(failed.cause)}"
     looked = [rung for rung in run.diagnosis if rung.passed is not None]
-    found = f"othing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
+    clause = f"othing wrong on {count(len(looked), 'rung')} of {len(run.diagnosis)}"
     if run.verdict.passed:
-        return f"N{found}"
-    return f"NOT JUDGED: n{found}, but the samples do not test everything"
+        return f"N{clause}"
+    return f"NOT JUDGED: n{clause}, but the samples do not test everything"
 
 
 def _ladder(run: Run) -> Table:
@@ -213,8 +211,8 @@ def _failed(rung: Rung) -> list[Lines | Table]:
 
 
 def _warnings(rung: Rung) -> list[Lines]:
-    told = [s for s in rung.evidence if s.severity == "warning"]
-    lines = [f"{sentence(sign.text)}{_at(sign.nodes)}" for sign in told[:MOST_ROWS]]
+    warnings = [s for s in rung.evidence if s.severity == "warning"]
+    lines = [f"{sentence(sign.text)}{_at(sign.nodes)}" for sign in warnings[:MOST_ROWS]]
     advice = steps_told(rung.advice) if rung.passed is None else ()
     if not lines and not advice:
         return []
@@ -225,25 +223,25 @@ def _at(nodes: tuple[str, ...]) -> str:
     return f" ({listed(nodes)})" if nodes else ""
 
 
-def decided_cause(found: Decided, what: str, criterion: Criterion) -> str:
+def decided_cause(decided: Decided, what: str, criterion: Criterion) -> str:
     """Return the cause of an error that the reference's decisions undo, in one sentence.
 
     Args:
-        found: The decisions.
+        decided: The decisions.
         what: What rounds differently, with its verb, such as `TF32 changes`.
         criterion: What is acceptable.
     """
-    decisions = "a decision" if len(found.flips) == 1 else "decisions"
-    return f"{what} {decisions}: {_decisions(found, criterion)}."
+    decisions = "a decision" if len(decided.flips) == 1 else "decisions"
+    return f"{what} {decisions}: {_decisions(decided, criterion)}."
 
 
-def decided_part(found: Decided, criterion: Criterion) -> Sign:
+def decided_part(decided: Decided, criterion: Criterion) -> Sign:
     """Return what decisions contribute to an error that remains out of tolerance without them."""
-    text = f"Part of the error comes from decisions: {_decisions(found, criterion)}."
-    return Sign(severity="warning", text=text, nodes=tuple(flip.node for flip in found.flips))
+    text = f"Part of the error comes from decisions: {_decisions(decided, criterion)}."
+    return Sign(severity="warning", text=text, nodes=tuple(flip.node for flip in decided.flips))
 
 
-def decided_signs(found: Decided) -> list[Sign]:
+def decided_signs(decided: Decided) -> list[Sign]:
     """Return how many of each decision's values differ, and what leads to them."""
     signs = [
         Sign(
@@ -252,25 +250,25 @@ def decided_signs(found: Decided) -> list[Sign]:
             f"({percent(flip.elements / flip.of)}) differently than FP32 in ONNX Runtime.",
             nodes=(flip.node,),
         )
-        for flip in found.flips
+        for flip in decided.flips
     ]
-    if before := _feeding(found):
+    if before := _feeding(decided):
         signs.append(Sign(severity="info", text="They lead to these decisions.", nodes=before))
     return signs
 
 
 def decided_advice(
-    found: Decided, criterion: Criterion, *, low: bool, auto: bool
+    decided: Decided, criterion: Criterion, *, low: bool, auto: bool
 ) -> tuple[str, ...]:
     """Return what to do about decisions, one sentence each.
 
     Args:
-        found: The decisions.
+        decided: The decisions.
         criterion: What is acceptable.
         low: Whether FP32 would help.
         auto: Whether `--metric auto` recognises the outputs, and the samples test them.
     """
-    before = listed(_feeding(found)) if low else ""
+    before = listed(_feeding(decided)) if low else ""
     keep = f"Keep in FP32 what leads to these decisions: {before}." if before else ""
     tolerant = (
         ""
@@ -281,14 +279,14 @@ def decided_advice(
     return tuple(text for text in (keep, tolerant) if text)
 
 
-def _decisions(found: Decided, criterion: Criterion) -> str:
+def _decisions(decided: Decided, criterion: Criterion) -> str:
     allowed = "what is allowed" if criterion.metric is None else "the default tolerance"
-    return flipped(found, allowed)
+    return flipped(decided, allowed)
 
 
-def _feeding(found: Decided) -> tuple[NodeName, ...]:
-    own = {flip.node for flip in found.flips}
-    return tuple(name for name in found.nodes if name not in own)
+def _feeding(decided: Decided) -> tuple[NodeName, ...]:
+    deciding = {flip.node for flip in decided.flips}
+    return tuple(name for name in decided.nodes if name not in deciding)
 
 
 _AMPLIFIED = "{} an error: out of tolerance, with inputs within it"
@@ -301,52 +299,55 @@ _MEANING = {
 }
 
 
-def comparison(found: Comparison) -> Report:
+def comparison(compared: Comparison) -> Report:
     """Return the report on a comparison.
 
     It shows where errors first leave the tolerance, where they start, their paths, and what was not
     compared.
     """
     parts = present(
-        _amplified(found),
-        _way(found, found.amplified, "Path of the error from there"),
-        _divergence(found),
-        _outputs(found),
-        _way(found, found.path, "Path of the error to the output"),
-        _born(found),
-        _rest(found),
-        commands("Next", steps_told(found.next_step)),
+        _amplified(compared),
+        _way(compared, compared.amplified, "Path of the error from there"),
+        _divergence(compared),
+        _outputs(compared),
+        _way(compared, compared.path, "Path of the error to the output"),
+        _born(compared),
+        _rest(compared),
+        commands("Next", steps_told(compared.next_step)),
     )
+    samples = count(len(compared.samples), "sample")
     about = (
-        f"A: {sentence(found.a)} · B: {sentence(found.b)} · {count(len(found.samples), 'sample')} "
-        f"· tolerance: a relative RMS error of {number(found.tolerance)}"
+        f"A: {sentence(compared.a)} · B: {sentence(compared.b)} · {samples} "
+        f"· tolerance: a relative RMS error of {number(compared.tolerance)}"
     )
-    return Report(_title_comparison(found), not found.different, about, parts, _within(found))
+    return Report(
+        _title_comparison(compared), not compared.different, about, parts, _within(compared)
+    )
 
 
-def _title_comparison(found: Comparison) -> str:
-    compared = sum(node.error is not None for node in found.nodes)
-    if found.amplified:
-        where = listed(_amplifier(found).region or found.amplified[:1])
+def _title_comparison(walked: Comparison) -> str:
+    compared = sum(node.error is not None for node in walked.nodes)
+    if walked.amplified:
+        where = listed(_amplifier(walked).region or walked.amplified[:1])
         title = f"First divergence: {where}, where an error is amplified"
-        if not found.first:
+        if not walked.first:
             return f"{title}; it starts at no single node"
-        return f"{title}; the first node where an error that matters starts: {listed(found.first)}"
-    if found.first:
-        return f"First divergence: {listed(found.first)}"
-    if found.differs:
+        return f"{title}; the first node where an error that matters starts: {listed(walked.first)}"
+    if walked.first:
+        return f"First divergence: {listed(walked.first)}"
+    if walked.differs:
         return "The outputs differ, and the error starts at no single node: it adds up"
     return f"No divergence in {count(compared, 'node')} that both sides have"
 
 
-def _amplifier(found: Comparison) -> NodeComparison:
-    return next(node for node in found.nodes if node.node == found.amplified[0])
+def _amplifier(compared: Comparison) -> NodeComparison:
+    return next(node for node in compared.nodes if node.node == compared.amplified[0])
 
 
-def _amplified(found: Comparison) -> Lines | None:
-    if not found.amplified:
+def _amplified(compared: Comparison) -> Lines | None:
+    if not compared.amplified:
         return None
-    node = _amplifier(found)
+    node = _amplifier(compared)
     if node.factor is None:
         reads = "Its inputs do not differ, so rounding errors grow here"
     else:
@@ -364,18 +365,18 @@ def _amplified(found: Comparison) -> Lines | None:
     return Lines("Where it is amplified", tuple(lines))
 
 
-def _divergence(found: Comparison) -> Lines | None:
-    if not found.first:
+def _divergence(compared: Comparison) -> Lines | None:
+    if not compared.first:
         return None
-    node = next(n for n in found.nodes if n.status == "born" and n.region == found.first)
+    node = next(n for n in compared.nodes if n.status == "born" and n.region == compared.first)
     side = "A" if node.side == "a" else "B"
     lines = [
         f"{side}, given the same inputs, is off by {number(node.born or 0.0)} of what "
-        f"{'the node' if len(found.first) == 1 else 'these nodes'} should give "
+        f"{'the node' if len(compared.first) == 1 else 'these nodes'} should give "
         f"({shorten(node.tensor)}); worst on {shorten(node.worst_sample or '')}."
     ]
-    if len(found.first) > 1:
-        lines.append(_one_of(found.first))
+    if len(compared.first) > 1:
+        lines.append(_one_of(compared.first))
     return Lines("Where it starts", tuple(lines))
 
 
@@ -383,29 +384,29 @@ def _one_of(region: Sequence[str]) -> str:
     return f"It is one of these {len(region)} nodes: the tensors between them are not available."
 
 
-def _outputs(found: Comparison) -> Table | None:
+def _outputs(compared: Comparison) -> Table | None:
     rows = [
-        (clean(name), number(error), "good" if error <= found.tolerance else "off")
-        for name, error in found.outputs.items()
+        (clean(name), number(error), "good" if error <= compared.tolerance else "off")
+        for name, error in compared.outputs.items()
     ]
     columns = (Column("output", width=48), Column("error", "right"), Column(""))
     return Table("Outputs", columns, tuple(rows), most=MOST_ROWS) if rows else None
 
 
-def _within(found: Comparison) -> str:
-    if not found.nothing_to_fix:
+def _within(compared: Comparison) -> str:
+    if not compared.nothing_to_fix:
         return ""
     return (
         "The outputs are within what `halfwise fix` allows by default: the largest error is "
-        f"{number(found.excess or 0.0)} × that. The tolerance here is narrower, to show where "
+        f"{number(compared.excess or 0.0)} × that. The tolerance here is narrower, to show where "
         "errors start."
     )
 
 
-def _way(found: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
+def _way(compared: Comparison, way: Sequence[NodeName], title: str) -> Table | None:
     if len(way) < 2:
         return None
-    by_name = {node.node: node for node in found.nodes}
+    by_name = {node.node: node for node in compared.nodes}
     rows = [_row(step) for step in _thinned([by_name[name] for name in way])]
     of_all = f"{len(rows)} of " * (len(rows) < len(way))
     return Table(f"{title} ({of_all}{count(len(way), 'node')})", _COLUMNS, tuple(rows))
@@ -434,9 +435,9 @@ def _growth(step: NodeComparison) -> float:
     )
 
 
-def _born(found: Comparison) -> Table | None:
-    told = {*found.first, *found.path, *found.amplified}
-    others = [n for n in found.nodes if n.status == "born" and n.node not in told]
+def _born(compared: Comparison) -> Table | None:
+    shown = {*compared.first, *compared.path, *compared.amplified}
+    others = [n for n in compared.nodes if n.status == "born" and n.node not in shown]
     if not others:
         return None
     others.sort(key=lambda n: n.born or 0.0, reverse=True)
@@ -464,11 +465,11 @@ def _row(node: NodeComparison) -> tuple[str, ...]:
     )
 
 
-def _rest(found: Comparison) -> Lines | None:
-    counts: Counter[str] = Counter(node.status for node in found.nodes)
-    told = {*found.amplified, *found.path}
-    amplifiers = sum(n.status == "amplified" and n.node not in told for n in found.nodes)
-    noun = "more node" if found.amplified else "node"
+def _rest(compared: Comparison) -> Lines | None:
+    counts: Counter[str] = Counter(node.status for node in compared.nodes)
+    shown = {*compared.amplified, *compared.path}
+    amplifiers = sum(n.status == "amplified" and n.node not in shown for n in compared.nodes)
+    noun = "more node" if compared.amplified else "node"
     amplify = f"{count(amplifiers, noun)} {verb(amplifiers, 'amplifies', 'amplify')}"
     lines = [_AMPLIFIED.format(amplify)] if amplifiers else []
     lines += [
@@ -476,7 +477,7 @@ def _rest(found: Comparison) -> Lines | None:
         for status, meaning in _MEANING.items()
         if counts[status]
     ]
-    lines += [sentence(note) for note in found.notes]
-    if found.builds:
-        lines.append(f"{count(found.builds, 'engine')} built")
+    lines += [sentence(note) for note in compared.notes]
+    if compared.builds:
+        lines.append(f"{count(compared.builds, 'engine')} built")
     return Lines("About this comparison", tuple(lines)) if lines else None

@@ -23,6 +23,7 @@ from halfwise.reporting.parts import (
     Lines,
     Report,
     Table,
+    first_of,
     known,
     lines_of,
     present,
@@ -135,9 +136,9 @@ def layer_table(layers: Sequence[EngineLayer]) -> Table | None:
     shown = sorted(layers, key=lambda layer: -(layer.milliseconds or 0.0))
     rows, rest = tuple(_layer_row(layer, total) for layer in shown), tuple[str, ...]()
     if others := shown[MOST_ROWS:]:
-        left = _total(others)
-        share = percent(left / total) if total else ""
-        rest = (f"and {len(others)} more", "", "", "", number(left) if total else "", share)
+        remaining = _total(others)
+        share = percent(remaining / total) if total else ""
+        rest = (f"and {len(others)} more", "", "", "", number(remaining) if total else "", share)
     columns = (
         *map(Column, ("layer", "type", "reads → gives", "precision")),
         Column("ms", "right"),
@@ -158,19 +159,19 @@ def node_table(nodes: Sequence[NodePrecision]) -> Table | None:
     ordered = sorted(groups.items(), key=lambda item: (_is_as_asked(*item[0]), -len(item[1])))
     rows = tuple(
         (
-            WORDS[asked] if asked else "",
+            WORDS[requested] if requested else "",
             WORDS[precision],
             str(len(names)),
             listed(names, most=3, width=40),
         )
-        for (asked, precision), names in ordered
+        for (requested, precision), names in ordered
     )
     columns = (Column("asked"), Column("is"), Column("nodes", "right"), Column("which"))
     return Table("Nodes of the model", columns, rows).without_empty_columns()
 
 
-def _is_as_asked(asked: Precision | None, precision: Precision) -> bool:
-    return asked is None or precision in (asked, "unknown", "other")
+def _is_as_asked(requested: Precision | None, precision: Precision) -> bool:
+    return requested is None or precision in (requested, "unknown", "other")
 
 
 def _layer_row(layer: EngineLayer, total: float) -> tuple[str, ...]:
@@ -191,15 +192,14 @@ def _types(layer: EngineLayer) -> str:
 
 
 def _layer_share(layers: Sequence[EngineLayer]) -> dict[Precision, float]:
-    found = [layer.precision for layer in layers]
-    return {kind: found.count(kind) / len(found) for kind in dict.fromkeys(found)}
+    precisions = [layer.precision for layer in layers]
+    return {kind: precisions.count(kind) / len(precisions) for kind in dict.fromkeys(precisions)}
 
 
 def _total(layers: Sequence[EngineLayer]) -> float:
     return sum(layer.milliseconds or 0.0 for layer in layers)
 
 
-_MOST_LINES = 8
 _ENDS = {
     "failed": "failed",
     "crashed": "crashed",
@@ -257,8 +257,8 @@ def made(engines: Engines) -> Iterator[str]:
     yield sentence(f"Built on {worker.name}: {', '.join(facts)}.")
     file = engines.delivered
     if file is None:
-        told = "the verdict says why" if engines.rung is not None else "none passed"
-        yield f"No engine is delivered: {told}."
+        why = "the verdict says why" if engines.rung is not None else "none passed"
+        yield f"No engine is delivered: {why}."
     else:
         where = "" if file.side == "here" else " on the worker's side"
         yield (
@@ -323,19 +323,16 @@ def _rounds(rounds: Sequence[EngineRound]) -> Table | None:
 
 def _emulated(made: EngineRound) -> str:
     """Return a plan's error by emulation, without fusion and with it, from least to most."""
-    told = [e for e in (made.predicted, made.predicted_fused) if e is not None]
-    return range_text(min(told), max(told)) if told else ""
+    errors = [e for e in (made.predicted, made.predicted_fused) if e is not None]
+    return range_text(min(errors), max(errors)) if errors else ""
 
 
 def _failed(engines: Engines) -> Lines | None:
-    told = {refusal.build for refusal in engines.refusals}
-    failed = [b for b in engines.builds if b.status != "built" and b.number not in told]
+    refused = {refusal.build for refusal in engines.refusals}
+    failed = [b for b in engines.builds if b.status != "built" and b.number not in refused]
     if not failed:
         return None
-    lines = [_failure(build) for build in failed[:_MOST_LINES]]
-    if len(failed) > _MOST_LINES:
-        lines.append(f"and {count(len(failed) - _MOST_LINES, 'more build')}")
-    return Lines("Failed builds", tuple(lines))
+    return Lines("Failed builds", tuple(first_of([_failure(b) for b in failed], most=MOST_ROWS)))
 
 
 def _failure(build: BuildOutcome) -> str:
@@ -379,8 +376,8 @@ def sizes(shapes: Mapping[TensorName, Sequence[int]]) -> str:
 def _remarks(engines: Engines) -> Iterator[str]:
     timed = [result for result in engines.results if result.latency is not None]
     if timed:
-        own = engines.row
-        shown = timed[-1] if own is None or own.latency is None else own
+        delivered = engines.row
+        shown = timed[-1] if delivered is None or delivered.latency is None else delivered
         latency = shown.latency
         assert latency is not None
         first, second = speed_lines(latency)

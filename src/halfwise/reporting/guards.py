@@ -24,22 +24,22 @@ _FLIPPED = (
 )
 
 
-def flipped(found: Decided, allowed: str) -> str:
+def flipped(decided: Decided, allowed: str) -> str:
     """Return what decisions do to the error, a multiple of what is `allowed`, as a clause."""
-    names = [flip.node for flip in found.flips]
+    names = [flip.node for flip in decided.flips]
     facts: dict[str, str | float] = {
         "nodes": listed(names),
         "decides": verb(len(names), "decides", "decide"),
-        "elements": sum(flip.elements for flip in found.flips),
-        "of": sum(flip.of for flip in found.flips),
-        "error": found.error,
-        "left": found.left,
-        "samples": found.samples,
+        "elements": sum(flip.elements for flip in decided.flips),
+        "of": sum(flip.of for flip in decided.flips),
+        "error": decided.error,
+        "left": decided.left,
+        "samples": decided.samples,
         "allowed": allowed,
     }
     # Floats that are exact until their reader rounds them say nothing.
-    if found.read and isfinite(found.read):
-        facts["read"] = found.read
+    if decided.read and isfinite(decided.read):
+        facts["read"] = decided.read
     return filled(_FLIPPED, facts)
 
 
@@ -133,10 +133,8 @@ _WORDS: Mapping[GuardKind, str] = {
     "{value} (sample {sample}): |{tensor} reaches only {value}: ][{share:%} of the elements of "
     "{samples:sample} become {becomes} in {low}|{share:%} of all its elements become {becomes} in "
     "{low}|all of it becomes {becomes} in {low}, whose smallest normal number is {limit}]",
-    "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}"
-    "[ by plain conversion ({stored} as stored here)], "
+    "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}, "
     "[and values as small as {smallest} depend on it"
-    "|which matters once a value is near zero, but none seen is below {least}"
     "|which matters once a value is near zero]",
     "cancellation": "operands rounded to {low} [reach {exponent} in {inside} ({op}), and e is "
     "raised to the result, which leaves an error of about {share:%}|cancel in {inside} "
@@ -290,7 +288,7 @@ def _reason(
 def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
     """Return what happens if the node is low, as the end of a sentence; "" if unknown."""
     excess, near = kept.error_without, f", with values {number(headroom)} × those seen,"
-    known: dict[str, str | float | None] = {
+    effects: dict[str, str | float | None] = {
         "near": near if facts.at_headroom else ",",
         "metric": metric,
         "excess": excess,
@@ -299,4 +297,4 @@ def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None)
         "endless": "" if excess == inf else None,
         "more": excess - 1 if excess is not None and metric is not None else None,
     }
-    return filled(_EFFECT, {name: fact for name, fact in known.items() if fact is not None})
+    return filled(_EFFECT, {name: fact for name, fact in effects.items() if fact is not None})

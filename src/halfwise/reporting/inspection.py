@@ -16,11 +16,21 @@ from halfwise.records import (
     WorkerInfo,
 )
 from halfwise.reporting.engines import inspected, proof_parts, shape_line, speed_lines
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, lines_of, present
+from halfwise.reporting.parts import (
+    MOST_ROWS,
+    Column,
+    Lines,
+    Report,
+    Table,
+    first_of,
+    lines_of,
+    present,
+)
 from halfwise.wording import (
     clean,
     count,
     dimensions,
+    listed,
     number,
     percent,
     sentence,
@@ -28,28 +38,29 @@ from halfwise.wording import (
     size_of,
 )
 
-_MOST_LINES = 12
-
 
 def built(made: EngineBuild) -> Report:
     """Return the report on an engine that was built as requested."""
     build, config = made.build, made.build.config
     assert build.engine is not None
     lowest = config.low.upper() if config.low else "FP32"
-    asked = f"weak typing, down to {lowest}" if config.typing == "weak" else "strong typing"
-    asked += f", {count(len(config.keep), 'node')} constrained to FP32" if config.keep else ""
-    asked += f", TF32 {'on' if config.tf32 else 'off'}"
+    request = f"weak typing, down to {lowest}" if config.typing == "weak" else "strong typing"
+    request += f", {count(len(config.keep), 'node')} constrained to FP32" if config.keep else ""
+    request += f", TF32 {'on' if config.tf32 else 'off'}"
     look = looked_into(made.inspection)
     layers = f"{count(len(build.layers), 'layer')}, {made.inspection.layers} after fusion"
     lines = (
-        sentence(f"{made.model}: {asked}."),
+        sentence(f"{made.model}: {request}."),
         f"Built in {number(build.seconds)} s: {layers}.",
     )
     parts = (
         Lines("Build", lines),
         *look.parts,
         lines_of("Constraints without a layer", made.unmatched),
-        lines_of("What the builder said", _said(made.findings)),
+        lines_of(
+            "What the builder said",
+            first_of(list(_said(made.findings)), "more; --json has all", MOST_ROWS),
+        ),
     )
     return Report(
         title=look.title,
@@ -59,18 +70,18 @@ def built(made: EngineBuild) -> Report:
     )
 
 
-def looked_into(found: Inspection) -> Report:
+def looked_into(inspection: Inspection) -> Report:
     """Return the report on an engine: its inputs and outputs, precision and speed."""
-    about = f"{_file(found.engine)}, {_where(found.worker)}"
+    about = f"{_file(inspection.engine)}, {_where(inspection.worker)}"
     head = (
-        _tensors(found.tensors),
-        lines_of("Speed", () if found.latency is None else speed_lines(found.latency)),
-        lines_of("About this inspection", (*found.notes, *_override(found.worker))),
+        _tensors(inspection.tensors),
+        lines_of("Speed", () if inspection.latency is None else speed_lines(inspection.latency)),
+        lines_of("About this inspection", (*inspection.notes, *_override(inspection.worker))),
     )
     shown = present(*head)
-    if found.proof is None:
-        return Report(f"{count(found.layers, 'layer')}; not inspected", None, about, shown)
-    report = inspected(found.proof, about)
+    if inspection.proof is None:
+        return Report(f"{count(inspection.layers, 'layer')}; not inspected", None, about, shown)
+    report = inspected(inspection.proof, about)
     return Report(report.title, report.passed, report.about, (*shown, *report.parts))
 
 
@@ -78,17 +89,17 @@ def _override(worker: WorkerInfo) -> tuple[str, ...]:
     return (worker.tf32_remark,) if worker.tf32_remark else ()
 
 
-def given_parts(given: GivenEngine) -> tuple[Lines | Table, ...]:
+def given_parts(engine: GivenEngine) -> tuple[Lines | Table, ...]:
     """Return the parts of a verdict on the user's own engine, in reading order."""
-    shapes = sorted(given.shapes, key=lambda s: s.verdict is not None)
+    shapes = sorted(engine.shapes, key=lambda s: s.verdict is not None)
     parts = (
         Lines(
             "Engine",
-            (f"{_file(given.engine)}, {_where(given.worker)}.", *_override(given.worker)),
+            (f"{_file(engine.engine)}, {_where(engine.worker)}.", *_override(engine.worker)),
         ),
         lines_of("Shapes of the profiles", map(shape_line, shapes)),
-        lines_of("Speed", speed_lines(given.latency)),
-        *(() if given.proof is None else proof_parts(given.proof)),
+        lines_of("Speed", speed_lines(engine.latency)),
+        *(() if engine.proof is None else proof_parts(engine.proof)),
     )
     return present(*parts)
 
@@ -130,12 +141,10 @@ def _limits(tensor: EngineTensor) -> tuple[str, str, str]:
 
 
 def _said(findings: tuple[LogFinding, ...]) -> Iterator[str]:
-    told = [finding for finding in findings if finding.severity != "info"]
-    for finding in told[:_MOST_LINES]:
-        nodes = f" At {', '.join(finding.nodes[:4])}." if finding.nodes else ""
-        yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
-    if len(told) > _MOST_LINES:
-        yield f"and {len(told) - _MOST_LINES} more; --json has all."
+    for finding in findings:
+        if finding.severity != "info":
+            nodes = f" At {listed(finding.nodes)}." if finding.nodes else ""
+            yield f"{finding.severity}: {finding.sentence}{nodes} {finding.hint}".strip()
 
 
 def observed(observations: Observations, limit: float) -> Report:

@@ -30,7 +30,7 @@ from halfwise.reporting.guards import (
     followed_over,
     reason_of,
 )
-from halfwise.reporting.parts import Lines
+from halfwise.reporting.parts import Lines, first_of
 from halfwise.reporting.remarks import in_words, stated
 from halfwise.reporting.verdict import non_finite, sums_wide
 from halfwise.wording import count, everything_low, listed, number, ratio, sentence, shorten
@@ -50,8 +50,6 @@ _UNKNOWN = ("effect", "unknown")
 _LAST = ("spare", *_UNKNOWN)
 
 _ASKED = ("margin", "headroom")
-_MOST_WRONG = 3
-"""Most reasons why everything low fails that are shown."""
 
 
 def trouble(run: Run, *, brief: bool = False) -> Lines | None:
@@ -67,52 +65,51 @@ def trouble(run: Run, *, brief: bool = False) -> Lines | None:
     beside = () if brief else tuple(non_finite(run.baseline))
     fixes = () if brief else tuple(_usual_fixes(run))
     if not run.baseline.within:
-        wrong = stated(run.baseline.failures)
-        more = [f"And {len(wrong) - _MOST_WRONG} more."] * (len(wrong) > _MOST_WRONG)
-        return Lines(title, (*wrong[:_MOST_WRONG], *more, *beside, *causes, *fixes))
+        wrong = first_of(stated(run.baseline.failures))
+        return Lines(title, (*wrong, *beside, *causes, *fixes))
     guards = {kept.guard for kept in run.plan.keep}
-    found = any(kept.kept_by == "search" for kept in run.plan.keep)
+    searched = any(kept.kept_by == "search" for kept in run.plan.keep)
     but = ", but values inside become infinite" if "infinite" in guards else ""
     if seen := next((r for r in run.plan.remarks if r.kind == "seen-only"), None):
         but = _only_heldout(run, seen.numbers)
     elif "headroom" in guards and not but:
         but = f", but values inside overflow at {ratio(run.headroom)} the ranges seen"
-    elif run.plan.repairs and not (but or found):
+    elif run.plan.repairs and not (but or searched):
         but = "; what happened inside was repaired"
         if run.search is not None and any((r.before or 0.0) > 1 for r in run.plan.repairs):
-            asked = {"margin": run.search.tolerance_factor, "headroom": run.headroom}
-            but = f"{_only_heldout(run, asked)}; that was repaired"
+            limits = {"margin": run.search.tolerance_factor, "headroom": run.headroom}
+            but = f"{_only_heldout(run, limits)}; that was repaired"
     sums = " with sums in FP32" if sums_wide(run.verdict) else ""
-    fine = "The outputs are" if found or but else f"Nothing is wrong{sums}: the outputs are"
+    fine = "The outputs are" if searched or but else f"Nothing is wrong{sums}: the outputs are"
     return Lines(title, (f"{fine} within tolerance{but}.", *causes, *fixes))
 
 
-def _only_heldout(run: Run, asked: Mapping[str, float]) -> str:
+def _only_heldout(run: Run, limits: Mapping[str, float]) -> str:
     """Return that outputs pass on held-out samples only: how many are left, and what fails how."""
     joined, filed = (run.search.joined, run.search.filed) if run.search else ((), ())
-    left = count(len(run.verdict.samples), "held-out sample")
-    where = f"{left} that did not join the search" if joined else "held-out samples"
+    remaining = count(len(run.verdict.samples), "held-out sample")
+    where = f"{remaining} that did not join the search" if joined else "held-out samples"
     only = f", {len(filed)} of which failed only as ONNX Runtime runs the file" if filed else ""
-    return f" on the {where}, but not{_with_margin(asked)} on the calibration samples{only}"
+    return f" on the {where}, but not{_with_margin(limits)} on the calibration samples{only}"
 
 
-def _with_margin(asked: Mapping[str, float]) -> str:
+def _with_margin(limits: Mapping[str, float]) -> str:
     """Return what the search asks beyond the tolerance, which alone may be met there."""
-    asks = [f"{name} of {number(asked[name])}" for name in _ASKED if name in asked]
+    asks = [f"{name} of {number(limits[name])}" for name in _ASKED if name in limits]
     return f", with a {' and a '.join(asks)}," if asks else ""
 
 
 def low_name(run: Run) -> str:
     """Return what costs are relative to: everything low, in the low format if known."""
-    told = run.plan or run.worth
-    low = told.low if told is not None else None
+    plan = run.plan or run.worth
+    low = plan.low if plan is not None else None
     return f"everything in {low.upper()}" if low else "everything low"
 
 
 def _lowest(plan: Plan) -> str:
-    told = everything_low(plan.low, len(plan.own), len(plan.unsupported))
+    words = everything_low(plan.low, len(plan.own), len(plan.unsupported))
     others = f", besides the {count(plan.candidates, 'compute node')} that could be low"
-    return f"{told}{others}" if plan.unsupported else told
+    return f"{words}{others}" if plan.unsupported else words
 
 
 def _causes(run: Run, *, brief: bool) -> Iterator[str]:
@@ -129,7 +126,7 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
     for kept in run.plan.keep:
         reason = reason_of(kept, run.followed)
         kinds.setdefault(reason, Counter())[shorten(kept.op, 20)] += 1
-    told = []
+    causes = []
     for reason, ops in sorted(kinds.items(), key=lambda i: (i[0] in _LAST, -i[1].total())):
         most = ", ".join(f"{quantity} {op}" for op, quantity in ops.most_common(4))
         more = " and others" if len(ops) > 4 else ""
@@ -138,12 +135,12 @@ def _causes(run: Run, *, brief: bool) -> Iterator[str]:
         if reason == "rule" and chosen:
             why = "the plan that was chosen"
         because = "" if reason in _UNKNOWN else " because of that"
-        told.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
-    if brief and len(told) > 1:
-        some = (f"{'' if sure else 'suspected: '}{why} ({n})" for sure, why, n, _ in told)
+        causes.append((sure, why, count(ops.total(), "node"), f"{because} ({most}{more})"))
+    if brief and len(causes) > 1:
+        some = (f"{'' if sure else 'suspected: '}{why} ({n})" for sure, why, n, _ in causes)
         yield f"Causes: {'; '.join(some)}."
         return
-    for sure, why, nodes, end in told:
+    for sure, why, nodes, end in causes:
         yield f"{'Cause' if sure else 'Suspected cause'}: {why}; {nodes} kept{end}."
 
 
@@ -180,36 +177,38 @@ def followed_lines(run: Run) -> Iterator[str]:
     """Yield the sources of errors that no guard or rule explains, as far as trials show them."""
     if run.followed is None or run.plan is None:
         return
-    found, keep, own = run.followed, run.plan.keep, len(run.plan.own)
-    start = everything_low(run.plan.low, own, len(run.plan.unsupported), len(found.kept) - own)
+    followed, keep, kept_nodes = run.followed, run.plan.keep, len(run.plan.own)
+    start = everything_low(
+        run.plan.low, kept_nodes, len(run.plan.unsupported), len(followed.kept) - kept_nodes
+    )
     lacking = sum(k.guard is None and k.kept_by == "search" and not k.spare for k in keep)
     allowed = followed_over(run.criterion.metric)
-    on = "one sample" if found.samples == 1 else f"the worst of {found.samples} samples"
+    on = "one sample" if followed.samples == 1 else f"the worst of {followed.samples} samples"
     none = f"No guard explains {lacking} of {count(len(keep), 'kept node')}. " if lacking else ""
     yield (
-        f"{none}With {start}, the error is {ratio(found.error)} {allowed} on "
-        f"{on}: {_origin(found, run)}."
+        f"{none}With {start}, the error is {ratio(followed.error)} {allowed} on "
+        f"{on}: {_origin(followed, run)}."
     )
 
 
-def _origin(found: Followed, run: Run) -> str:
-    if found.decided is not None:
-        return flipped(found.decided, followed_over(run.criterion.metric))
-    if (origin := found.origin) is not None:
+def _origin(followed: Followed, run: Run) -> str:
+    if followed.decided is not None:
+        return flipped(followed.decided, followed_over(run.criterion.metric))
+    if (origin := followed.origin) is not None:
         rest = [name for name in origin.kept if name != origin.node]
         beside = f" with {listed(rest)}" if rest else ""
-        most = " or less on each of them" if found.samples > 1 else ""
+        most = " or less on each of them" if followed.samples > 1 else ""
         return (
             f"most of it {appears(origin)} at {shorten(origin.node)}, since FP32 there{beside} "
             f"leaves {ratio(origin.error)}{most}"
         )
-    if found.accumulates:
+    if followed.accumulates:
         places = dict.fromkeys(round(i * (len(run.growth) - 1) / 3) for i in range(4))
         path = (f"{number(run.growth[i].error)} at {shorten(run.growth[i].node)}" for i in places)
         return f"it grows with depth (relative RMS: {', '.join(path)})"
-    tried = count(len(found.tried), "node")
-    ended = " before the budget was spent" if found.out_of_time else ""
-    undone = " on all samples that fail, and lets the others pass" if found.samples > 1 else ""
+    tried = count(len(followed.tried), "node")
+    ended = " before the budget was spent" if followed.out_of_time else ""
+    undone = " on all samples that fail, and lets the others pass" if followed.samples > 1 else ""
     return (
         f"where it starts is unknown; of {tried} tried in FP32{ended}, each with its neighbours, "
         f"none halves the error{undone}"
@@ -263,8 +262,8 @@ def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName,
         facts[growth.node].growth = growth
     for guard in run.guards:
         facts[guard.node].guards.append(guard)
-    found = [(one, group) for group in faults(run, observations) for one in group.found]
-    for one, group in found:
+    reports = [(one, group) for group in faults(run, observations) for one in group.found]
+    for one, group in reports:
         if one.node is not None:
             facts[one.node].faults.append(one.text or group.title)
     _seen_facts(observations, facts)
@@ -280,10 +279,10 @@ def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName,
 def _seen_facts(observations: Observations | None, facts: Mapping[NodeName, NodeFacts]) -> None:
     for seen in observations.tensors if observations is not None else ():
         if seen.producer is not None:
-            found = facts[seen.producer]
-            found.nonfinite += seen.nonfinite
-            if found.seen is None or found.seen.absmax < seen.absmax:
-                found.seen = seen
+            node = facts[seen.producer]
+            node.nonfinite += seen.nonfinite
+            if node.seen is None or node.seen.absmax < seen.absmax:
+                node.seen = seen
 
 
 def grown_with(run: Run) -> str:
@@ -323,18 +322,22 @@ TYPES = {"FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64
 """Words for float types, by onnx-ir's names."""
 
 
-def type_words(op: str, read: Sequence[str], given: Sequence[str]) -> str:
+def type_words(op: str, read: Sequence[str], written: Sequence[str]) -> str:
     """Return the types of a node's results: the float ones, else all; "" if unknown.
 
     Args:
         op: Its operator; for a Cast the input type is included.
         read: Element types of its inputs, as onnx-ir names them, without unknown ones.
-        given: Element types of its outputs.
+        written: Element types of its outputs.
     """
-    known = dict.fromkeys(TYPES.get(name, name) for name in given)
-    floats = [name for name in known if name in TYPES.values()]
-    told = "/".join(floats or known)
-    return f"{TYPES.get(read[0], read[0])} → {told}" if op == "Cast" and read and told else told
+    types = dict.fromkeys(TYPES.get(name, name) for name in written)
+    floats = [name for name in types if name in TYPES.values()]
+    results = "/".join(floats or types)
+    return (
+        f"{TYPES.get(read[0], read[0])} → {results}"
+        if op == "Cast" and read and results
+        else results
+    )
 
 
 def planned_words(facts: NodeFacts) -> Iterator[tuple[str, str]]:

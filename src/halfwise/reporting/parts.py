@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from halfwise.wording import clean, number, sentence, shorten
+from halfwise.wording import FEW, clean, number, sentence, shorten
 
 T = TypeVar("T")
 MOST_ROWS = 12
@@ -79,7 +79,7 @@ class Table:
     @property
     def shown(self) -> tuple[tuple[str, ...], ...]:
         """The rows on a terminal."""
-        found = [
+        rows = [
             tuple(
                 ""
                 if i == 0 and self._repeats(place)
@@ -90,12 +90,12 @@ class Table:
             )
             for place, row in enumerate(self.rows[: self.first])
         ]
-        left = sum(not self._repeats(i) for i in range(self.first, len(self.rows)))
-        if not left:
-            return tuple(found)
+        hidden = sum(not self._repeats(i) for i in range(self.first, len(self.rows)))
+        if not hidden:
+            return tuple(rows)
         words = next((i for i, c in enumerate(self.columns) if c.align == "left"), 0)
-        counted = tuple(f"and {left} more" * (i == words) for i in range(len(self.columns)))
-        return (*found, self.rest or counted)
+        counted = tuple(f"and {hidden} more" * (i == words) for i in range(len(self.columns)))
+        return (*rows, self.rest or counted)
 
     def without_empty_columns(self) -> "Table":
         """Return this table without columns that are empty in every row."""
@@ -125,8 +125,14 @@ def known(value: float | None) -> str:
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
     """Return cleaned sentences under a title; None if there are none."""
-    told = tuple(map(sentence, lines))
-    return Lines(title, told) if told else None
+    sentences = tuple(map(sentence, lines))
+    return Lines(title, sentences) if sentences else None
+
+
+def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[str]:
+    """Return the first `most` lines, then how many `more` there are."""
+    rest = len(lines) - most
+    return [*lines[:most], f"And {rest} {more}."] if rest > 0 else list(lines)
 
 
 _COLUMNS = 78
@@ -187,11 +193,11 @@ def brief(report: Report) -> Report:
     return replace(report, title=title, caution=caution, about=about, parts=tuple(parts))
 
 
-def _cut(told: str) -> str:
-    if len(told) <= LONGEST:
-        return told
-    end = told.rfind(" ", 0, LONGEST)
-    return f"{told[: end if end > 0 else LONGEST]} …"
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    end = text.rfind(" ", 0, LONGEST)
+    return f"{text[: end if end > 0 else LONGEST]} …"
 
 
 def shortened(report: Report) -> Report | None:
@@ -210,13 +216,9 @@ def shortened(report: Report) -> Report | None:
     return replace(report, parts=present(*(shorter if p is longest else p for p in report.parts)))
 
 
-_FEW = 4
-"""Most rows of a table that is cut last: a ladder has one row per type, and all matter."""
-
-
 def _spare(part: Lines | Table) -> tuple[int, int]:
     """Return what can go first: lists, further commands, tables, one-liners, small tables."""
-    if isinstance(part, Table) and len(part.shown) <= _FEW:
+    if isinstance(part, Table) and len(part.shown) <= FEW:
         return 0, len(part.shown)
     if isinstance(part, Table):
         return 2, len(part.shown)

@@ -44,17 +44,17 @@ def kept_table(run: Run) -> Table | None:
     if run.plan is None or not run.plan.keep:
         return None
     keep = run.plan.keep
-    known = [kept for kept in keep if not kept.unknown]
-    unknown = len(keep) - len(known)
+    explained = [kept for kept in keep if not kept.unknown]
+    unknown = len(keep) - len(explained)
     if unknown == 1:
-        known, unknown = list(keep), 0
+        explained, unknown = list(keep), 0
     groups: dict[object, list[KeptNode]] = {}
-    for kept in known:
+    for kept in explained:
         groups.setdefault(_likeness(kept), []).append(kept)
     shown = sorted(groups.values(), key=lambda group: group[0].guard is None)
     rows = [_kept_row(group, run) for group in shown]
     if unknown:
-        which = f"{unknown} {'more ' if known else ''}nodes"
+        which = f"{unknown} {'more ' if explained else ''}nodes"
         why = "Not lowered alone in this plan before the search ended."
         # Not behind the rows that a terminal omits.
         rows.insert(MOST_ROWS - 1, (which, why, "–"))
@@ -63,8 +63,8 @@ def kept_table(run: Run) -> Table | None:
         title += f"; the search uses {number(run.search.tolerance_factor)} of the tolerance"
     title += beyond_seen(run, ", at")
     columns = (Column("node"), Column("why"), Column("without it", "right", minor=True))
-    left = sum(len(group) for group in shown[MOST_ROWS - bool(unknown) :])
-    rest = (f"and {left} more", "see run.json", "")
+    hidden = sum(len(group) for group in shown[MOST_ROWS - bool(unknown) :])
+    rest = (f"and {hidden} more", "see run.json", "")
     return Table(title, columns, tuple(rows), most=MOST_ROWS, rest=rest)
 
 
@@ -85,8 +85,8 @@ def _likeness(kept: KeptNode) -> tuple[str | None, ...]:
 
 
 def _message(kept: KeptNode, guards: Sequence[Guard]) -> str:
-    found = _guard_of([kept], guards)
-    return kept.reason if found is None else found.message
+    guard = _guard_of([kept], guards)
+    return kept.reason if guard is None else guard.message
 
 
 def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
@@ -107,11 +107,11 @@ def _of_op(op: str, nodes: Sequence[str]) -> str:
 
 def _why(group: Sequence[KeptNode], guards: Sequence[Guard]) -> str:
     """Return the message of a group's most severe guard; effect and fix appear elsewhere."""
-    found = _guard_of(group, guards)
-    if found is None:
+    guard = _guard_of(group, guards)
+    if guard is None:
         return sentence(group[0].reason)
     names = [kept.node for kept in group]
-    return sentence(guard_sentence(found, found.node if found.node in names else names[0]))
+    return sentence(guard_sentence(guard, guard.node if guard.node in names else names[0]))
 
 
 def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | None:
@@ -121,8 +121,8 @@ def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | Non
         return guards[because.guard]
     kind, names = group[0].guard, {kept.node for kept in group}
     alike = [guard for guard in guards if guard.kind == kind]
-    own = next((guard for guard in alike if guard.node in names), None)
-    return own or next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
+    same = next((guard for guard in alike if guard.node in names), None)
+    return same or next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
 
 
 def _without(excesses: Sequence[float], criterion: Criterion) -> str:
@@ -230,12 +230,12 @@ def nothing_in_int8(run: Run) -> str:
     """Return an addition to the plan's title if INT8 was tried and no node has it; else ""."""
     if run.plan is None or not run.without_int8:
         return ""
-    told = [f"No node is in INT8: this is the {run.plan.low.upper()} plan."]
-    told += [_with_all(run.all_int8)] if run.all_int8 else []
+    sentences = [f"No node is in INT8: this is the {run.plan.low.upper()} plan."]
+    sentences += [_with_all(run.all_int8)] if run.all_int8 else []
     # The search may evaluate few plans, so it proves nothing about these.
     if untried := sum(kept.error_without is None for kept in run.without_int8):
-        told.append(f"{untried} of {len(run.without_int8)} candidates were not tried alone.")
-    return " ".join(told)
+        sentences.append(f"{untried} of {len(run.without_int8)} candidates were not tried alone.")
+    return " ".join(sentences)
 
 
 def _with_all(verdict: Verdict) -> str:
@@ -272,10 +272,10 @@ def curve_table(run: Run) -> Table | None:
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
-    own = [_row(curve, place, names, run.devices) for place in curve.front]
+    on_front = [_row(curve, place, names, run.devices) for place in curve.front]
     rows = [
         *_full_rows(run, names),
-        *(_at_rung(curve, row) for row in (*own, *_bare(curve, names))),
+        *(_at_rung(curve, row) for row in (*on_front, *_bare(curve, names))),
     ]
     if (beside := curve.beside) is not None:
         passed = {beside.plan: "its plan"}
@@ -288,10 +288,10 @@ def curve_table(run: Run) -> Table | None:
     columns = (Column("rung"), *right, Column(""))
     over = curve.criterion or run.criterion
     whose = f" ({allowed(over)})" if over != run.criterion else ""
-    told = f"error on the samples of the search{whose}, scores on {_heldout(run)}"
+    note = f"error on the samples of the search{whose}, scores on {_heldout(run)}"
     sketched = any(c is not None and c.unrepaired for c in (curve, curve.beside))
-    told += beyond_seen(run, ", both at") + (_SKETCHED if sketched else "")
-    table = Table("Plans to choose from", columns, tuple(rows), note=told)
+    note += beyond_seen(run, ", both at") + (_SKETCHED if sketched else "")
+    table = Table("Plans to choose from", columns, tuple(rows), note=note)
     return table.without_empty_columns()
 
 
@@ -344,11 +344,11 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
     point = curve.points[place]
     best = "recommended" if weakest(point.scores) is None else "recommended on little evidence"
     marks = {"this plan": curve.plan, best: curve.recommended}
-    told = [mark for mark, own in marks.items() if own == place]
+    shown = [mark for mark, marked in marks.items() if marked == place]
     off = against(curve, point, devices) if place == curve.recommended else None
     if off is not None and not off.explained:
-        told = [mark for mark in told if mark != best]
-        told.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
+        shown = [mark for mark in shown if mark != best]
+        shown.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
         _counted(point),
@@ -356,7 +356,7 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",
         *_values(point.scores, names),
-        ", ".join(told),
+        ", ".join(shown),
     )
 
 
@@ -415,11 +415,11 @@ def chosen_line(
     cost = "" if point.cost is None else f" at {ratio(point.cost)} the cost of everything low"
     left_out = "left out of INT8" if curve.rung == "int8" else "kept"
     nodes = count(len(curve.nodes), "compute node")
-    told = f"chosen: {_counted(point)} of {nodes} {left_out}{cost}"
+    text = f"chosen: {_counted(point)} of {nodes} {left_out}{cost}"
     if measured:
-        told += f", after measuring {count(measured, 'plan')}"
+        text += f", after measuring {count(measured, 'plan')}"
     if left:
-        told += f"; {left} more that may fit better {verb(left, 'was', 'were')} not measured"
+        text += f"; {left} more that may fit better {verb(left, 'was', 'were')} not measured"
     if curve.unrepaired is not None:
-        told += "; plans without repairs cannot be chosen: `halfwise fix --no-repair` finds them"
-    return f"{told}; judged by: {allowed(criterion)}"
+        text += "; plans without repairs cannot be chosen: `halfwise fix --no-repair` finds them"
+    return f"{text}; judged by: {allowed(criterion)}"

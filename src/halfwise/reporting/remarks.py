@@ -83,15 +83,15 @@ def stated(failures: Iterable[Failure]) -> tuple[str, ...]:
 
 def _first(failure: Failure) -> str:
     """Return the leading name of a failure's words; "" for none."""
-    found = re.match(r"\{(\w+)\}", _WORDS.get(failure.kind, ""))
-    own = found is not None and not (failure.under or failure.text)
-    return str(failure.facts[found[1]]) if found is not None and own else ""
+    match = re.match(r"\{(\w+)\}", _WORDS.get(failure.kind, ""))
+    whole = match is not None and not (failure.under or failure.text)
+    return str(failure.facts[match[1]]) if match is not None and whole else ""
 
 
 def _clause(failure: Failure) -> str:
     where = "".join(_UNDER[at].format(which) for at, which in failure.under.items())
-    told = failure.text or filled(_WORDS[failure.kind], failure.facts)
-    return f"{where}{told}"
+    text = failure.text or filled(_WORDS[failure.kind], failure.facts)
+    return f"{where}{text}"
 
 
 def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = False) -> Judged:
@@ -220,13 +220,13 @@ REMARKS: Mapping[RemarkKind, str] = {
 """Templates, see `wording.filled`."""
 
 
-def remark(found: Remark) -> str:
+def remark(entry: Remark) -> str:
     """Return a remark on a plan as a sentence; as a clause for a starting plan not yet tried."""
-    facts = found.facts
-    if found.kind == "seen-only":
-        own, pinned = (int(found.numbers[name]) for name in ("own", "pinned"))
-        facts["start"] = everything_low(found.names["low"], own, pinned)
-    return filled(REMARKS[found.kind], facts)
+    facts = entry.facts
+    if entry.kind == "seen-only":
+        kept, pinned = (int(entry.numbers[name]) for name in ("own", "pinned"))
+        facts["start"] = everything_low(entry.names["low"], kept, pinned)
+    return filled(REMARKS[entry.kind], facts)
 
 
 def unfinished(search: Search | None) -> str:
@@ -241,9 +241,9 @@ def unfinished(search: Search | None) -> str:
     return sentence(f"Not shown to be minimal{why}.")
 
 
-def note(found: Remark) -> str:
+def note(entry: Remark) -> str:
     """Return a remark as a sentence of its own."""
-    return capital(remark(found), (found.names.get("tensor", ""),))
+    return capital(remark(entry), (entry.names.get("tensor", ""),))
 
 
 _LEFT_OUT = (
@@ -268,7 +268,7 @@ def explain_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[
 
 def _why_left_out(kept: KeptNode, metric: str | None) -> str:
     because, excess = kept.because, kept.error_without
-    known: dict[str, str | float | None] = {
+    named: dict[str, str | float | None] = {
         "beside": None if because is None else because.beside,
         "nonfinite": "" if because is not None and because.nonfinite else None,
         "metric": metric,
@@ -276,8 +276,8 @@ def _why_left_out(kept: KeptNode, metric: str | None) -> str:
         "excess": excess,
         "contribution": None if because is None else because.contribution,
     }
-    found = {name: fact for name, fact in known.items() if fact is not None}
-    return capital(filled(_LEFT_OUT, found))
+    facts = {name: fact for name, fact in named.items() if fact is not None}
+    return capital(filled(_LEFT_OUT, facts))
 
 
 def in_words(run: Run) -> Run:

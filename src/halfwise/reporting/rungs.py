@@ -127,10 +127,10 @@ def rung_line(tried: RungTried) -> str:
     return f"{text} ({'; '.join(facts)})." if facts else f"{text}."
 
 
-def proven_line(found: ProvenEngine, rung: EngineRung) -> str:
+def proven_line(proven: ProvenEngine, rung: EngineRung) -> str:
     """Return a clause that an engine with nothing low is proven while its run continues."""
-    timed = "" if found.median_ms is None else f", {number(found.median_ms)} ms a run"
-    return f"build {found.build} is proven on held-out data, {full_name(rung)}{timed}"
+    timed = "" if proven.median_ms is None else f", {number(proven.median_ms)} ms a run"
+    return f"build {proven.build} is proven on held-out data, {full_name(rung)}{timed}"
 
 
 _SPARED: Mapping[SparedKind, str] = {
@@ -379,10 +379,10 @@ def _error(rung: LadderRung, run: Run) -> str:
 
 def _score(scores: tuple[TaskScore, ...], name: str) -> str:
     """Return the score by a metric; of several outputs with one, the nearest to failing."""
-    own = [score for score in scores if score.metric == name]
-    if not own:
+    by_metric = [score for score in scores if score.metric == name]
+    if not by_metric:
         return ""
-    worst = min(own, key=lambda score: (score.passed, score.value - score.required))
+    worst = min(by_metric, key=lambda score: (score.passed, score.value - score.required))
     return f"{number(usual(name, worst.value), 4)}{'' if worst.passed else ' ✗'}"
 
 
@@ -432,13 +432,13 @@ def _measured(run: Run) -> Iterator[str]:
     yield from _speed(run)
     quantised = quantised_note(run)
     chosen = run.curve is not None and run.curve.beside is not None
-    asked = run.provenance.options.get("to") == "int8" and not chosen
-    if asked and run.rungs[-1].rung != "int8":
+    wants_int8 = run.provenance.options.get("to") == "int8" and not chosen
+    if wants_int8 and run.rungs[-1].rung != "int8":
         why = _WHY_NOT[run.rungs[-1].passed]
         if quantised is not None and run.rungs[-1].passed:
             why = f"the file is quantised already: {quantised_products(quantised)}"
-        for told in run.plan.remarks if run.plan is not None else ():
-            why = told.names["why"].rstrip(".") if told.kind == "int8-untried" else why
+        for entry in run.plan.remarks if run.plan is not None else ():
+            why = entry.names["why"].rstrip(".") if entry.kind == "int8-untried" else why
         yield f"INT8 was not tried: {why}."
 
 
@@ -447,8 +447,8 @@ def _speed(run: Run) -> Iterator[str]:
     if chosen is None:
         return
     if run.engines is None:
-        told = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
+        doubt = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
         yield (
             f"{rung_name(chosen.rung)} has the lowest predicted cost of the rungs that are not "
-            f"shown to be wrong{told}; --target tensorrt measures times."
+            f"shown to be wrong{doubt}; --target tensorrt measures times."
         )

@@ -34,9 +34,6 @@ from halfwise.wording import (
     verb,
 )
 
-_MOST_NAMES = 4
-"""Most values that a note names; the rest are counted."""
-
 _NOISE = {"normal": "standard normal noise", "uniform": "uniform noise"}
 _REPAIRED = {
     "NAMELESS": "the graph has no name",
@@ -72,16 +69,16 @@ def clause(note: Note, *, repairs: int = 0) -> str:
     return f"{note.of}: {text}" if note.of else text
 
 
-def not_real(found: Sequence[MadeUp], *, accepted: bool = False) -> str:
+def not_real(made_up: Sequence[MadeUp], *, accepted: bool = False) -> str:
     """Return why inputs say nothing about real data; if none looks made up, that they are random.
 
     Args:
-        found: What looks made up; empty if random inputs were requested.
+        made_up: What looks made up; empty if random inputs were requested.
         accepted: Whether such inputs are accepted: then no option is proposed.
     """
-    if not found:
+    if not made_up:
         return "the inputs are random, not real data, so this says nothing"
-    seen = f"{'; '.join(_look(one.model_dump()) for one in found)}: not real data"
+    seen = f"{'; '.join(_look(one.model_dump()) for one in made_up)}: not real data"
     if accepted:
         return seen
     return f"{seen}. If the model really gets such inputs, add --allow random"
@@ -154,8 +151,7 @@ def _folded(facts: Mapping[str, Any]) -> str:
 
 
 def _ignored(facts: Mapping[str, Any]) -> str:
-    names = facts["names"]
-    return f"ignored in {facts['folder']}: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
+    return f"ignored in {facts['folder']}: {listed(facts['names'])}"
 
 
 def _paired(facts: Mapping[str, Any]) -> str:
@@ -175,25 +171,22 @@ def _random(facts: Mapping[str, Any]) -> str:
 
 
 def _repaired(facts: Mapping[str, Any]) -> str:
-    names = facts["names"]
-    rest = len(names) - _MOST_NAMES
-    more = [f"and {count(rest, 'more value')}"] if rest > 0 else []
-    shown = ", ".join([*names[:_MOST_NAMES], *more])
-    return f"repaired while reading: {_REPAIRED[facts['flaw']].format(names=shown)}"
+    names = listed(facts["names"])
+    return f"repaired while reading: {_REPAIRED[facts['flaw']].format(names=names)}"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:
     copies, heldout = facts["copies"], facts["heldout"]
-    left = "" if copies < heldout else "; none is left to judge on"
+    rest = "" if copies < heldout else "; none is left to judge on"
     return (
         f"left out {copies} of {count(heldout, 'held-out sample')}: each copies a sample of "
-        f"the search or another held-out one{left}"
+        f"the search or another held-out one{rest}"
     )
 
 
 def _linted(facts: Mapping[str, Any]) -> str:
-    found = zip(facts["rules"], facts["counts"], strict=True)
-    rules = [f"{often} × {rule}" for rule, often in found]
+    counted = zip(facts["rules"], facts["counts"], strict=True)
+    rules = [f"{often} × {rule}" for rule, often in counted]
     more = [count(facts["more"], "more rule")] if facts["more"] else []
     repairs = facts.get("repairs", 0)
     mended = f" as given, before {count(repairs, 'repair')}" if repairs else ""
@@ -211,14 +204,14 @@ def quantised_products(facts: Mapping[str, Any]) -> str:
         (half, f"{verb(half, 'reads', 'read')} only one of the two so"),
         (integers, f"{verb(integers, 'computes', 'compute')} with integers"),
     )
-    told = listed([f"{number} {what}" for number, what in kinds if number]) or "none is INT8"
-    return f"of {count(facts['products'], 'product')}, {told}"
+    counted = listed([f"{number} {what}" for number, what in kinds if number]) or "none is INT8"
+    return f"of {count(facts['products'], 'product')}, {counted}"
 
 
 def quantised_note(run: Run, *, candidate: bool = False) -> Mapping[str, Any] | None:
     """Return how much of a run's model, or candidate, is quantised; None if nothing is."""
-    found = (note.facts for note in run.provenance.notes if note.kind == "quantised")
-    return next((f for f in found if (f["whose"] == "candidate") == candidate), None)
+    notes = (note.facts for note in run.provenance.notes if note.kind == "quantised")
+    return next((f for f in notes if (f["whose"] == "candidate") == candidate), None)
 
 
 def _quantised(facts: Mapping[str, Any]) -> str:
@@ -285,32 +278,32 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def frozen_cause(found: FrozenSize) -> str:
+def frozen_cause(frozen: FrozenSize) -> str:
     """Return the size that a model insists on, and the nodes that fix it."""
-    inputs = " and ".join(f"'{name}'" for name in found.axes)
+    inputs = " and ".join(f"'{name}'" for name in frozen.axes)
     where = (
-        f"on batches of {found.given}"
-        if found.batch
-        else f"where axis {'/'.join(map(str, sorted(set(found.axes.values()))))} of {inputs} is "
-        f"{found.given} long"
+        f"on batches of {frozen.given}"
+        if frozen.batch
+        else f"where axis {'/'.join(map(str, sorted(set(frozen.axes.values()))))} of {inputs} is "
+        f"{frozen.given} long"
     )
-    size = f"on batches of {found.runs}" if found.batch else f"where it is {found.runs} long"
+    size = f"on batches of {frozen.runs}" if frozen.batch else f"where it is {frozen.runs} long"
     text = f"The model declares the axis dynamic, fails {where}, and runs {size}"
-    if not found.nodes:
-        return f"{text}; no constant is known to hold this size. {found.failure}"
-    hold = verb(len(found.nodes), "holds", "hold")
-    held = f"{listed(found.nodes)} {hold} the exported size in a constant"
-    return f"{text}: {held}, judging by the file. {found.failure}"
+    if not frozen.nodes:
+        return f"{text}; no constant is known to hold this size. {frozen.failure}"
+    hold = verb(len(frozen.nodes), "holds", "hold")
+    held = f"{listed(frozen.nodes)} {hold} the exported size in a constant"
+    return f"{text}: {held}, judging by the file. {frozen.failure}"
 
 
-def frozen_advice(found: FrozenSize) -> tuple[str, ...]:
+def frozen_advice(frozen: FrozenSize) -> tuple[str, ...]:
     """Return what to do: permanently, and with the file unchanged."""
     again = "Export the model again with this axis dynamic: `halfwise lint` says how."
-    if not found.batch:
-        return (again, f"Until then, give data whose axis is {found.runs} long.")
+    if not frozen.batch:
+        return (again, f"Until then, give data whose axis is {frozen.runs} long.")
     return (
         again,
-        f"Until then, give samples in batches of {found.runs}: arrays of [samples, {found.runs}, "
+        f"Until then, give samples in batches of {frozen.runs}: arrays of [samples, {frozen.runs}, "
         "…].",
     )
 
@@ -333,9 +326,9 @@ def cut_lines(run: Run) -> tuple[str, ...]:
     if search is None:
         return ()
     lines = []
-    told = [_LEFT_OUT[stage] for stage in search.cut if stage in _LEFT_OUT]
-    if told or "interrupt" in search.ended_by:
-        lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(told))))}.")
+    ended = [_LEFT_OUT[stage] for stage in search.cut if stage in _LEFT_OUT]
+    if ended or "interrupt" in search.ended_by:
+        lines.append(f"{': '.join(filter(None, (capital(spent(search)), '; '.join(ended))))}.")
     if search.late:
         lines.append(
             f"{count(search.late, 'run')} of a sample took longer than allowed and "
@@ -373,8 +366,8 @@ def _cost(worth: Worth | None, required: float, low: str) -> str:
     if worth is None:
         return f"its cost is unknown, and at most {ratio(required)} everything in {low} is required"
     does = "is predicted to cost" if worth.measured is None else "takes"
-    told = f"it {does} {ratio(worth.ratio)} everything in {low}"
-    return f"{told}, and at most {ratio(required)} is required"
+    text = f"it {does} {ratio(worth.ratio)} everything in {low}"
+    return f"{text}, and at most {ratio(required)} is required"
 
 
 UNCERTAIN = "INT8 took 1.3 to 2.3 × its predicted cost on the one GPU measured"
@@ -395,10 +388,10 @@ def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
         low: Name for everything low.
         int8: Whether the plan has INT8, whose cost is uncertain until it is measured.
     """
-    told = f"Predicted cost: {ratio(worth.cost)} {low}, where FP32 costs {ratio(worth.fp32)}."
+    text = f"Predicted cost: {ratio(worth.cost)} {low}, where FP32 costs {ratio(worth.fp32)}."
     if worth.measured is None:
-        return f"{told} Uncertain: {UNCERTAIN}." if int8 else told
-    return f"{told} Measured: {ratio(worth.measured)} the time of the engine with {low}."
+        return f"{text} Uncertain: {UNCERTAIN}." if int8 else text
+    return f"{text} Measured: {ratio(worth.measured)} the time of the engine with {low}."
 
 
 _OLDER = "TensorRT {older} ignores the Casts in the model"
@@ -418,10 +411,10 @@ def step_text(step: Step) -> tuple[str, str]:
 
 def _constrained(step: Step) -> str:
     has = step.items
-    own = f"the {'repaired ' * ('repaired' in has)}FP32 model"
-    own += " and its Q/DQ pairs" * ("int8" in has)
+    model = f"the {'repaired ' * ('repaired' in has)}FP32 model"
+    model += " and its Q/DQ pairs" * ("int8" in has)
     builds = bool({"repaired", "int8"} & set(has))
-    parts = [own] if builds else []
+    parts = [model] if builds else []
     if which := {"kept": "kept nodes", "moving": "what moves data in FP32"}.get(has[-1]):
         parts.append(f"layer constraints on {which}")
     what, older = " with ".join(parts), filled(_OLDER, step.facts)
@@ -435,8 +428,8 @@ def _engines(step: Step) -> str:
     if len(files) == 1:
         file = next(iter(files.values()))
         return f"The engine is {file}; it runs on this GPU model with this TensorRT version."
-    found = listed([f"{file} ({device})" for device, file in files.items()])
-    return f"The engines are {found}; each runs on its GPU model and TensorRT version."
+    engines = listed([f"{file} ({device})" for device, file in files.items()])
+    return f"The engines are {engines}; each runs on its GPU model and TensorRT version."
 
 
 def _choose(step: Step) -> str:

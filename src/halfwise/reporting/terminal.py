@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from halfwise.progress import PERCENT
+from halfwise.progress import PERCENT, WORTH_TELLING
 from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
@@ -152,8 +152,6 @@ def _headings(table: Table, width: int) -> list[str]:
     return titles if needed + gaps <= width else slim
 
 
-SHORT = 2.0
-"""Seconds without a remaining time before a stage shows one: earlier, it would be a guess."""
 BRIEF = 0.5
 """Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
@@ -283,16 +281,16 @@ class _Stage:
     bound: float | None = None
 
     def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
-        now, known = self.clock(), total or self.total
+        now, most_steps = self.clock(), total or self.total
         if self.done is None or of != self.of or done < self.done:
             self.count = now, done
-        self.unknown, self.of, self.done, self.total, self.most = now, of, done, known, most
+        self.unknown, self.of, self.done, self.total, self.most = now, of, done, most_steps, most
         self.until = None
         since, first = self.count
-        if known and done >= known:
+        if most_steps and done >= most_steps:
             self.of, self.done = "", None
-        elif known and done > first:
-            self.until = now + (now - since) / (done - first) * (known - done)
+        elif most_steps and done > first:
+            self.until = now + (now - since) / (done - first) * (most_steps - done)
 
     def expect(self, seconds: float, of: str) -> None:
         now = self.clock()
@@ -348,9 +346,9 @@ class _Stage:
 
     @property
     def left(self) -> str:
-        """The time left, "" in the first `SHORT` seconds without one."""
+        """The time left, "" in the first `WORTH_TELLING` seconds without one."""
         now = self.clock()
-        if now - self.begun < SHORT:
+        if now - self.begun < WORTH_TELLING:
             return ""
         ends = (
             (self.span[1] if self.span and self.is_expected else None, "about"),
@@ -358,16 +356,16 @@ class _Stage:
             (self.bound, "at most"),
         )
         for end, how in ends:
-            left = 0 if end is None else round(end - now)
-            if left >= 1:
-                return f"{how} {_clock(left)} left"
+            remaining = 0 if end is None else round(end - now)
+            if remaining >= 1:
+                return f"{how} {_clock(remaining)} left"
         return f"perhaps {_clock(max(1, now - self.unknown))} left"
 
     @property
     def time(self) -> str:
         """What is drawn: the time so far, and the time left."""
-        took, left = _clock(self.took), self.left
-        return left or took if self.narrow else f"{took} {left}"
+        took, remaining = _clock(self.took), self.left
+        return remaining or took if self.narrow else f"{took} {remaining}"
 
 
 def _clock(seconds: float) -> str:

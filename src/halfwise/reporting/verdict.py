@@ -8,7 +8,7 @@ from typing import Literal
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
 from halfwise.metrics.recognised import REL_MAX
 from halfwise.metrics.slices import extent, place
-from halfwise.metrics.untested import upper_bound
+from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
 from halfwise.records import (
     OF_METRIC,
     Criterion,
@@ -29,16 +29,25 @@ from halfwise.records import (
     UnjudgedKind,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS, Lines
-from halfwise.wording import count, filled, listed, number, percent, ratio, sentence, shorten, verb
-
-_MOST_OUTPUTS = 3
+from halfwise.reporting.parts import MOST_ROWS, Lines, first_of
+from halfwise.wording import (
+    FEW,
+    count,
+    filled,
+    listed,
+    number,
+    percent,
+    ratio,
+    sentence,
+    shorten,
+    verb,
+)
 
 
 def allowed_together(criterion: Criterion) -> str:
     """Return what each recognised output, and the others, must meet, in one clause."""
     each = (
-        f"{one.metric} of {listed(one.outputs, _MOST_OUTPUTS)} {_limit(one.metric, one.required)}"
+        f"{one.metric} of {listed(one.outputs)} {_limit(one.metric, one.required)}"
         for one in criterion.recognised
     )
     return sentence(f"{', '.join(each)}, default tolerance for other outputs")
@@ -54,15 +63,15 @@ def part_lines(models: Mapping[str, MetricResult]) -> Iterator[str]:
         values = (f"{_value(part)} {name}" for name, part in zip(models, parts, strict=True))
         limit = _limit(parts[0].metric, parts[0].required)
         tested = "" if parts[0].metric == REL_MAX else rests_on(parts[0])
-        told = ", ".join([*values, tested] if tested else values)
-        yield f"{_of(parts[0])}: {told}; {limit}."
+        text = ", ".join([*values, tested] if tested else values)
+        yield f"{_of(parts[0])}: {text}; {limit}."
 
 
 def metrics_of(result: MetricResult) -> str:
     """Return a result's metrics: `top1 and the largest error of other outputs`, or `top1`."""
     names = {REL_MAX: "the largest error of other outputs"}
-    told = [names.get(name, sentence(name)) for name in result.metrics]
-    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    shown = [names.get(name, sentence(name)) for name in result.metrics]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 def figures(result: MetricResult) -> str:
@@ -101,21 +110,16 @@ def counted(evidence: int, unit: str) -> str:
     return f"on {evidence} {verb(evidence, one, unit)}" if unit else ""
 
 
-FEW = 10
-"""Number of boxes, rows and the like below which a score is weak evidence: if ten are all right, up
-to one in four others may be wrong (95 %)."""
-
-
 def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
-    """Return the score that rests on least, if that is fewer than `FEW`; else None."""
-    few = [score for score in scores if score.evidence is not None and score.evidence < FEW]
+    """Return the score that rests on least, if that is fewer than `FEWEST_ROWS`; else None."""
+    few = [score for score in scores if score.evidence is not None and score.evidence < FEWEST_ROWS]
     return min(few, key=lambda score: score.evidence or 0, default=None)
 
 
 def _of(part: TaskScore, *, start: bool = True) -> str:
     error = "Largest error" if start else "largest error"
     what = error if part.metric == REL_MAX else sentence(part.metric)
-    return f"{what} of {listed(part.outputs, _MOST_OUTPUTS)}"
+    return f"{what} of {listed(part.outputs)}"
 
 
 def _value(part: TaskScore) -> str:
@@ -158,10 +162,10 @@ def against(curve: Curve, point: Point, devices: Sequence[Engines]) -> Against |
     None if one passed on each device, or if none was built or all were lost.
     """
     kept = curve.kept(point)
-    found = [
+    evidence = [
         _on(engines, [r for r in engines.rounds if set(r.keep) == kept]) for engines in devices
     ]
-    shown = [one for one in found if one is not None]
+    shown = [one for one in evidence if one is not None]
     return min(shown, key=lambda one: one.explained, default=None)
 
 
@@ -199,8 +203,8 @@ def offered(
     if point is None or not devices:
         return point
     shown = against(curve, point, devices)
-    own = curve.plan is not None and curve.points[curve.plan] == point
-    fits = shown is None or (shown.explained and not by_task and not own)
+    is_plan = curve.plan is not None and curve.points[curve.plan] == point
+    fits = shown is None or (shown.explained and not by_task and not is_plan)
     return point if fits else None
 
 
@@ -277,10 +281,10 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
         few = upper_bound(0, len(verdict.samples)) > WEAK
-        told = ", too few to say how many inputs may fail" if few else ""
+        text = ", too few to say how many inputs may fail" if few else ""
         score = verdict.metric
-        weak = score.evidence is not None and score.evidence < FEW
-        return f"{told}; {sentence(score.name)} rests {rests_on(score)}" if weak else told
+        weak = score.evidence is not None and score.evidence < FEWEST_ROWS
+        return f"{text}; {sentence(score.name)} rests {rests_on(score)}" if weak else text
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
     return f"; up to {_share(bound.upper)} of inputs may fail ({percent(bound.confidence)} bound)"
@@ -304,12 +308,12 @@ def _bounded(bound: FailureBound, criterion: Criterion) -> str:
     joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
-    found = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
+    clause = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
     if bound.upper >= 1:
-        return f"{found}."
+        return f"{clause}."
     sure = f"with {percent(bound.confidence)} confidence"
     return (
-        f"{found}{joined or ':'} "
+        f"{clause}{joined or ':'} "
         f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
         "them independently (Clopper-Pearson)."
     )
@@ -347,19 +351,24 @@ _UNJUDGED: Mapping[UnjudgedKind, str] = {
 """Templates, see `wording.filled`."""
 
 
-def not_judged(found: Unjudged) -> str:
+def not_judged(unjudged: Unjudged) -> str:
     """Return what is not judged and why, as a clause with numbers."""
-    is_metric = found.kind in OF_METRIC
-    own, other = (
-        usual(found.name, value) if is_metric else value for value in (found.reference, found.other)
+    is_metric = unjudged.kind in OF_METRIC
+    reference, other = (
+        usual(unjudged.name, value) if is_metric else value
+        for value in (unjudged.reference, unjudged.other)
     )
-    facts: dict[str, str | float] = {"op": found.op, "name": found.name, "body": found.body}
-    facts |= {"reference": own, "other": other, "allowed": found.allowed}
-    facts["way"] = "rise" if is_metric and rises(found.name) else "drop"
-    facts |= {"inputs": listed(found.inputs)} if found.inputs else {}
-    facts |= {"labelled": ""} if found.labelled else {}
-    facts |= {"largest": own} if own else {}
-    return f"not judged: {filled(_UNJUDGED[found.kind], facts)}"
+    facts: dict[str, str | float] = {
+        "op": unjudged.op,
+        "name": unjudged.name,
+        "body": unjudged.body,
+    }
+    facts |= {"reference": reference, "other": other, "allowed": unjudged.allowed}
+    facts["way"] = "rise" if is_metric and rises(unjudged.name) else "drop"
+    facts |= {"inputs": listed(unjudged.inputs)} if unjudged.inputs else {}
+    facts |= {"labelled": ""} if unjudged.labelled else {}
+    facts |= {"largest": reference} if reference else {}
+    return f"not judged: {filled(_UNJUDGED[unjudged.kind], facts)}"
 
 
 _WHY: dict[NotBatched, str] = {
@@ -368,7 +377,6 @@ _WHY: dict[NotBatched, str] = {
     "metric": "no batches were judged: {detail}, and the metric reads one sample at a time",
     "recorded": "recorded outputs have no other",
 }
-_MOST_SIZES = 4
 
 
 def size_lines(verdict: Verdict) -> Iterator[str]:
@@ -392,11 +400,11 @@ def _name(axis: DynamicAxis) -> str:
     inputs = dict.fromkeys(axis.inputs.values())
     where = f"Axis {next(iter(inputs))}" if len(inputs) == 1 else "An axis"
     symbol = "" if axis.symbol is None else f" '{shorten(axis.symbol, 20)}'"
-    return f"{where}{symbol} of {listed(list(axis.inputs), 3)}"
+    return f"{where}{symbol} of {listed(list(axis.inputs))}"
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    if len(sizes) > _MOST_SIZES:
+    if len(sizes) > FEW:
         return f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
     return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
@@ -404,11 +412,11 @@ def _sizes(sizes: Sequence[int]) -> str:
 def _batches(batch: JudgedBatch | None) -> str:
     if batch is None:
         return ""
-    told = f"{count(len(batch.samples), 'sample')} combined"
+    text = f"{count(len(batch.samples), 'sample')} combined"
     if batch.whole:
-        told = f"whole batches of {batch.size}, since not all outputs divide into samples"
+        text = f"whole batches of {batch.size}, since not all outputs divide into samples"
     advice = "" if batch.passed else "; give inputs in such batches, so that the search uses them"
-    return f" ({told}{advice})"
+    return f" ({text}{advice})"
 
 
 def scale_lines(verdict: Verdict) -> Lines | None:
@@ -417,10 +425,8 @@ def scale_lines(verdict: Verdict) -> Lines | None:
     if not groups:
         return None
     groups.sort(key=lambda one: one[1].passed)
-    lines = [_line(name, group, verdict) for name, group in groups[:MOST_ROWS]]
-    if len(groups) > MOST_ROWS:
-        lines.append(f"And {len(groups) - MOST_ROWS} more.")
-    return Lines("Scales within outputs", tuple(lines))
+    lines = [_line(name, group, verdict) for name, group in groups]
+    return Lines("Scales within outputs", tuple(first_of(lines, most=MOST_ROWS)))
 
 
 def _line(name: str, group: SliceGroup, verdict: Verdict) -> str:

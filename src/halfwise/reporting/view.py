@@ -79,6 +79,7 @@ from halfwise.reporting.verdict import (
     thresholds,
 )
 from halfwise.wording import (
+    FEW,
     clean,
     count,
     fixed,
@@ -121,21 +122,23 @@ def worse_alone(run: Run) -> str:
 
 def baseline_line(run: Run) -> str:
     """Return a sentence if nothing is worse than the baseline; else ""."""
-    found = run.compared
-    if found is None or not found.passed:
+    compared = run.compared
+    if compared is None or not compared.passed:
         return ""
-    lacking = sum(change.now is None for change in found.changes)
+    lacking = sum(change.now is None for change in compared.changes)
     missing = f"; {lacking} could not be compared" if lacking else ""
-    missing += "" if found.same_samples else "; the samples may differ"
-    missing += "" if found.same_model else "; the FP32 model differs"
-    some = count(len(found.changes) - lacking, "figure")
-    return f"Of {some}, none is worse than the baseline {shorten(found.run, 40)} allows{missing}."
+    missing += "" if compared.same_samples else "; the samples may differ"
+    missing += "" if compared.same_model else "; the FP32 model differs"
+    some = count(len(compared.changes) - lacking, "figure")
+    return (
+        f"Of {some}, none is worse than the baseline {shorten(compared.run, 40)} allows{missing}."
+    )
 
 
 def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
     """Yield a run's comparison with its baseline; nothing without one."""
-    found = run.compared
-    if found is None:
+    compared = run.compared
+    if compared is None:
         return
     rows = [
         (
@@ -143,7 +146,7 @@ def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
             *(number(value, 4) for value in (c.before, c.now, c.limit)),
             "" if c.passed else "worse",
         )
-        for c in sorted(found.changes, key=lambda change: change.passed)
+        for c in sorted(compared.changes, key=lambda change: change.passed)
         if c.now is not None
     ]
     heads = ("baseline", "now", "at most")
@@ -151,16 +154,16 @@ def baseline_parts(run: Run) -> Iterator[Table | Lines | None]:
     yield Table(
         "Against the baseline", columns, tuple(rows), most=MOST_ROWS
     ).without_empty_columns()
-    yield lines_of("The baseline", _remarks(found))
+    yield lines_of("The baseline", _remarks(compared))
 
 
-def _remarks(found: Baseline) -> Iterator[str]:
-    yield f"{found.run}, made {found.date}."
-    if not found.same_samples:
+def _remarks(baseline: Baseline) -> Iterator[str]:
+    yield f"{baseline.run}, made {baseline.date}."
+    if not baseline.same_samples:
         yield "Its samples have the same names; whether they are the same is not known."
-    if not found.same_model:
+    if not baseline.same_model:
         yield "It is a run of another FP32 model, and its errors are relative to that model."
-    for change in found.changes:
+    for change in baseline.changes:
         if change.now is None:
             yield f"Not compared: {_what(change)}, which this run does not have."
 
@@ -227,15 +230,15 @@ def _title(run: Run) -> str:
 
 def _samples(run: Run, what: str) -> str:
     """Return the number of judged samples, and whether they are random."""
-    own = "held out" if "heldout" in run.provenance.options else ""
-    drawn = any(note.kind == "random" and note.of == own for note in run.provenance.notes)
+    whose = "held out" if "heldout" in run.provenance.options else ""
+    drawn = any(note.kind == "random" and note.of == whose for note in run.provenance.notes)
     return count(len(run.verdict.samples), f"random {what}" if drawn else what)
 
 
 def caution(run: Run) -> str:
     """Return a warning against misreading the verdict; "" if there is none."""
-    own = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
-    return " ".join(filter(None, (own, _sums(run.verdict), overflowing(run))))
+    first = rung_caution(run.engines) or no_faster(run) or nothing_in_int8(run)
+    return " ".join(filter(None, (first, _sums(run.verdict), overflowing(run))))
 
 
 def _sums(verdict: Verdict) -> str:
@@ -284,8 +287,8 @@ def _all_low(run: Run) -> dict[str, Verdict]:
 
 def _errors(run: Run) -> Table | None:
     engine = " engine" if run.verdict.level == "engine" else ""
-    given = "engine" if run.kind == "verify" else "FP32 engine"
-    sides = {given if engine else "candidate": run.verdict}
+    other = "engine" if run.kind == "verify" else "FP32 engine"
+    sides = {other if engine else "candidate": run.verdict}
     if run.plan is not None:
         sides = {f"{judged_name(run.engines)}{engine}": run.verdict}
         emulated = ", emulated" if engine else ""
@@ -336,8 +339,8 @@ def metric_lines(run: Run) -> Lines | None:
     figures = [f"{number(usual(name, value), 6)} {model}" for model, value in values.items()]
     figures += filter(None, [rests_on(result)])
     drop = f"a {'rise' if rises(name) else 'drop'} of {number(result.allowed_drop)} is allowed"
-    own = result.labelled is False and name in BUILT_IN
-    against = " against the FP32 outputs, since there are no labels" if own else ""
+    against_fp32 = result.labelled is False and name in BUILT_IN
+    against = " against the FP32 outputs, since there are no labels" if against_fp32 else ""
     return Lines("Task metric", (f"{sentence(name)}{against}: {', '.join(figures)}; {drop}.",))
 
 
@@ -385,8 +388,8 @@ def device_parts(devices: Sequence[Engines]) -> tuple[Lines | Table, ...]:
     """Return the report's parts on engines: everything for one device, or several side by side."""
     if len(devices) < 2:
         return tuple(part for engines in devices for part in engine_parts(engines))
-    told = (lines_of(f"On {engines.worker.name}", _lines(engines)) for engines in devices)
-    return present(*told, _table(devices))
+    lines = (lines_of(f"On {engines.worker.name}", _lines(engines)) for engines in devices)
+    return present(*lines, _table(devices))
 
 
 def _lines(engines: Engines) -> Iterator[str]:
@@ -415,22 +418,19 @@ def shown_row(engines: Engines) -> EngineResult | None:
     return engines.row or (ran[-1] if ran else None)
 
 
-_CAUSES = 3
-
-
 def screen(run: Run) -> Report:
     """Return the first screen of the report that `report` returns."""
     if run.kind == "diagnose":
         return diagnosed_screen(run)
-    whole, told = report(run), in_words(run)
+    whole, worded = report(run), in_words(run)
     parts = present(
-        brief_ladder(told),
+        brief_ladder(worded),
         # Of the FP32 model there is nothing to tell that `caution` does not.
-        None if no_faster(told) and run.engines is None else lines_of("Result", _result(told)),
-        lines_of(*_why(told)),
+        None if no_faster(worded) and run.engines is None else lines_of("Result", _result(worded)),
+        lines_of(*_why(worded)),
         commands("Next", steps_told(run.next_step)),
     )
-    return Report(whole.title, whole.passed, whole.about, parts, caution(told))
+    return Report(whole.title, whole.passed, whole.about, parts, caution(worded))
 
 
 def _result(run: Run) -> Iterator[str]:
@@ -446,23 +446,23 @@ def _result(run: Run) -> Iterator[str]:
         yield times
     elif run.worth is not None and not run.rungs:
         yield cost_line(run.worth, low_name(run), int8=has_int8(run))
-    if told := baseline_line(run):
-        yield told
+    if line := baseline_line(run):
+        yield line
 
 
 def _errors_screen(run: Run) -> Iterator[str]:
     """Yield the largest errors of all outputs, each with its limit."""
     outputs = run.verdict.outputs
     floats = {name: error for name, error in outputs.items() if error.agreement is None}
-    told = []
+    errors = []
     for field, name, sign, limit in thresholds(run.criterion) if floats else ():
         measure = "rel_max_needed" if field == "rel_max" else field
         values = {output: getattr(error, measure) for output, error in floats.items()}
         at = (max if sign == "≤" else min)(values, key=values.__getitem__)
-        told.append(f"{name} {number(values[at])} of {number(limit)} allowed")
-        told[-1] += f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
-    if told:
-        yield f"Largest error: {'; '.join(told)}."
+        errors.append(f"{name} {number(values[at])} of {number(limit)} allowed")
+        errors[-1] += f" (output {shorten(at, 28)})" if len(floats) > 1 else ""
+    if errors:
+        yield f"Largest error: {'; '.join(errors)}."
 
 
 def _times(run: Run) -> str:
@@ -487,8 +487,8 @@ def _why(run: Run) -> tuple[str, list[str]]:
     if not verdict.passed:
         pairs = quantisation_lines(run.quantisation)
         blamed = pairs.lines[:1] if pairs is not None else ()
-        told = stated(verdict.failures)
-        lines = [*told[: _CAUSES - len(blamed)], *blamed]
+        reasons = stated(verdict.failures)
+        lines = [*reasons[: FEW - len(blamed)], *blamed]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):
         return "Why types fail", types

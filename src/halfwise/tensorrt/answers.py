@@ -30,7 +30,7 @@ from halfwise.tensorrt.versions import (
     WRITTEN,
 )
 from halfwise.tensorrt.worker import ITEM_BYTES, PROTOCOL
-from halfwise.wording import stopped
+from halfwise.wording import excerpt, stopped
 
 _SIZE = range(1 << 62)
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -292,10 +292,6 @@ def ran_of(engine: "Description", watch: Sequence[str] | None) -> Expected:
     return Expected("run", fits)
 
 
-_LONGEST = 500
-"""Largest number of characters of the reason why a worker cannot build."""
-
-
 @dataclass(frozen=True)
 class Description:
     """An engine's description of itself.
@@ -392,10 +388,10 @@ def check_tactic_sources(info: WorkerInfo, names: Sequence[str]) -> None:
 
 
 def _trouble(answer: Mapping[str, Any]) -> str:
-    found = [
-        answer[key]["message"][:_LONGEST] for key in ("import_error", "cuda_error") if key in answer
+    errors = [
+        excerpt(answer[key]["message"]) for key in ("import_error", "cuda_error") if key in answer
     ]
-    return " ".join(map(stopped, found))
+    return " ".join(map(stopped, errors))
 
 
 def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:
@@ -422,8 +418,8 @@ _FEATURES = {
 def _standing(version: str) -> str:
     if version in RUN_VERSIONS:
         return f"halfwise was run with TensorRT {version}"
-    known = "checked against its bindings" if version in CHECKED_VERSIONS else "unchecked"
-    return f"halfwise was not run with TensorRT {version}, {known}"
+    checked = "checked against its bindings" if version in CHECKED_VERSIONS else "unchecked"
+    return f"halfwise was not run with TensorRT {version}, {checked}"
 
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -457,11 +453,11 @@ def unpacked(entries: Sequence[Mapping[str, Any]], data: bytes) -> dict[str, NDA
     Raises:
         CaseError: arrays here do not support a type.
     """
-    found, offset = {}, 0
+    arrays, offset = {}, 0
     for entry in entries:
         dtype, shape = dtype_of(entry["dtype"]), tuple(entry["shape"])
         count = int(np.prod(shape, dtype=np.int64))
         array = np.frombuffer(data, dtype, count, offset).reshape(shape)
-        found[entry["name"]] = array
+        arrays[entry["name"]] = array
         offset += array.nbytes
-    return found
+    return arrays

@@ -43,6 +43,7 @@ from halfwise.tensorrt.link import (
     Refused,
 )
 from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS
 from halfwise.tensorrt.workers import WorkerSpec
 
 HELLO_SECONDS = 120.0
@@ -89,8 +90,8 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it, immediately if the block failed or was interrupted."""
-        self._link.close(patience=5.0 if error is None else 0.5)
+        """End it, sooner if the block failed or was interrupted."""
+        self._link.close(patience=KILL_SECONDS if error is None else GRACE_SECONDS)
 
     @property
     def info(self) -> WorkerInfo:
@@ -186,8 +187,8 @@ class Worker:
             # Separate from the last lines, since errors may outnumber the lines kept.
             lines = tuple(failures.refusal_lines(answer))
             parsed = answer.get("code") != "parse"
-            found = {"status": "failed", "message": failures.summary(answer), "log": lines}
-            return {**found, "parsed": parsed}
+            outcome = {"status": "failed", "message": failures.summary(answer), "log": lines}
+            return {**outcome, "parsed": parsed}
         return {
             "status": "built",
             "seconds": answer["seconds"],

@@ -11,7 +11,7 @@ makes that form if it computes exactly the same numbers.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, log10
 from typing import Literal
 
 import numpy as np
@@ -30,7 +30,7 @@ from halfwise.graph.quantised import (
 )
 from halfwise.graph.roles import Roles, bodies, is_float
 from halfwise.graph.taken import taken
-from halfwise.records import EngineRung, NodeName, Precision, Verdict
+from halfwise.records import ALIKE, EngineRung, NodeName, Precision, Verdict
 from halfwise.records.built import Quantised
 from halfwise.tensorrt.versions import Feature, Version, has, text_of, version_of
 from halfwise.wording import count, listed
@@ -87,8 +87,8 @@ def refused(network: Network, version: Version) -> tuple[Refused, ...]:
     INT32 biases and weights without a QuantizeLinear are not included: see `as_read`.
     """
     nodes = [n for n in network.model.graph.all_nodes() if n.op_type.startswith(QUANTISED)]
-    found = ((node_name(n), next(_reasons(n, version), None)) for n in nodes)
-    return tuple(Refused(name, reason) for name, reason in found if reason is not None)
+    reasons = ((node_name(n), next(_reasons(n, version), None)) for n in nodes)
+    return tuple(Refused(name, reason) for name, reason in reasons if reason is not None)
 
 
 def _reasons(node: ir.Node, version: Version) -> Iterator[Reason]:
@@ -150,12 +150,12 @@ def readable(network: Network, tensorrt: str | None) -> Network:
     for each in refused(network, version):
         reasons.setdefault(each.reason, []).append(each.node)
     if reasons:
-        told = (
-            f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes, most=3)})"
+        why = (
+            f"{_MEANT[reason]} in {count(len(nodes), 'node')} ({listed(nodes)})"
             for reason, nodes in reasons.items()
         )
         raise CaseError(
-            f"TensorRT {text_of(version)} rejects this quantised model: {'; '.join(told)}.", AGAIN
+            f"TensorRT {text_of(version)} rejects this quantised model: {'; '.join(why)}.", AGAIN
         )
     return as_read(network, version)
 
@@ -229,10 +229,10 @@ def _give_zero(node: ir.Node, graph: ir.Graph, names: Names) -> None:
 
 def _restate(pair: Pair, graph: ir.Graph, names: Names) -> None:
     node, array = pair.dequantise, pair.dequantised()
-    given, integers = node.outputs[0], node.inputs[0]
-    floats = add_constant(graph, names.take(f"{given.name}::float"), array)
+    output, integers = node.outputs[0], node.inputs[0]
+    floats = add_constant(graph, names.take(f"{output.name}::float"), array)
     if pair.dtype == ir.DataType.INT32 or integers is None:
-        given.replace_all_uses_with(floats)
+        output.replace_all_uses_with(floats)
         return
     if _lacks_zero(node):  # without one, QuantizeLinear gives UINT8
         _give_zero(node, graph, names)
@@ -242,7 +242,7 @@ def _restate(pair: Pair, graph: ir.Graph, names: Names) -> None:
         attributes=dict(node.attributes),
         name=names.take(f"{node.name}::quantise"),
     )
-    made.outputs[0].name = names.take(f"{given.name}::integers")
+    made.outputs[0].name = names.take(f"{output.name}::integers")
     made.outputs[0].type, made.outputs[0].shape = integers.type, integers.shape
     graph.insert_before(node, made)
     node.replace_input_with(0, made.outputs[0])
@@ -261,7 +261,6 @@ _UNTYPED = ("Cast", "Constant", "DequantizeLinear", "QuantizeLinear")
 """Operators whose layers have their own type: constraining a Cast ends the build with an
 assertion in castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")
-_SHOWN = 5
 
 
 def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeName, ...]:
@@ -276,17 +275,17 @@ def constraints(network: Network, roles: Roles, fp32: Assignment) -> tuple[NodeN
         roles: Roles of its nodes.
         fp32: All FP32 nodes of the main graph, including those that move data.
     """
-    found: list[NodeName] = []
+    constrained: list[NodeName] = []
     integers = quantised_types(network)
     for node in network.nodes():
         name = node_name(node)
         if name not in fp32 or name in integers:
             continue
         inner = [n for body in bodies(node) for n in body.all_nodes()]
-        found += [node_name(n) for n in inner if roles.part(n).role.free and takes_type(n)]
+        constrained += [node_name(n) for n in inner if roles.part(n).role.free and takes_type(n)]
         if not inner and takes_type(node):
-            found.append(name)
-    return tuple(found)
+            constrained.append(name)
+    return tuple(constrained)
 
 
 def takes_type(node: ir.Node) -> bool:
@@ -307,26 +306,20 @@ def unmatched(network: Network, unconstrained: Mapping[NodeName, str]) -> tuple[
     reasons: dict[str, list[NodeName]] = {}
     for name in (n for n in nodes if n in unconstrained):
         reasons.setdefault(_why(nodes[name], unconstrained[name]), []).append(name)
-    return tuple(
-        f"No constraint reached {', '.join(names[:_SHOWN])}"
-        f"{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}: {why}."
-        for why, names in reasons.items()
-    )
+    return tuple(f"No constraint reached {listed(names)}: {why}." for why, names in reasons.items())
 
 
-def _why(node: ir.Node, told: str) -> str:
+def _why(node: ir.Node, reason: str) -> str:
     if all(v is None or v.const_value is not None for v in node.inputs):
         return "it is computed from constants while the model is parsed"
     if is_standard(node, *_PASSED_ON):
         return "it only passes its input through"
-    return told
+    return reason
 
 
 _EXACT_DB = 100.0
-_ALIKE_DB = 6.0
-"""An SNR that FP16 cannot reach, and a difference that chance in the choice of FP32 kernels can
-explain. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly spread values; averaging
-adds 3 dB per doubling of its length. FP32 engines of one model differ by less than 1 dB."""
+"""An SNR that FP16 cannot reach. One rounding to FP16 leaves 20 log10(2^11 √3) = 71 dB for evenly
+spread values; averaging adds 3 dB per doubling of its length."""
 
 
 def same_outputs(result: Verdict, full: Verdict) -> bool:
@@ -337,8 +330,8 @@ def same_outputs(result: Verdict, full: Verdict) -> bool:
     TensorRT built in FP32 although FP16 was allowed often does: three of six mixed engines of a
     vision transformer (8.6.0, H200).
     """
-    told = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
-    return told and result.samples == full.samples and result.outputs == full.outputs
+    inexact = any(isfinite(o.max_abs) and o.max_abs > 0 for o in full.outputs.values())
+    return inexact and result.samples == full.samples and result.outputs == full.outputs
 
 
 def as_exact(result: Verdict, fp32: Verdict) -> bool:
@@ -347,7 +340,8 @@ def as_exact(result: Verdict, fp32: Verdict) -> bool:
     This is weaker than `same_outputs`: FP16 that does not affect the outputs remains possible.
     """
     errors = [(result.outputs[name], error) for name, error in fp32.outputs.items()]
-    exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - _ALIKE_DB for r, f in errors)
+    lost = 20 * log10(ALIKE)
+    exact = all(f.snr_db >= _EXACT_DB and r.snr_db >= f.snr_db - lost for r, f in errors)
     return exact and any(isfinite(f.snr_db) for _, f in errors)
 
 

@@ -30,7 +30,7 @@ from halfwise.errors import (
 from halfwise.records import BuildConfig, BuildOutcome
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.transport import Lost
-from halfwise.wording import seconds, stopped
+from halfwise.wording import excerpt, seconds, stopped
 
 SILENT_RUNS = 2
 """A build is skipped after this many consecutive runs without a result. Our choice: one may be an
@@ -226,10 +226,6 @@ _UNREADABLE = {
 """What messages about any file mean if the file is an engine, by kind of message."""
 
 
-_MOST_SAID = 500
-"""Largest number of characters of a worker's own words in a message."""
-
-
 class EngineFailed(RunFailed):
     """An engine or its worker failed while the engine ran, was timed or was inspected.
 
@@ -289,10 +285,10 @@ def refusal(answer: Mapping[str, Any], log: Sequence[str]) -> HalfwiseError:
     code, message, hint = (
         answer.get("code", ""),
         _sentence(answer),
-        _cut(str(answer.get("hint", ""))),
+        excerpt(str(answer.get("hint", ""))),
     )
-    if code == "engine" and (told := explain(map(str, answer.get("log", ())))):
-        why, what = _UNREADABLE.get(told[0].kind, (told[0].sentence, told[0].hint))
+    if code == "engine" and (findings := explain(map(str, answer.get("log", ())))):
+        why, what = _UNREADABLE.get(findings[0].kind, (findings[0].sentence, findings[0].hint))
         message, hint = f"{message} {why}", f"{what} {hint}".strip()
     if kind := _ERRORS.get(code):
         return kind(message, hint)
@@ -347,7 +343,7 @@ def lost_connection(name: str, lost: Lost) -> str:
 def unfit(name: str, op: str, what: str) -> tuple[str, str]:
     """Return message and hint for an invalid answer of worker `name` to a request."""
     return (
-        f"Worker {name} violates the protocol: in answer to {op!r} it {_cut(what)}.",
+        f"Worker {name} violates the protocol: in answer to {op!r} it {excerpt(what)}.",
         "Its process was ended. Check its command, and anything between halfwise and the worker.",
     )
 
@@ -367,7 +363,7 @@ def no_answer(
 def _telling(printed: Sequence[str]) -> str:
     """Return the most informative lines: the last of a traceback, else the last three."""
     tail = printed[-1:] if any(line.startswith("Traceback") for line in printed) else printed[-3:]
-    return _cut(" / ".join(tail))
+    return excerpt(" / ".join(tail))
 
 
 _ADVICE = {
@@ -389,15 +385,10 @@ def _advice(printed: str) -> str:
 
 
 def _sentence(answer: Mapping[str, Any]) -> str:
-    message = _cut(str(answer.get("message", "The worker refuses without giving a reason.")))
+    message = excerpt(str(answer.get("message", "The worker refuses without giving a reason.")))
     if (errors := len(answer.get("errors", ()))) > 1:
         message = f"{message.rstrip('.')} (the first of {errors} parser errors)."
     return stopped(message)
-
-
-def _cut(text: str) -> str:
-    """Cut a worker's words to a readable length; the log has all of them."""
-    return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"
 
 
 def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[str, Any]:
@@ -417,11 +408,11 @@ def named(answer: Mapping[str, Any], model: Path, tensorrt: str | None) -> dict[
     changed = {**answer, "errors": errors}
     if not errors:
         return changed
-    first, told = errors[0], explain(parser_lines(errors[:1]))
+    first, findings = errors[0], explain(parser_lines(errors[:1]))
     where = f" at node {first['node']} ({first['op']})" if first["node"] else ""
-    what = told[0].sentence if told else first["text"]
+    what = findings[0].sentence if findings else first["text"]
     changed["message"] = f"TensorRT {tensorrt} cannot parse the model{where}: {what}"
-    changed["hint"] = answer.get("hint") or (told[0].hint if told else "")
+    changed["hint"] = answer.get("hint") or (findings[0].hint if findings else "")
     return changed
 
 

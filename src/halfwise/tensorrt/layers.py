@@ -88,8 +88,8 @@ class NodeFinder:
 
     def nodes(self, layer: Listed) -> tuple[NodeName, ...]:
         """Return the nodes of a layer; without a network, a block's first and last."""
-        if found := _ONNX_LAYER.findall(layer.metadata):
-            return self._existing(self._without_properties(entry) for entry in found)
+        if entries := _ONNX_LAYER.findall(layer.metadata):
+            return self._existing(self._without_properties(entry) for entry in entries)
         name = _PROFILE.sub("", layer.name)
         if name in self._blocks:
             return self._blocks[name]
@@ -98,8 +98,8 @@ class NodeFinder:
         return self._named(name)
 
     def _without_properties(self, entry: str) -> str:
-        known = self._known is not None and entry in self._known
-        return entry if known else entry.partition(" | ")[0]
+        exists = self._known is not None and entry in self._known
+        return entry if exists else entry.partition(" | ")[0]
 
     def _named(self, layer: str) -> tuple[NodeName, ...]:
         """Return the nodes that a layer's name contains."""
@@ -145,11 +145,11 @@ class NodeFinder:
         }
         tensors = _Tensors(values, layers)
         order = list(network.nodes())
-        found: dict[str, tuple[NodeName, ...]] = {}
+        divided: dict[str, tuple[NodeName, ...]] = {}
         open_ended: dict[str, set[ir.Value]] = {}
         for block in blocks:
             name = _PROFILE.sub("", block.name)
-            if name in found:
+            if name in divided:
                 continue
             ends = [tensors.value(output) for output in block.outputs]
             start = {v.producer() for v in ends if v is not None}
@@ -160,22 +160,24 @@ class NodeFinder:
             if not ends or None in ends:
                 open_ended[name] = borders
             inside = _leading_to(start, borders, taken)
-            found[name] = tuple(node_name(n) for n in order if n in inside)
-            taken |= set(found[name])
+            divided[name] = tuple(node_name(n) for n in order if n in inside)
+            taken |= set(divided[name])
         for name, borders in open_ended.items():
-            own = order if len(open_ended) == 1 else self._between(name, order)
-            left = {node_name(n) for n in _leading_to(own, borders, taken)}
-            found[name] = tuple(n for n in map(node_name, order) if n in {*found[name], *left})
-            taken |= left
-        return found
+            candidates = order if len(open_ended) == 1 else self._between(name, order)
+            unnamed = {node_name(n) for n in _leading_to(candidates, borders, taken)}
+            divided[name] = tuple(
+                n for n in map(node_name, order) if n in {*divided[name], *unnamed}
+            )
+            taken |= unnamed
+        return divided
 
     def _between(self, block: str, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the `nodes` behind the network's layers between a block's ends."""
         places = {layer.name: index for index, layer in enumerate(self._built)}
-        found = _FOREIGN.search(block)
-        inside = found["inside"] if found else ""
+        match = _FOREIGN.search(block)
+        inside = match["inside"] if match else ""
         ends = [
-            int(own[1]) if (own := _UNNAMED.match(part)) else places[part]
+            int(number[1]) if (number := _UNNAMED.match(part)) else places[part]
             for part in _SEPARATOR.split(inside.replace("...", " + "))
             if _UNNAMED.match(part) or part in places
         ]
@@ -236,10 +238,10 @@ def foreign_region(text: str) -> tuple[str, str] | None:
     Both are names of network layers: a node's, a constant's, or `(Unnamed Layer* 7) [Shuffle]`.
     For a block of one layer the two are the same.
     """
-    found = _FOREIGN.search(text)
-    if found is None:
+    block = _FOREIGN.search(text)
+    if block is None:
         return None
-    first, _, last = found["inside"].partition("...")
+    first, _, last = block["inside"].partition("...")
     parts = [_bare(part) for part in _SEPARATOR.split(first)]
     ends = [_bare(part) for part in _SEPARATOR.split(last or first)]
     return parts[0], ends[-1]
@@ -250,9 +252,9 @@ def names_in(expression: str) -> tuple[str, ...]:
 
     A `ForeignNode` yields only its ends: the log does not show what lies between.
     """
-    found = _FOREIGN.search(expression)
-    if found is not None:
-        ends = found["inside"].replace("...", ", ")
+    block = _FOREIGN.search(expression)
+    if block is not None:
+        ends = block["inside"].replace("...", ", ")
         return names_in(ends) if "ForeignNode[" not in ends else ()
     names = (_bare(part) for part in _SEPARATOR.split(expression))
     return tuple(dict.fromkeys(name for name in names if name and not _ADDED.match(name)))
@@ -310,10 +312,10 @@ def _raw_layers(text: str | bytes) -> list[Mapping[str, Any]]:
         text = text.decode(errors="replace")
     text = text.strip("\0 \t\r\n")
     try:
-        found = json.loads(text, strict=False)
+        content = json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
         raise _refusal(_why(text, error)) from None
-    layers = found.get("Layers") if isinstance(found, dict) else found
+    layers = content.get("Layers") if isinstance(content, dict) else content
     if not isinstance(layers, list):
         raise _refusal("has no list of layers")
     return [entry if isinstance(entry, dict) else {"Name": str(entry)} for entry in layers]
@@ -363,18 +365,18 @@ def _layer(raw: Mapping[str, Any], nodes: tuple[NodeName, ...], *, tf32: bool) -
 
 def _type(tensor: Mapping[str, Any]) -> str:
     keys = ("Datatype", "DataType", "Format/Datatype", "Format")
-    return next((found for key in keys if (found := data_type(_text(tensor, key)))), "")
+    return next((dtype for key in keys if (dtype := data_type(_text(tensor, key)))), "")
 
 
 def _tensors(raw: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = raw.get(key)
-    entries = found if isinstance(found, list) else []
+    value = raw.get(key)
+    entries = value if isinstance(value, list) else []
     return [entry if isinstance(entry, dict) else {"Name": str(entry)} for entry in entries]
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
-    found = raw.get(key)
-    return found if isinstance(found, str) else ""
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
 
 
 MAGIC = b"ftrt"
@@ -449,12 +451,12 @@ def _places(nodes: Sequence[ir.Node], roles: Roles) -> dict[str, list[int]]:
 
     Layers of constants have the positions of their readers, and lack `.weight` and the like.
     """
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for place, node in enumerate(nodes):
-        given = (v for v in node.inputs if v is not None and v.producer() is None)
-        for name in (v.name for v in (*given, *node.outputs) if v.name):
+        sources = (v for v in node.inputs if v is not None and v.producer() is None)
+        for name in (v.name for v in (*sources, *node.outputs) if v.name):
             for one in {name, *names_in(name)}:
-                found.setdefault(one, []).append(place)
+                positions.setdefault(one, []).append(place)
     for place, node in enumerate(nodes):
-        found |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
-    return found
+        positions |= {name: [place] for name in (node_name(node), *roles[node_name(node)].inside)}
+    return positions

@@ -23,6 +23,7 @@ from halfwise.tensorrt.answers import HELLO, Expected, chunk_of, missing_of, wor
 from halfwise.tensorrt.failures import EngineFailed, NoAnswer
 from halfwise.tensorrt.transport import (
     LAST_LINES,
+    LONGEST_LINE,
     Connection,
     Heard,
     Lost,
@@ -30,7 +31,7 @@ from halfwise.tensorrt.transport import (
     Waited,
     worker_source,
 )
-from halfwise.tensorrt.worker import AT_LAYER
+from halfwise.tensorrt.worker import AT_LAYER, KILL_SECONDS
 from halfwise.wording import seconds
 
 CHUNK = 8 << 20
@@ -123,8 +124,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 _TRANSFER_SECONDS = 300.0
 """Limit for one chunk of a file: 8 MiB take 1.5 minutes at 100 kB/s."""
-_LONGEST_LINE = 1 << 14
 _COMPLAINTS = 200
+"""First warnings and errors of a build that a record keeps. Our choice."""
 _WAIT_AGAIN = 5.0
 """Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
 
@@ -186,7 +187,7 @@ class Log:
         self._line("remark", text)
 
     def _line(self, severity: str, text: str) -> None:
-        line = f"{severity}: {text[:_LONGEST_LINE]}"
+        line = f"{severity}: {text[:LONGEST_LINE]}"
         if AT_LAYER in line and self.last and AT_LAYER in self.last[-1]:
             self.last.pop()  # only the last layer shows where it ended
         self.last.append(line)
@@ -259,7 +260,7 @@ class Link:
             raise BackendMissing(f"Worker {self.name} cannot be used: {message}")
         self.info, self.cache = worker_info(self.name, self._command, answer), answer["cache"]
 
-    def close(self, patience: float = 5.0) -> None:
+    def close(self, patience: float = KILL_SECONDS) -> None:
         """End the process; it has `patience` seconds to exit by itself."""
         if self._connection is not None:
             self._connection.close(patience)

@@ -27,15 +27,15 @@ from importlib.resources import files
 from typing import BinaryIO, Literal, NamedTuple
 
 from halfwise.errors import CaseError
+from halfwise.files import BLOCK
 from halfwise.records import SEVERITIES, LogFinding, NodeName, Severity
 from halfwise.tensorrt.layers import names_in
 from halfwise.tensorrt.versions import OPERATORS, logged_version, support
+from halfwise.wording import FEW, excerpt
 
 UNKNOWN = "unknown"
 MOST_UNKNOWN = 1000
 """Kinds of unknown lines that are kept apart; the rest are counted together."""
-_MOST_LINES = 3
-_LONGEST = 500
 _LAST = ("not-parsed", "not-valid", "engine-refused", "not-built")
 """Errors that only follow from others, so they are listed after them."""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -63,9 +63,9 @@ class Message:
     source: str
     hint: str = ""
 
-    def words(self, found: re.Match[str], op: str = "") -> str:
+    def words(self, match: re.Match[str], op: str = "") -> str:
         """Return the sentence for a match; `op` is used if the match names no operator."""
-        groups = {name: (text or "").strip() for name, text in found.groupdict().items()}
+        groups = {name: (text or "").strip() for name, text in match.groupdict().items()}
         if "op" in groups:
             groups["op"] = groups["op"] or op or "that a node needs"
         # Alternatives of a pattern fill different groups; the others are empty.
@@ -114,8 +114,8 @@ class Entry:
     def heard(self, raw: str) -> None:
         """Count a line."""
         self.count += 1
-        if len(self.lines) < _MOST_LINES:
-            self.lines.append(raw.strip()[:_LONGEST])
+        if len(self.lines) < FEW:
+            self.lines.append(excerpt(raw.strip()))
 
     def record(self) -> LogFinding:
         """Return the finding."""
@@ -128,7 +128,7 @@ class Entry:
             nodes=tuple(map(NodeName, self.nodes)),
             count=self.count,
             lines=tuple(self.lines),
-            before=self.before[:_LONGEST],
+            before=excerpt(self.before),
         )
 
 
@@ -160,7 +160,7 @@ class Findings:
             self._unknown += 1
             if self._unknown > MOST_UNKNOWN:
                 key, text = (UNKNOWN, severity, ""), f"More {severity}s of other kinds."
-        self.entry(key, Entry(UNKNOWN, severity, text[:_LONGEST])).heard(raw)
+        self.entry(key, Entry(UNKNOWN, severity, excerpt(text))).heard(raw)
 
     def name(self, kind: str, names: Iterable[str]) -> None:
         """Add names to the last finding of `kind`, or of kinds that begin with it."""
@@ -201,7 +201,7 @@ class Findings:
             whole.before = whole.before or entry.before
             whole.nodes |= entry.nodes
             whole.count += entry.count
-            whole.lines += entry.lines[: _MOST_LINES - len(whole.lines)]
+            whole.lines += entry.lines[: FEW - len(whole.lines)]
         ordered = sorted(
             merged.values(), key=lambda e: (SEVERITIES.index(e.severity), e.kind in _LAST)
         )
@@ -246,9 +246,9 @@ _IMPORTER = re.compile(r"^import(?!FallbackPluginImporter$)(?P<op>\w+)$")
 class ParserErrors:
     """Reads the lines of a log that belong to a parser error."""
 
-    def __init__(self, found: Findings) -> None:
-        """Collect findings in `found`."""
-        self._found = found
+    def __init__(self, findings: Findings) -> None:
+        """Collect findings in `findings`."""
+        self._found = findings
         self._current: Entry | None = None
         self._printing = self._unnamed = False
         self._missing = ""
@@ -339,7 +339,6 @@ def _refused(op: str) -> str:
 
 LONGEST_LINE = 1 << 20
 """Characters read of a line: bounds the memory for a file without line ends."""
-_CHUNK = 1 << 16
 
 _SEVERITIES = {
     "error": "e error f fatal c critical ! internal_error internal-error",
@@ -403,10 +402,10 @@ class LogLine(NamedTuple):
 def split_line(line: str) -> LogLine:
     """Return a line's severity and text, without colours, timestamps, tags and source location."""
     text, severity = _COLOUR.sub("", line), ""
-    while found := _PREFIX.match(text):
-        if found.lastgroup:
-            severity = _SEVERITY.get(found[found.lastgroup].lower(), "error")
-        text = text[found.end() :]
+    while prefix := _PREFIX.match(text):
+        if prefix.lastgroup:
+            severity = _SEVERITY.get(prefix[prefix.lastgroup].lower(), "error")
+        text = text[prefix.end() :]
     return LogLine(severity, _PLACE.sub("", text.strip()))
 
 
@@ -450,10 +449,10 @@ class Explainer:
         """Read a line, or a message of several lines, of which only the first is counted."""
         severity, text = ("", line) if isinstance(line, str) else line
         first, *rest = text.split("\n")
-        own = split_line(first)
-        severity = own.severity or _SEVERITY.get(severity.lower(), "")
-        self._take(LogLine(severity, own.text), text)
-        self._before = first if own.text else self._before
+        split = split_line(first)
+        severity = split.severity or _SEVERITY.get(severity.lower(), "")
+        self._take(LogLine(severity, split.text), text)
+        self._before = first if split.text else self._before
         for raw in rest:
             self._take(split_line(raw), raw)
         self.lines += 1 + len(rest)
@@ -472,9 +471,9 @@ class Explainer:
         if line.severity == "verbose":
             self._take_names(line.text)
             return
-        found = known(line.text)
-        if found is not None:
-            self._take_known(*found, raw)
+        message = known(line.text)
+        if message is not None:
+            self._take_known(*message, raw)
         elif line.severity in ("error", "warning"):
             self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
         elif _CODE.search(line.text):
@@ -507,8 +506,8 @@ class Explainer:
 
 def at_layer(text: str) -> str:
     """Return the layer that a builder says it is working on; "" if the line does not say."""
-    found = _AT.search(text)
-    return found["layer"] if found else ""
+    match = _AT.search(text)
+    return match["layer"] if match else ""
 
 
 def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
@@ -519,7 +518,7 @@ def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
     Raises:
         CaseError: the file is empty or not text.
     """
-    chunk = stream.read(_CHUNK)
+    chunk = stream.read(BLOCK)
     if not chunk:
         raise CaseError(f"{source} is empty.", "Give the output of trtexec, Polygraphy or Python.")
     encoding = _encoding(chunk)
@@ -536,7 +535,7 @@ def read_lines(stream: BinaryIO, source: str) -> Iterator[str]:
         elif len(rest) > LONGEST_LINE:
             yield rest[:LONGEST_LINE]
             rest, cut = "", True
-        chunk = stream.read(_CHUNK)
+        chunk = stream.read(BLOCK)
         rest += decoder.decode(chunk, final=not chunk)
     if rest and not cut:
         yield rest

@@ -50,8 +50,8 @@ def dtype_of(name: str) -> np.dtype[Any]:
     if plain == "bfloat16":
         return BF16.dtype
     if plain in ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
-        found: np.dtype[Any] = np.dtype(plain)
-        return found
+        dtype: np.dtype[Any] = np.dtype(plain)
+        return dtype
     raise CaseError(
         f"Engine inputs and outputs of type {name} are not supported here.",
         "Build the engine with inputs and outputs in FP32, FP16, BF16, INT32, INT64 or BOOL.",
@@ -71,20 +71,20 @@ def model_ports(values: Iterable[ir.Value]) -> tuple[Port, ...]:
     return tuple(ports)
 
 
-def check_names(found: Sequence[str], expected: Sequence[str], kind: str) -> None:
+def check_names(names: Sequence[str], expected: Sequence[str], kind: str) -> None:
     """Check that an engine has the model's inputs, or outputs, by name and in any order.
 
     Args:
-        found: Names in the engine.
+        names: Names in the engine.
         expected: Names in the model.
         kind: "inputs" or "outputs".
 
     Raises:
         CaseError: the two sets of names differ.
     """
-    if set(found) != set(expected):
+    if set(names) != set(expected):
         raise CaseError(
-            f"The engine's {kind} are {quoted(found)}, the model's {quoted(expected)}.",
+            f"The engine's {kind} are {quoted(names)}, the model's {quoted(expected)}.",
             "Give the model that this engine was built from.",
         )
 
@@ -260,15 +260,15 @@ def profiles_from_options(
         CaseError: an item does not fit the model, an input with a dynamic axis has no shape, or
             min ≤ opt ≤ max does not hold.
     """
-    given = dict(zip(_OPTIONS, (minimum, optimum, maximum), strict=True))
-    counts = {option: len(texts) for option, texts in given.items() if texts}
+    options = dict(zip(_OPTIONS, (minimum, optimum, maximum), strict=True))
+    counts = {option: len(texts) for option, texts in options.items() if texts}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{option} {count} times" for option, count in counts.items())
         raise UsageError(
             f"The profiles are incomplete: {listed}.",
             "Give each of these options once per profile, in the same order.",
         )
-    parsed = {option: [parse_shapes(t, option) for t in given[option]] for option in counts}
+    parsed = {option: [parse_shapes(t, option) for t in options[option]] for option in counts}
     if not parsed:
         return ()
     groups = [dict(zip(parsed, parts, strict=True)) for parts in zip(*parsed.values(), strict=True)]
@@ -380,10 +380,10 @@ def _named(network: Network, parts: Mapping[str, Seen]) -> Profile:
     return Profile(shapes=_ranges([lengths], lengths), values=_ranges([usual], usual))
 
 
-def _filled(name: TensorName, given: Mapping[str, Shape]) -> ShapeRange:
-    low, opt, high = (given.get(option) for option in _OPTIONS)
-    for smaller, larger in combinations(given, 2):
-        for axis, (a, b) in enumerate(zip(given[smaller], given[larger], strict=True)):
+def _filled(name: TensorName, shapes: Mapping[str, Shape]) -> ShapeRange:
+    low, opt, high = (shapes.get(option) for option in _OPTIONS)
+    for smaller, larger in combinations(shapes, 2):
+        for axis, (a, b) in enumerate(zip(shapes[smaller], shapes[larger], strict=True)):
             if a > b:
                 raise CaseError(
                     f"For input {name!r}, {smaller} is larger than {larger} at axis {axis}: "
@@ -433,12 +433,12 @@ def _outside(profile: Profile, sample: Sample) -> str:
         (profile.shapes, _shapes(sample, profile.shapes), "is"),
         (profile.values, _values(sample, profile.values), "holds"),
     )
-    for ranges, found, verb in seen:
+    for ranges, sizes, verb in seen:
         for name, allowed in ranges.items():
-            axes = zip(allowed.min, found[name], allowed.max, strict=False)
-            if len(found[name]) != len(allowed.min) or not all(a <= b <= c for a, b, c in axes):
+            axes = zip(allowed.min, sizes[name], allowed.max, strict=False)
+            if len(sizes[name]) != len(allowed.min) or not all(a <= b <= c for a, b, c in axes):
                 limits = f"{_text(allowed.min)} to {_text(allowed.max)}"
-                return f"{name} {verb} {_text(found[name])}, allowed {limits}"
+                return f"{name} {verb} {_text(sizes[name])}, allowed {limits}"
     return ""
 
 

@@ -106,8 +106,8 @@ def data_type(text: str) -> str:
     for name, pattern in _DATA_TYPES:
         if re.search(pattern, lower):
             return name
-    found = _OTHER_TYPE.search(lower)
-    return found[0] if found else ""
+    match = _OTHER_TYPE.search(lower)
+    return match[0] if match else ""
 
 
 def is_product(kind: str, name: str, tactic: str) -> bool:
@@ -166,14 +166,14 @@ def layer_precision(
     operands = {weights} if weights else set(inputs)
     floats = {t for t in operands if t in FLOATS}
     operand = "int8" if "int8" in operands else floats.pop() if len(floats) == 1 else ""
-    if (product or operand == "int8") and (found := kernel_precision(tactic, operand)):
-        return found
+    if (product or operand == "int8") and (precision := kernel_precision(tactic, operand)):
+        return precision
     if product and operand == "int8":
         return "int8"
     if product:
         return _by_types(operands, f"{name} {tactic}", may_be_tf32=tf32)
-    found = _by_types({*inputs, *outputs}, f"{name} {tactic}", may_be_tf32=False)
-    return kernel_precision(tactic, operand) or found if found == "unknown" else found
+    precision = _by_types({*inputs, *outputs}, f"{name} {tactic}", may_be_tf32=False)
+    return kernel_precision(tactic, operand) or precision if precision == "unknown" else precision
 
 
 def _by_types(types: set[str], names: str, *, may_be_tf32: bool) -> Precision:
@@ -184,13 +184,13 @@ def _by_types(types: set[str], names: str, *, may_be_tf32: bool) -> Precision:
         return "other"
     if len(floats) > 1:
         return "mixed"
-    (found,) = floats
-    if found == "fp32" and may_be_tf32:
+    (kind,) = floats
+    if kind == "fp32" and may_be_tf32:
         return "unknown"
     # Myelin names a generated kernel after its operations. A cast means that a low kernel is wider
     # inside, and an FP32 kernel lower, unless the cast is of integers.
-    casts = re.search(r"__myl_\w*Cast", names) and (found != "fp32" or types <= FLOATS.keys())
-    return "mixed" if casts else found
+    casts = re.search(r"__myl_\w*Cast", names) and (kind != "fp32" or types <= FLOATS.keys())
+    return "mixed" if casts else kind
 
 
 def _run_precision(run: str) -> Precision | None:
@@ -218,14 +218,13 @@ _QUANTISED: tuple[Precision, ...] = ("int8", "fp8")
 _WIDER: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _HIGH: tuple[Precision, ...] = ("fp32", "tf32")
 _LOW = frozenset[Precision](("fp16", "bf16", *_QUANTISED))
-_SHOWN = 4
 
 
 def prove(
     layers: Sequence[EngineLayer],
     network: Network | None,
     roles: Roles | None,
-    asked: Mapping[NodeName, Precision],
+    requested: Mapping[NodeName, Precision],
     milliseconds: Mapping[str, float],
     config: BuildConfig | None,
     *,
@@ -243,7 +242,7 @@ def prove(
         network: The model in normal form, without nodes that the rewriter inserted; None if
             unknown: the result then has layers only.
         roles: Roles of its nodes; None likewise.
-        asked: Precision requested by node; nodes that are missing were free.
+        requested: Precision requested by node; nodes that are missing were free.
         milliseconds: Mean time per run by layer name; empty if not measured. Layers
             of the same name share their time evenly.
         config: How the engine was built; None if unknown.
@@ -251,7 +250,7 @@ def prove(
             `constrain.same_outputs`.
     """
     alone = config is not None and config.low is None and not config.tf32
-    alone = alone and all(wanted == "fp32" for wanted in asked.values())
+    alone = alone and all(wanted == "fp32" for wanted in requested.values())
     reason = (
         "certain: nothing else was allowed"
         if alone
@@ -264,7 +263,7 @@ def prove(
         )
         for layer, time, sure in zip(layers, _times(layers, milliseconds), settled, strict=True)
     )
-    nodes, compute = _nodes(timed, network, roles, asked)
+    nodes, compute = _nodes(timed, network, roles, requested)
     evidence = _Evidence(timed, compute, config)
     return PrecisionProof(
         layers=timed,
@@ -295,7 +294,7 @@ class _Evidence:
         if self.config is not None and not self.config.tf32:
             yield from self._tf32()
         for quantised in _QUANTISED:
-            nodes = self._asked(quantised)
+            nodes = self._requested(quantised)
             # A hidden node may be the one that does.
             if nodes and all(n.precision in (*_WIDER, "other") for n in nodes):
                 yield from self._nothing(quantised.upper(), nodes, _WIDER)
@@ -311,11 +310,11 @@ class _Evidence:
     def remarks(self) -> Iterator[str]:
         yield from self._hidden()
         for quantised in _QUANTISED:
-            nodes = self._asked(quantised)
+            nodes = self._requested(quantised)
             if any(n.precision == quantised for n in nodes):
                 yield from _wider(nodes, "read quantised data", quantised, _WIDER)
         if self.config is not None and self.config.tf32:
-            named = [n for n in self._asked("fp32") if n.precision == "tf32"]
+            named = [n for n in self._requested("fp32") if n.precision == "tf32"]
             if named:
                 yield (
                     f"TF32, which was on, is used for {count(len(named), 'node')} kept in "
@@ -324,17 +323,17 @@ class _Evidence:
         wanted = next(iter(self._lows()), None)
         some = any(n.precision == wanted for n in self.compute)
         if wanted is not None and some and not self._is_strong():
-            yield from _wider(self._asked(None), f"might be {wanted.upper()}", wanted, _HIGH)
+            yield from _wider(self._requested(None), f"might be {wanted.upper()}", wanted, _HIGH)
 
-    def _asked(self, precision: Precision | None) -> list[NodePrecision]:
+    def _requested(self, precision: Precision | None) -> list[NodePrecision]:
         """Return the compute nodes of a requested precision; None for those that were free."""
         return [n for n in self.compute if n.asked == precision]
 
     def _lows(self) -> tuple[Precision, ...]:
         """Return the low formats that compute nodes were requested in, or might have."""
-        asked = {n.asked for n in self.compute}
-        lows = tuple(p for p in _WIDER if p in _LOW and p in asked)
-        if not lows and self.config is not None and self.config.low and None in asked:
+        requested = {n.asked for n in self.compute}
+        lows = tuple(p for p in _WIDER if p in _LOW and p in requested)
+        if not lows and self.config is not None and self.config.low and None in requested:
             return (self.config.low,)
         return lows
 
@@ -350,14 +349,14 @@ class _Evidence:
                 f"{count(len(nodes), 'node')}."
             )
 
-    def _broken(self, asked: Precision, got: Precision, meant: str) -> Iterator[str]:
-        """Yield a sentence on the nodes that compute in `got` although `asked` was requested."""
-        nodes = self._asked(asked)
+    def _broken(self, requested: Precision, got: Precision, meant: str) -> Iterator[str]:
+        """Yield a sentence on nodes that compute in `got`, not as `requested`."""
+        nodes = self._requested(requested)
         wrong = [n for n in nodes if n.precision == got]
         if not wrong:
             return
-        own = (layer for layer in self.layers if layer.name in wrong[0].layers)
-        first = next(layer for layer in own if layer.precision == got)
+        layers = (layer for layer in self.layers if layer.name in wrong[0].layers)
+        first = next(layer for layer in layers if layer.precision == got)
         cause = "; casts had no effect" if self._is_strong() else ""
         yield (
             f"{len(wrong)} of {count(len(nodes), 'node')} that were {meant} compute in "
@@ -415,7 +414,7 @@ def _nodes(
     layers: Sequence[EngineLayer],
     network: Network | None,
     roles: Roles | None,
-    asked: Mapping[NodeName, Precision],
+    requested: Mapping[NodeName, Precision],
 ) -> tuple[tuple[NodePrecision, ...], list[NodePrecision]]:
     """Return all nodes of the model, and the compute nodes."""
     if network is None or roles is None:
@@ -429,20 +428,20 @@ def _nodes(
         NodePrecision(
             node=name,
             precision=_joint({layer.precision for layer in by_node[name]}),
-            asked=asked.get(name),
+            asked=requested.get(name),
             layers=tuple(dict.fromkeys(layer.name for layer in by_node[name])),
         )
         for name in map(node_name, network.nodes())
     )
-    computing = roles.computing | {name for name, kind in asked.items() if kind in _QUANTISED}
+    computing = roles.computing | {name for name, kind in requested.items() if kind in _QUANTISED}
     return nodes, [n for n in nodes if n.node in computing]
 
 
-def _joint(found: set[Precision]) -> Precision:
-    found = found - {"other"}
-    if "unknown" in found:
+def _joint(precisions: set[Precision]) -> Precision:
+    precisions = precisions - {"other"}
+    if "unknown" in precisions:
         return "unknown"
-    return next(iter(found), "other") if len(found) < 2 else "mixed"
+    return next(iter(precisions), "other") if len(precisions) < 2 else "mixed"
 
 
 def _shares(amounts: Iterable[tuple[Precision, float]]) -> dict[Precision, float]:
@@ -477,14 +476,14 @@ def _doubts(
 def _shows(layer: EngineLayer) -> str:
     """Return a sentence on a layer's types and kernel."""
     facts = [
-        f"{verb} {' and '.join(dict.fromkeys(filter(None, found)))}"
-        for verb, found in (
+        f"{verb} {' and '.join(dict.fromkeys(filter(None, kinds)))}"
+        for verb, kinds in (
             ("reads", layer.inputs),
             ("gives", layer.outputs),
             ("has weights in", (layer.weights,)),
             ("runs", (layer.tactic,)),
         )
-        if any(found)
+        if any(kinds)
     ]
     return f"Layer {layer.name} {', '.join(facts) or 'shows no more'}."
 
@@ -495,4 +494,4 @@ def _kinds(nodes: Sequence[NodePrecision], kinds: Sequence[Precision]) -> str:
 
 
 def _names(nodes: Sequence[NodePrecision]) -> str:
-    return listed([n.node for n in nodes], most=_SHOWN)
+    return listed([n.node for n in nodes])

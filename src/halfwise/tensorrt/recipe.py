@@ -78,22 +78,22 @@ def choose(run: Run, version: str | None, typing: Typing | None) -> tuple[str, T
     built = run.engines.worker.tensorrt if run.engines else None
     # Scripts quote this string, so it is parsed as they show it.
     chosen = (version or built or DEFAULT_BUILDER).strip().removeprefix("v")
-    known = known_version(chosen)
+    target = known_version(chosen)
     if typing is None:
         same = run.engines is not None and chosen == built
-        typing = "strong" if has("strong typing", known) else "weak"
+        typing = "strong" if has("strong typing", target) else "weak"
         typing = run.engines.typing if run.engines is not None and same else typing
-    if typing == "strong" and not has("strong typing", known):
+    if typing == "strong" and not has("strong typing", target):
         raise UsageError(
             f"TensorRT {chosen} has no strong typing; {since('strong typing')} and later have it.",
             "Leave --typing out: layer constraints replace it.",
         )
-    if typing == "weak" and known >= FIRST_WITHOUT_WEAK:
+    if typing == "weak" and target >= FIRST_WITHOUT_WEAK:
         raise UsageError(
             f"TensorRT {chosen} has no weak typing: it dropped layer constraints.",
             "Leave --typing out: the Casts in the ONNX file replace them.",
         )
-    if run.plan.low == "bf16" and not has("bf16", known):
+    if run.plan.low == "bf16" and not has("bf16", target):
         raise CaseError(
             f"TensorRT {chosen} has no BF16, this run's low format.",
             f"Give --trt-version {since('bf16')} or later, or run `halfwise fix` with --to fp16.",
@@ -306,11 +306,11 @@ _UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
 
 def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
     """Return the network layers that a build constrained for each node."""
-    found: dict[NodeName, tuple[str, ...]] = {}
+    layers: dict[NodeName, tuple[str, ...]] = {}
     for layer in build.layers:
         for node in layer.nodes if layer.constrained else ():
-            found[node] = (*found.get(node, ()), layer.name)
-    return found
+            layers[node] = (*layers.get(node, ()), layer.name)
+    return layers
 
 
 def constraints_of(

@@ -23,6 +23,7 @@ from halfwise.wording import clean, count, shorten
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
 _LINE_BYTES = 80
+"""Bytes of a literal on one line of source."""
 _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 
@@ -164,13 +165,13 @@ def _profiles(recipe: Recipe) -> list[str]:
 
 
 def _tactic_sources(names: Sequence[str], version: str) -> str:
-    known = tactic_sources(version_of(version))
-    if unknown := [name for name in names if name not in known]:
+    sources = tactic_sources(version_of(version))
+    if unknown := [name for name in names if name not in sources]:
         raise CaseError(
             f"trtexec {version} has no tactic source {', '.join(unknown)}.",
             "Use --as python or cpp instead.",
         )
-    return ",".join(f"{'+' if name in names else '-'}{name}" for name in known)
+    return ",".join(f"{'+' if name in names else '-'}{name}" for name in sources)
 
 
 def python(recipe: Recipe) -> dict[str, str]:

@@ -18,25 +18,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from halfwise.files import BLOCK
 from halfwise.memory import uncap
 from halfwise.tensorrt import worker
-from halfwise.tensorrt.worker import MAGIC, Unpacker, pack
+from halfwise.tensorrt.worker import GRACE_SECONDS, KILL_SECONDS, MAGIC, Unpacker, pack
 from halfwise.wording import seconds
 
-GRACE = 7.0
+GRACE = GRACE_SECONDS + KILL_SECONDS
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
-as lost: the worker gives a process stuck in the driver five to end."""
-LONGEST_LINE = 2000
-"""Largest number of characters kept of a line of noise."""
+as lost: as long as the worker waits for a process stuck in the driver."""
+LONGEST_LINE = 1 << 14
+"""Largest number of characters kept of a line."""
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 LAST_LINES = 30
 """Number of last lines of the command's output to keep."""
-_CHUNK = 1 << 20
 _LOOK_SECONDS = 1.0
-_SECONDS_TO_EXPLAIN = 1.0
-_SECONDS_TO_LEAVE = 5.0
-_SECONDS_TO_TERMINATE = 2.0
+"""Seconds between two looks at a worker, and for one that failed to say why. Our choice."""
 
 # One line without single quotes, so any remote shell accepts it in single quotes. The one-byte
 # buffer makes `read` take exactly the source: frames follow it. The first entry of `sys.path`
@@ -229,7 +227,7 @@ class Connection:
                     deadline = _after(wait if waiting else limit)
                 heard(header)
             # Endless frames and noise must not keep the connection alive.
-            if deadline is not None and not _left(deadline):
+            if deadline is not None and not _remaining(deadline):
                 if waiting and wait is not None:
                     raise Waited(wait)
                 self._lose(f"{self._name} did not answer within {seconds(limit or 0.0)}", heard)
@@ -239,7 +237,7 @@ class Connection:
     def _receive(self, deadline: float | None, heard: Heard) -> None:
         """Wait for the pipes once, and take what is available."""
         reading = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
-        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _left(deadline))
+        wait = min(_LOOK_SECONDS, math.inf if deadline is None else _remaining(deadline))
         ready = _ready(reading, [self._stdin] if self._unsent else [], wait)
         if self._stdin in ready:
             self._send()
@@ -247,7 +245,7 @@ class Connection:
             self._read_errors(heard)
         ended = False
         if self._stdout in ready:
-            data = os.read(self._stdout.fileno(), _CHUNK)
+            data = os.read(self._stdout.fileno(), BLOCK)
             ended = not data
             self._frames += self._unpacker.feed(data)
         # Processes that a command left in the background may keep its output open.
@@ -256,7 +254,7 @@ class Connection:
 
     def _send(self) -> None:
         try:
-            sent = os.write(self._stdin.fileno(), self._unsent[0][:_CHUNK])
+            sent = os.write(self._stdin.fileno(), self._unsent[0][:BLOCK])
         except BlockingIOError:
             return
         except BrokenPipeError:
@@ -267,7 +265,7 @@ class Connection:
             self._unsent.popleft()
 
     def _read_errors(self, heard: Heard) -> None:
-        data = os.read(self._stderr.fileno(), _CHUNK)
+        data = os.read(self._stderr.fileno(), BLOCK)
         self._hear(self._errors.feed(data), heard)
         if not data:
             self._stderr.close()
@@ -279,10 +277,10 @@ class Connection:
 
     def _collect_end(self, heard: Heard) -> str:
         """Read the last output of the ending process; return how it ended."""
-        deadline = time.monotonic() + _SECONDS_TO_EXPLAIN
-        while not self._stderr.closed and _ready([self._stderr], [], _left(deadline)):
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while not self._stderr.closed and _ready([self._stderr], [], _remaining(deadline)):
             self._read_errors(heard)
-        ended = self._ended_within(_SECONDS_TO_EXPLAIN)
+        ended = self._ended_within(_LOOK_SECONDS)
         if ended is None:
             return f"{self._name} closed its output"
         if ended.si_code == os.CLD_EXITED:
@@ -294,7 +292,7 @@ class Connection:
         self.close(patience=0.0)
         raise Lost(reason, self._printed)
 
-    def close(self, patience: float = _SECONDS_TO_LEAVE) -> None:
+    def close(self, patience: float = KILL_SECONDS) -> None:
         """End the process and its session: first close its input, then send signals.
 
         Args:
@@ -307,7 +305,7 @@ class Connection:
         try:
             if self._ended_within(patience) is None:
                 self._signal(signal.SIGTERM)
-                self._ended_within(_SECONDS_TO_TERMINATE)
+                self._ended_within(GRACE_SECONDS)
         finally:
             self._signal(signal.SIGKILL)
             self._process.wait()
@@ -322,7 +320,7 @@ class Connection:
         deadline = time.monotonic() + seconds
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         while (ended := os.waitid(os.P_PID, self._process.pid, options)) is None:
-            if not _left(deadline):
+            if not _remaining(deadline):
                 return None
             self._discard_output()
         return ended
@@ -331,7 +329,7 @@ class Connection:
         """Read for a moment, since a worker with unread output cannot exit."""
         time.sleep(0.01)
         for pipe in _ready([p for p in (self._stdout, self._stderr) if not p.closed], [], 0.0):
-            os.read(pipe.fileno(), _CHUNK)
+            os.read(pipe.fileno(), BLOCK)
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -342,7 +340,7 @@ def _after(seconds: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def _left(deadline: float) -> float:
+def _remaining(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 

@@ -320,14 +320,14 @@ def check(constraints: Constraints, model: Unchecked, version: Version) -> tuple
                 source=_MIGRATION,
             ),
         )
-    found = [*_without_effect(constraints, version)]
+    findings = [*_without_effect(constraints, version)]
     layers = _layers(model)
     for option in (PRECISIONS, OUTPUT_TYPES):
         items = [item for item in constraints.items if item.option == option]
         checked = _Checked(model, layers, version)
-        found += [finding for item in items for finding in checked.of(item)]
-        found += checked.contradictions()
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+        findings += [finding for item in items for finding in checked.of(item)]
+        findings += checked.contradictions()
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def _without_effect(constraints: Constraints, version: Version) -> Iterator[Finding]:

@@ -14,18 +14,18 @@ from typing import Literal, NamedTuple
 import onnx
 
 from halfwise.errors import UsageError
+from halfwise.formats import BF16, Format
 from halfwise.graph.taken import taken
+from halfwise.records import Typing, WorkerInfo
+from halfwise.tensorrt.worker import FIRST_UNKNOWN, OLDEST
 
 Version = tuple[int, int]
 """Major and minor."""
 
-OLDEST: Version = (8, 5)
 OLDEST_PARSER: Version = (8, 0)
 """The oldest with a known parser; only the parser is known."""
 ASKED: Version = (11, 0)
 """From this on, the answers of TensorRT for RTX count (graph/taken.py)."""
-NEWEST_CHECKED: Version = (11, 4)
-FIRST_UNKNOWN: Version = (12, 0)
 RUN_VERSIONS = ("8.6.0",)
 """Versions that built and ran engines on an H200 (bench/gpu)."""
 CHECKED_VERSIONS = ("8.6.1", "10.0.1", "10.16.1.11", "11.4.0.106")
@@ -142,10 +142,10 @@ def version_of(text: str) -> Version:
     Raises:
         ValueError: `text` is not a version.
     """
-    found = WRITTEN.fullmatch(text.strip())
-    if found is None:
+    match = WRITTEN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not a version")
-    return int(found[1]), int(found[2] or 0)
+    return int(match[1]), int(match[2] or 0)
 
 
 def text_of(version: Version) -> str:
@@ -155,11 +155,11 @@ def text_of(version: Version) -> str:
 
 def logged_version(line: str) -> str | None:
     """Return the version named in a log line, such as "8.6.1"; None if there is none."""
-    found = _LOGGED.search(line)
-    if found is None:
+    match = _LOGGED.search(line)
+    if match is None:
         return None
-    numbers = found["major"], found["minor"], found["patch"]
-    return found["plain"] or ".".join(str(int(number)) for number in numbers)
+    numbers = match["major"], match["minor"], match["patch"]
+    return match["plain"] or ".".join(str(int(number)) for number in numbers)
 
 
 def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
@@ -173,18 +173,18 @@ def known_version(text: str, *, oldest: Version = OLDEST) -> Version:
         UsageError: not a version, "8" (8.5 and 8.6 differ), older than `oldest`, or 12 or later.
     """
     try:
-        found = version_of(text)
+        version = version_of(text)
     except ValueError:
-        found = (0, 0)
-    if found == (8, 0) and "." not in text:
+        version = (0, 0)
+    if version == (8, 0) and "." not in text:
         raise UsageError("TensorRT 8.5 and 8.6 support different things.", "Give 8.5 or 8.6.")
-    if not oldest <= found < FIRST_UNKNOWN:
+    if not oldest <= version < FIRST_UNKNOWN:
         raise UsageError(
             f"{text!r} is not a known version of TensorRT.",
             f"Give a version such as 8.6, 10.13 or 11 (--trt-version); {text_of(oldest)} to 11 are "
             "known.",
         )
-    return found
+    return version
 
 
 def has(feature: Feature, version: Version | str | None) -> bool:
@@ -207,13 +207,13 @@ def tactic_sources(version: Version) -> tuple[str, ...]:
 
 def opsets(version: Version) -> Opsets:
     """Return the opsets that the parser of a version, 8.0 or later, reads."""
-    return next(known for known in reversed(_OPSETS) if version >= known.since)
+    return next(opsets_of for opsets_of in reversed(_OPSETS) if version >= opsets_of.since)
 
 
 def highest_opset(version: Version) -> int:
     """Return the highest opset that this version's parser (8.0 or later) certainly reads."""
-    known = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
-    return max(known)
+    opsets = (o.last for o in _OPSETS if o.since <= version and o.last is not None)
+    return max(opsets)
 
 
 def first_reading(opset: int) -> Version | None:
@@ -244,3 +244,49 @@ def support(op: str) -> str:
     if onnx.defs.has(op):
         return f"TensorRT supports {op} with restrictions, which its operator list names."
     return ""
+
+
+AMPERE = 8.0
+"""Lowest compute capability with BF16 and TF32."""
+
+
+def has_tf32(worker: WorkerInfo) -> bool:
+    """Return whether a GPU has TF32; one of unknown capability is assumed to."""
+    return float(worker.compute_capability or AMPERE) >= AMPERE
+
+
+def regime(
+    worker: WorkerInfo, wanted: Typing | None, fmt: Format, *, beside: bool = False
+) -> Typing:
+    """Return the typing regime for builds: `wanted`, or the version's default.
+
+    With `beside`, nodes may be BF16 in addition to the low format, which only strong typing can
+    express.
+
+    Raises:
+        UsageError: the worker's TensorRT or GPU lacks the regime or the low format.
+    """
+    version = f"TensorRT {worker.tensorrt}"
+    if wanted is not None and wanted not in worker.typing:
+        raise UsageError(
+            f"{version} has no {wanted} typing.",
+            f"Use --typing {worker.typing[0]}, or another worker.",
+        )
+    typing = wanted or worker.typing[0]
+    if beside or fmt == BF16:
+        without = "no --allow bf16" if beside else "--to fp16"
+        if not has("bf16", worker.tensorrt):
+            raise UsageError(
+                f"{version} has no BF16.", f"Use {without}, or TensorRT {since('bf16')} or later."
+            )
+        if float(worker.compute_capability or AMPERE) < AMPERE:
+            raise UsageError(
+                f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",
+                f"Use {without}, or a GPU of compute capability 8.0 or more.",
+            )
+    if beside and typing == "weak":
+        raise UsageError(
+            "In weak typing the builder alone chooses between FP16 and BF16.",
+            "Use --typing strong, which TensorRT 9.0 and later have, or no --allow bf16.",
+        )
+    return typing

@@ -54,10 +54,15 @@ OLDEST = (8, 5)
 NEWEST_CHECKED = (11, 4)
 FIRST_UNKNOWN = (12, 0)
 CHUNK = 1 << 20
+"""Bytes read or written at a time, as `files.BLOCK`."""
 _UNUSED_DAYS = 14
+"""As for scratch folders. Our choice."""
 _FOLDER = "model-"
-_GRACE_SECONDS = 2.0
-_KILL_SECONDS = 5.0  # a child stuck in the driver may take longer, and is left alone
+GRACE_SECONDS = 2.0
+"""Seconds that a process has to end once told to. Our choice."""
+KILL_SECONDS = 5.0
+"""Seconds that a process has to end otherwise. A child stuck in the driver may take longer, and is
+left alone. Our choice."""
 
 
 # ---------------------------------------------------------------------------------------- frames
@@ -82,28 +87,28 @@ class Unpacker:
         frame. Bytes that may still become a frame are kept.
         """
         self._data += data
-        found = []
+        frames = []
         while True:
             start = self._data.find(MAGIC)
             if start < 0:
-                found += self._noise(len(self._data) - partial_marker(self._data))
-                return found
-            found += self._noise(start)
+                frames += self._noise(len(self._data) - partial_marker(self._data))
+                return frames
+            frames += self._noise(start)
             begin = len(MAGIC) + LENGTHS.size
             if len(self._data) < begin:
-                return found
+                return frames
             header_bytes, payload_bytes = LENGTHS.unpack_from(self._data, len(MAGIC))
             end = begin + header_bytes + payload_bytes
             if header_bytes > MOST_HEADER_BYTES:
-                found += self._noise(len(MAGIC))
+                frames += self._noise(len(MAGIC))
                 continue
             if len(self._data) < end:
-                return found
+                return frames
             header = _header(bytes(self._data[begin : begin + header_bytes]))
             if header is None:
-                found += self._noise(len(MAGIC))
+                frames += self._noise(len(MAGIC))
                 continue
-            found.append((header, bytes(self._data[begin + header_bytes : end]), b""))
+            frames.append((header, bytes(self._data[begin + header_bytes : end]), b""))
             del self._data[:end]
 
     def _noise(self, count):
@@ -310,12 +315,12 @@ class Supervisor:
         A child that closed its pipe is about to end; `patient` waits to learn how.
         """
         self.child = None
-        ended, status = _waited(child.pid, _GRACE_SECONDS if patient else 0)
+        ended, status = _waited(child.pid, GRACE_SECONDS if patient else 0)
         # The whole session, including processes that the child started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         if not ended:
-            status = _waited(child.pid, _KILL_SECONDS)[1]
+            status = _waited(child.pid, KILL_SECONDS)[1]
         # Its last output tells the most.
         while select.select([child.output], [], [], 0)[0] and self._relay_output(child):
             pass
@@ -424,11 +429,11 @@ class Store:
             file.truncate()
         if not last:
             return
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         with open(part, "rb") as file:
             for chunk in iter(lambda: file.read(CHUNK), b""):
-                found.update(chunk)
-        if found.hexdigest() != sha256:
+                digest.update(chunk)
+        if digest.hexdigest() != sha256:
             os.unlink(part)
             raise Refused("internal", "A file arrived damaged.", "Try again.")
         os.replace(part, path)
@@ -577,9 +582,9 @@ class Cuda:
 
     def milliseconds(self, start, end):
         """Return the time between two completed events."""
-        found = ctypes.c_float()
-        self.call("cuEventElapsedTime", ctypes.byref(found), start, end)
-        return found.value
+        elapsed = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(elapsed), start, end)
+        return elapsed.value
 
 
 class Buffer:
@@ -637,8 +642,8 @@ def _lock_file(path):
         os.fchmod(descriptor, 0o666)
         return descriptor
     except OSError:
-        own = f"{path}.{os.getuid()}"
-        return os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        private = f"{path}.{os.getuid()}"
+        return os.open(private, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager
@@ -780,7 +785,7 @@ class Service:
 
     def op_hello(self, request, payload):
         """Report what is available; missing parts are reported too, never an error."""
-        found = {
+        facts = {
             "protocol": PROTOCOL,
             "python": platform.python_version(),
             "executable": sys.executable,
@@ -801,10 +806,10 @@ class Service:
         }
         try:
             trt = self.trt()
-            found["tensorrt"] = trt.__version__
-            found["typing"] = typing_regimes(trt)
-            found["tactic_sources"] = sorted(trt.TacticSource.__members__)
-            found["features"] = {
+            facts["tensorrt"] = trt.__version__
+            facts["typing"] = typing_regimes(trt)
+            facts["tactic_sources"] = sorted(trt.TacticSource.__members__)
+            facts["features"] = {
                 "bf16": getattr(trt.DataType, "BF16", None) is not None,
                 "progress": hasattr(trt, "IProgressMonitor"),
                 "debug": hasattr(trt.INetworkDefinition, "mark_debug"),
@@ -812,12 +817,12 @@ class Service:
                 "optimization_level": hasattr(trt.IBuilderConfig, "builder_optimization_level"),
             }
         except Refused as refused:
-            found["import_error"] = refused.answer
+            facts["import_error"] = refused.answer
         try:
-            found["gpus"] = [self.cuda().facts()]
+            facts["gpus"] = [self.cuda().facts()]
         except Refused as refused:
-            found["cuda_error"] = refused.answer
-        return found, b""
+            facts["cuda_error"] = refused.answer
+        return facts, b""
 
     # Files.
 
@@ -1052,9 +1057,9 @@ class Bound:
                 log=list(service.complaints),
             )
         # TensorRT 8.6 does not check the index, and crashes.
-        known = profile < engine.num_optimization_profiles
+        has_profile = profile < engine.num_optimization_profiles
         if profile and not (
-            known and self.context.set_optimization_profile_async(profile, cuda.stream.value)
+            has_profile and self.context.set_optimization_profile_async(profile, cuda.stream.value)
         ):
             raise Refused("profile", f"The engine has no optimization profile {profile}.")
         try:
@@ -1165,7 +1170,7 @@ class Bound:
         """Return the outputs, as dicts of name, dtype, shape, debug and data."""
         self.copy_out()
         self.cuda.synchronize()
-        found = []
+        outputs = []
         for name, io in self.io.items():
             if io["mode"] == "input":
                 continue
@@ -1175,8 +1180,8 @@ class Bound:
                 shape = tuple(int(x) for x in self.context.get_tensor_shape(name))
                 data = bytes(self.buffers[name].host)
             entry = {"name": name, "dtype": io["dtype"], "shape": list(shape), "debug": False}
-            found.append(dict(entry, data=data))
-        return found + (self.debug.seen if self.debug is not None else [])
+            outputs.append(dict(entry, data=data))
+        return outputs + (self.debug.seen if self.debug is not None else [])
 
     def time(self, seconds, iterations, warmup):
         """Time many runs; return milliseconds."""
@@ -1223,11 +1228,11 @@ class Bound:
             cuda.record(end)
         cuda.synchronize()
         wall = time.monotonic() - started
-        found = [cuda.milliseconds(start, end) for start, end in marks]
+        times = [cuda.milliseconds(start, end) for start, end in marks]
         for pair in marks:
             for event in pair:
                 cuda.call("cuEventDestroy_v2", event)
-        return found, wall
+        return times, wall
 
     def profile(self, iterations):
         """Return the mean milliseconds of every layer."""
@@ -1431,15 +1436,15 @@ class Build:
         keep = set(self.config["keep"])
         constrained, why = set(), dict.fromkeys(keep, "no layer of the network names it")
         for index, (layer, names) in enumerate(zip(layers, nodes)):
-            asked = keep.intersection(names)
-            if not asked:
+            pinned = keep.intersection(names)
+            if not pinned:
                 continue
             if pin_to_fp32(self.trt, layer):
                 constrained.add(index)
-                for name in asked:
+                for name in pinned:
                     why.pop(name, None)
             else:
-                for name in asked & why.keys():
+                for name in pinned & why.keys():
                     why[name] = f"its layer ({layer.type.name}) takes no precision"
         return constrained, why
 
@@ -1601,10 +1606,12 @@ def quantised_flags(layers):
     Weak typing rejects the layers without them (`int8 is not configured in the builder`).
     """
     kinds = ("QUANTIZE", "DEQUANTIZE")
-    found = [layer for layer in layers if layer.type.name in kinds]
-    dequantised = [layer.get_input(0).dtype.name for layer in found if layer.type.name == kinds[1]]
+    quantising = [layer for layer in layers if layer.type.name in kinds]
+    dequantised = [
+        layer.get_input(0).dtype.name for layer in quantising if layer.type.name == kinds[1]
+    ]
     others = sorted({"FP8", "INT4"}.intersection(dequantised))
-    return others or ["INT8"] if found else []
+    return others or ["INT8"] if quantising else []
 
 
 def pin_to_fp32(trt, layer):
@@ -1629,8 +1636,8 @@ def pin_to_fp32(trt, layer):
 
 def _parser_error(error):
     def text(name):
-        found = getattr(error, name, None)
-        return str(found()) if callable(found) else ""
+        member = getattr(error, name, None)
+        return str(member()) if callable(member) else ""
 
     names = {"node": text("node_name"), "op": text("node_operator"), "text": text("desc")}
     return dict(names, index=error.node())

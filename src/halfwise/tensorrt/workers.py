@@ -97,8 +97,8 @@ class _Table(WorkerDefaults):
 
     def settings(self, shared: WorkerDefaults) -> WorkerDefaults:
         """Return the settings, those of `shared` where the table gives none."""
-        given = self.model_fields_set & WorkerDefaults.model_fields.keys()
-        return shared.model_copy(update={name: getattr(self, name) for name in given})
+        stated = self.model_fields_set & WorkerDefaults.model_fields.keys()
+        return shared.model_copy(update={name: getattr(self, name) for name in stated})
 
 
 class _Tables(_Table):
@@ -185,8 +185,8 @@ def resolve(
         return [WorkerSpec(UNNAMED, _words(command, source, Path.cwd()), source, shared)]
     first = {UNNAMED: tables} if tables.command else {}
     named = {**first, **tables.workers}
-    found = [table.spec(name, path, shared) for name, table in named.items()]
-    return found or [WorkerSpec(UNNAMED, (sys.executable,), "default", shared)]
+    specs = [table.spec(name, path, shared) for name, table in named.items()]
+    return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default", shared)]
 
 
 def _tables(path: Path) -> _Tables:

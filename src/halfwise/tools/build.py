@@ -12,7 +12,7 @@ from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.workbench import regime, save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
@@ -37,6 +37,7 @@ from halfwise.tensorrt.constrain import (
 from halfwise.tensorrt.log import explain
 from halfwise.tensorrt.ports import check_covered, profiles_from_data, profiles_from_options
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import regime
 from halfwise.tools.inspect import inspect_engine
 from halfwise.wording import either
 
@@ -127,8 +128,8 @@ def _built(
     keep = dict.fromkeys(constraints(network, roles, fp32))
     watcher.stage("build")
     low = None if to == "fp32" else to
-    asked: Mapping[NodeName, Precision] = dict.fromkeys(kept, "fp32")
-    asked = _types(network, roles) if typing == "strong" else asked
+    requested: Mapping[NodeName, Precision] = dict.fromkeys(kept, "fp32")
+    requested = _types(network, roles) if typing == "strong" else requested
     with scratch() as folder:
         file = folder / "model.onnx"
         save(network.model, file)
@@ -143,7 +144,7 @@ def _built(
         samples,
         network=network,
         roles=roles,
-        asked={**asked, **quantised_types(network)},
+        asked={**requested, **quantised_types(network)},
         build=outcome,
         timeout=settings.run_timeout,
     )
@@ -194,9 +195,9 @@ def _profiles(network: Network, samples: Samples | None, target: Target) -> tupl
 
 def _types(network: Network, roles: Roles) -> Mapping[NodeName, Precision]:
     """Return the types the model declares for its compute nodes."""
-    found: dict[NodeName, Precision] = {}
+    declared: dict[NodeName, Precision] = {}
     for node in network.nodes():
         types = [_PRECISIONS[v.dtype] for v in node.outputs if v.dtype in _PRECISIONS]
         if types and roles[node_name(node)].role is Role.COMPUTE:
-            found[node_name(node)] = types[0]
-    return found
+            declared[node_name(node)] = types[0]
+    return declared

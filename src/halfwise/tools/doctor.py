@@ -16,7 +16,8 @@ from halfwise.tensorrt.workers import WorkerSpec, resolve
 from halfwise.wording import size_of
 
 ANSWER_SECONDS = 15.0
-"""Timeout for a worker to start here; builds wait longer, since containers may have to start."""
+"""Time-out for a worker to start here, where someone waits: builds wait longer, since containers
+may have to start."""
 
 
 def doctor(
@@ -36,11 +37,11 @@ def doctor(
         UsageError: a worker option is invalid. An unusable worker is reported, with the reason.
     """
     workers = resolve(trt_command=trt_command, trt_worker=trt_worker)
-    found = {**versions(), "platform": platform.platform()}
+    facts = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
-        found[f"device {device}"] = "available" if available else "not available"
+        facts[f"device {device}"] = "available" if available else "not available"
     (watcher or Silent()).left(ANSWER_SECONDS)
-    return found | worker_facts(workers)
+    return facts | worker_facts(workers)
 
 
 def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
@@ -50,8 +51,8 @@ def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:
         f"{', '.join(CHECKED_VERSIONS)}"
     }
     with ThreadPoolExecutor(len(specs)) as pool:
-        for found in pool.map(_facts, specs):
-            facts |= found
+        for of_worker in pool.map(_facts, specs):
+            facts |= of_worker
     return facts
 
 

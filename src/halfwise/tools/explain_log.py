@@ -8,7 +8,7 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
 from halfwise.graph.loading import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, first_of, present
 from halfwise.tensorrt.log import Explainer, read_lines
 from halfwise.wording import clean, count, listed, sentence, shorten
 
@@ -60,16 +60,14 @@ def _explained(stream: BinaryIO, source: str, places: NodePlaces | None) -> LogR
 
 _TITLES: dict[Severity, str] = {"error": "Errors", "warning": "Warnings", "info": "Infos"}
 _CONSTRAINTS = ("--layerPrecisions", "--layerOutputTypes")
-_MOST_UNKNOWN = 20
-"""Kinds of unknown lines printed for each severity; the rest is counted (see --json)."""
 
 
 def explained(log: LogReport) -> Report:
     """Return the report on a log: findings by severity, and the nodes it names."""
-    known = [finding for finding in log.findings if finding.kind != "unknown"]
+    findings = [finding for finding in log.findings if finding.kind != "unknown"]
     parts: list[Lines | Table | None] = []
     for severity, title in _TITLES.items():
-        lines = [line for f in known if f.severity == severity for line in _lines(f)]
+        lines = [line for f in findings if f.severity == severity for line in _lines(f)]
         parts.append(Lines(title, tuple(lines)) if lines else None)
     parts.insert(0, _command(log))
     parts.insert(3, _unknown([f for f in log.findings if f.kind == "unknown"]))
@@ -106,8 +104,7 @@ def _title(log: LogReport) -> str:
 
 
 def _lines(finding: LogFinding) -> Iterator[str]:
-    often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
-    yield f"{sentence(finding.sentence)}{often}"
+    yield _counted(finding)
     if finding.nodes:
         yield f"  → At: {listed(finding.nodes)}."
     elif finding.before:
@@ -120,24 +117,26 @@ def _lines(finding: LogFinding) -> Iterator[str]:
         yield f"  → See {clean(finding.source)}"
 
 
+def _counted(finding: LogFinding) -> str:
+    often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
+    return f"{sentence(finding.sentence)}{often}"
+
+
 def _unknown(findings: list[LogFinding]) -> Lines | None:
     lines = []
     for severity in _TITLES:
         some = [f for f in findings if f.severity == severity]
-        for finding in some[:_MOST_UNKNOWN]:
-            often = f" ({count(finding.count, 'line')})" if finding.count > 1 else ""
-            lines.append(f"{severity}: {sentence(finding.sentence)}{often}")
-        if len(some) > _MOST_UNKNOWN:
-            lines.append(f"and {count(len(some) - _MOST_UNKNOWN, 'more kind')} of {severity}")
+        shown = [f"{severity}: {_counted(f)}" for f in some]
+        lines += first_of(shown, f"more of {severity}", MOST_ROWS)
     return Lines("Not known, in the builder's words", tuple(lines)) if lines else None
 
 
 def _nodes(log: LogReport) -> Table | Lines | None:
     if not log.nodes:
         return None
-    found = [node for node in log.nodes if node.node is not None]
+    nodes = [node for node in log.nodes if node.node is not None]
     title = (
-        f"Named nodes ({len(found)} of {count(len(log.nodes), 'name')} found among "
+        f"Named nodes ({len(nodes)} of {count(len(log.nodes), 'name')} found among "
         f"{count(log.model_nodes or 0, 'node')})"
     )
     columns = (

@@ -156,9 +156,9 @@ class _Place:
         path = path.resolve()
         if self.folder is None or not path.is_relative_to(self.folder.resolve()):
             return str(path)
-        told = str(path.relative_to(self.folder.resolve()))
+        shown = str(path.relative_to(self.folder.resolve()))
         # Must not look like an option.
-        return f"./{told}" if told.startswith("-") else told
+        return f"./{shown}" if shown.startswith("-") else shown
 
     def write(self, texts: Mapping[str, str], models: Sequence[Path]) -> tuple[Path, ...]:
         """Write the texts and move `models` next to them; return the paths."""

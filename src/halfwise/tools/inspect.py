@@ -75,7 +75,7 @@ def inspect(
         if inputs is not None:
             specs = _specs(network, described)
             samples = load_inputs(inputs, specs, preprocess=preprocess).samples
-        found = inspect_engine(
+        inspection = inspect_engine(
             worker,
             file,
             samples,
@@ -85,7 +85,7 @@ def inspect(
             timeout=timeout,
         )
     here = file.model_copy(update={"side": "here", "path": str(path)})
-    return found.model_copy(update={"engine": here})
+    return inspection.model_copy(update={"engine": here})
 
 
 def _specs(network: Network | None, engine: Description) -> list[InputSpec]:

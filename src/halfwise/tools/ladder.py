@@ -90,10 +90,10 @@ def _right(
     labels = case.calibration.labels
     if labels is not None and case.metric is not None:
         by = "labels"
-        found = untested_task(case.criterion, case.metric, subject.references, list(labels))
+        untested = untested_task(case.criterion, case.metric, subject.references, list(labels))
         wrong = tuple(
             Failure(kind="unjudged", text=not_judged(one))
-            for one in found
+            for one in untested
             if one.kind in ("guessing", "metric")
         )
         if wrong and not request.data.allow_unjudged:

@@ -14,9 +14,11 @@ from halfwise.declarations import Inputs, Options
 from halfwise.declarations.options import Worker as WorkerNames
 from halfwise.emulation.folding import fold_constants
 from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import TENSORS_AT_ONCE
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.stages import Stages
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import Network, node_name
@@ -33,6 +35,7 @@ from halfwise.inputs import RANDOM
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import check, inspected_reference
 from halfwise.metrics import relative_error
+from halfwise.observing import DETAIL_SAMPLES
 from halfwise.options.engines import split
 from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
@@ -57,12 +60,6 @@ from halfwise.tensorrt.workers import resolve
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.doctor import ANSWER_SECONDS
 from halfwise.wording import capital, clean, count, number, sentence, shorten
-
-TOLERANCE = 1e-5
-"""Error over a tensor's largest magnitude: FP32 sums in another order differ by about 1e-6."""
-
-_AT_ONCE = 16
-"""Candidates compared at a time, whose tensors are in memory: each time loads the whole model."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +124,11 @@ class Modernizer:
         """
         self._raise(opset)
         self._fold()
-        found = candidates(self.network, available, transposes=transposes)
-        left = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in found if c.reason]
-        errors = self._local_errors([c for c in found if c.replacement is not None])
-        wrong = [c for c, error in errors.items() if error > TOLERANCE]
-        left += [_undone(c, f"it differs by {number(errors.pop(c))}") for c in wrong]
+        patterns = candidates(self.network, available, transposes=transposes)
+        alone = [LeftAlone(op=c.op, nodes=c.nodes, reason=c.reason) for c in patterns if c.reason]
+        errors = self._local_errors([c for c in patterns if c.replacement is not None])
+        wrong = [c for c, error in errors.items() if error > ROUNDINGS_OF_MODEL]
+        alone += [_undone(c, f"it differs by {number(errors.pop(c))}") for c in wrong]
         done, undone = self._replace(errors)
         rewritings = tuple(
             Rewriting(
@@ -146,7 +143,7 @@ class Modernizer:
         return Proven(
             self.network,
             rewritings,
-            (*left, *undone),
+            (*alone, *undone),
             tuple(self._folded),
             self._error,
             tuple(self._notes),
@@ -164,7 +161,7 @@ class Modernizer:
             except (CaseError, RunFailed) as failure:
                 self._notes.append(f"not raised to opset {step}: {failure.message}")
                 continue
-            if error <= TOLERANCE:
+            if error <= ROUNDINGS_OF_MODEL:
                 self.network, self._error = raised, error
                 return
             self._notes.append(f"not raised to opset {step}: outputs differ by {number(error)}")
@@ -183,7 +180,7 @@ class Modernizer:
         except (CaseError, RunFailed) as failure:
             self._notes.append(f"constants are not folded: {failure.message}")
             return
-        if error > TOLERANCE:
+        if error > ROUNDINGS_OF_MODEL:
             self._notes.append(f"constants are not folded: outputs differ by {number(error)}")
             return
         self.network, self._error, self._folded = network, error, folded
@@ -203,7 +200,7 @@ class Modernizer:
                 reason = f"an output differs by {number(error)}"
             except (CaseError, RunFailed) as failure:
                 error, reason = inf, failure.message
-            if error <= TOLERANCE:
+            if error <= ROUNDINGS_OF_MODEL:
                 self.network, self._error = network, error
                 return dict(zip(standing, done, strict=True)), undone
             worst = max(standing, key=errors.__getitem__)
@@ -228,14 +225,14 @@ class Modernizer:
             for before, after in outputs
         )
 
-    def _local_errors(self, found: list[Candidate]) -> dict[Candidate, float]:
+    def _local_errors(self, patterns: list[Candidate]) -> dict[Candidate, float]:
         """Return each replacement's own error: its new node alone, on what the old ones read."""
         values = {v.name: v for n in self.network.nodes() for v in n.outputs}
         values |= {v.name: v for v in self.network.graph.inputs}
-        errors = dict.fromkeys(found, 0.0)
-        for start in range(0, len(found), _AT_ONCE):
-            self._progress(start, len(found), "rewritings")
-            made = {c: _replacement(c) for c in found[start : start + _AT_ONCE]}
+        errors = dict.fromkeys(patterns, 0.0)
+        for start in range(0, len(patterns), TENSORS_AT_ONCE):
+            self._progress(start, len(patterns), "rewritings")
+            made = {c: _replacement(c) for c in patterns[start : start + TENSORS_AT_ONCE]}
             session = Session(self._probe(made.values()), runtime=self._runtime)
             models = {c: alone(m, values[m.x], self.network.model) for c, m in made.items()}
             new = {c: Session(model, runtime=self._runtime) for c, model in models.items()}
@@ -333,11 +330,11 @@ def _version_of_worker(named: dict[str, Any], watcher: Watcher) -> tuple[tuple[i
         watcher.left(ANSWER_SECONDS)
         try:
             with Worker(spec.name, spec.command, limit=ANSWER_SECONDS) as worker:
-                found = worker.info.tensorrt
+                text = worker.info.tensorrt
         except BackendMissing as error:
             raise BackendMissing(error.message, "Name the version: --trt-version 10.0.") from error
-        if found:
-            return version_of(found), f"TensorRT {found}, that of worker {spec.name}"
+        if text:
+            return version_of(text), f"TensorRT {text}, that of worker {spec.name}"
     return version_of(DEFAULT_PARSER), (
         f"TensorRT {DEFAULT_PARSER} and later; --trt-version names another"
     )
@@ -348,10 +345,6 @@ def _write(network: Network, record: Modernized, path: Path, settings: Settings)
         save_checked(network.model, new, runtime=settings.runtime)
         text = record.model_dump_json(indent=1) + "\n"
         new.with_name(f"{new.name}{MAP_SUFFIX}").write_text(text, encoding="utf-8")
-
-
-MOST_SAMPLES = 16
-"""Samples to run both models on: a wrong rewriting shows on the first."""
 
 
 def modernize_case(
@@ -378,7 +371,7 @@ def modernize_case(
     Raises:
         CaseError, RunFailed: the model cannot be lowered, or does not run on the samples.
     """
-    samples = case.calibration.select(range(min(MOST_SAMPLES, len(case.calibration))))
+    samples = case.calibration.select(range(min(DETAIL_SAMPLES, len(case.calibration))))
     watcher.stage("modernize")
     check(case.network, runtime=settings.runtime)
     modernizer = Modernizer(case.network, samples, runtime=settings.runtime, progress=watcher.step)
@@ -448,7 +441,7 @@ _NOT_REAL = "Compared on random inputs: give --inputs to compare on real data."
 
 def modernized(record: Modernized) -> Report:
     """Return the report: what was rewritten and left, the proof, and FP16's effect."""
-    parts = (_rewritings(record), _left(record), _proof(record), _fp16(record))
+    parts = (_rewritings(record), _not_rewritten(record), _proof(record), _fp16(record))
     return Report(
         _title(record),
         None,
@@ -488,10 +481,10 @@ def _rewritings(record: Modernized) -> Table | None:
     return Table("Rewritten", columns, tuple(rows), most=MOST_ROWS)
 
 
-def _left(record: Modernized) -> Lines | None:
+def _not_rewritten(record: Modernized) -> Lines | None:
     reasons: dict[tuple[str, str], list[LeftAlone]] = {}
-    for left in record.left:
-        reasons.setdefault((left.op, left.reason), []).append(left)
+    for group in record.left:
+        reasons.setdefault((group.op, group.reason), []).append(group)
     lines = [
         f"{clean(op)} ×{len(some)}: {sentence(reason)}{_later(op, record)}; "
         f"from {shorten(some[0].nodes[0])}"
@@ -506,8 +499,8 @@ def _later(op: str, record: Modernized) -> str:
     version = first_reading(opset) if record.new_opset < opset else None
     if version is None:
         return ""
-    known = text_of(version)
-    return f" (TensorRT {known} and later read opset {opset}: --trt-version {known})"
+    first = text_of(version)
+    return f" (TensorRT {first} and later read opset {opset}: --trt-version {first})"
 
 
 def _proof(record: Modernized) -> Lines:

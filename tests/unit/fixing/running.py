@@ -1,15 +1,20 @@
-"""Runs of `fix`, planners and what listens to them, for the tests of this room."""
+"""Runs of `fix`, plans of a model and what listens to them, for the tests of this room."""
 
+from dataclasses import replace
 from functools import partial
 
+from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.fixing import planner as planning
+from halfwise.fixing import loop
+from halfwise.fixing.bench import Bench, Tolerance
+from halfwise.fixing.depths import Depths
+from halfwise.fixing.emulating import Emulation
+from halfwise.fixing.evidence import Observed
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.scoring import HeldOut, Scoring
-from halfwise.fixing.trial import gather
-from halfwise.graph.roles import roles_of
+from halfwise.fixing.plan.plan import Plan, Variant
+from halfwise.fixing.space import LowSpace, Space
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -33,7 +38,7 @@ class Clock(Listener):
         super().__init__()
         self._words, self._time, self._step = words, 0.0, 0.0
         made = partial(Budget, clock=self._passing)
-        monkeypatch.setattr(planning, "Budget", made)
+        monkeypatch.setattr(loop, "Budget", made)
 
     def _passing(self) -> float:
         self._time += self._step
@@ -73,15 +78,38 @@ def types_in(fixed: Fixed) -> dict[str, str]:
     return {str(v.name): v.dtype.name for v in values if v.dtype}
 
 
-def planner(ill, **options):
+def plans_of(case: Case, settings: Settings, *, look: bool = False) -> LowSpace:
+    """The plans of a case, none tried; without a `look` at its samples they cannot be."""
+    samples, watcher = case.calibration, Listener()
+    budget = Budget(settings.time_budget, work=settings.budget * len(samples))
+    variant, observed = Variant(case, settings), Observed(budget, watcher)
+    references = observed.look(variant, samples).references if look else []
+    tolerance = Tolerance(case.criterion, case.metric, 1.0 if case.metric else settings.margin)
+    spend = partial(budget.spend, "trial")
+    bench: Bench[Plan] = Bench(Emulation(observed), samples, references, tolerance, spend)
+    return LowSpace.of(variant, bench, observed, budget, watcher)
+
+
+def space_of(ill, **options) -> LowSpace:
+    """The plans of a model, after a look at its calibration samples; none tried yet."""
     request = understand(dict(ill.inputs), options)
     case = load_case(ill.proto, request.data, request.criterion)
-    roles = roles_of(case.network)
-    made = Planner(case, request.settings, roles, Listener())
-    made.begin(gather(case.network, roles, case.calibration, request.settings, lambda *_: None))
-    return made
+    return plans_of(case, request.settings, look=True)
 
 
-def scoring_of(made: Planner) -> Scoring:
-    """Return what measures plans, with the searched samples as unseen ones."""
-    return Scoring(made, HeldOut(made, made.trials.samples, made.trials.references, Silent()))
+def changed(fixed: Fixed, *, settings=None, case=None, **more) -> Fixed:
+    """Return a result of other settings, or of another case, or with other plans."""
+    variant = fixed.space.variant
+    own, its = replace(variant.settings, **settings or {}), replace(variant.case, **case or {})
+    return replace(fixed, space=replace(fixed.space, variant=Variant(its, own), **more))
+
+
+def heldout_of(space: Space) -> HeldOut:
+    """The samples of the search as unseen ones."""
+    seen, references = space.bench.samples, space.bench.references
+    return HeldOut(space.variant.case, seen, references, references, Silent())
+
+
+def depths_of(space: Space) -> Depths:
+    """What looks deeper at plans, with the samples of the search as unseen ones."""
+    return Depths(space, heldout_of(space))

@@ -21,7 +21,7 @@ from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models
 from tests.tasks import classifier, overflowing_classifier, pricing_classifier
-from tests.unit.fixing.test_planner import TWO
+from tests.unit.fixing.test_space import TWO
 from tests.unit.records.curves import curve, point, score
 
 pytestmark = pytest.mark.usefixtures("unrepaired")

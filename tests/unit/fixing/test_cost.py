@@ -17,7 +17,6 @@ from halfwise.fixing.cost import (
     fused,
 )
 from halfwise.fixing.outcome import worth_of
-from halfwise.fixing.planner import Planner
 from halfwise.formats import FP16
 from halfwise.graph.casts import low_type
 from halfwise.graph.loading import network_from_proto
@@ -25,10 +24,11 @@ from halfwise.graph.model import node_name
 from halfwise.graph.roles import Role, float_io, is_float, roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
-from halfwise.progress import Silent
 from tests import models
 from tests.control import BOOL, F32, GO, I64, STEP, graph
 from tests.graphs import Drawn, graphs
+from tests.unit.casing import names
+from tests.unit.fixing.running import plans_of
 from tests.unit.graph.sketch import Sketch, f32
 
 CONVS = frozenset(("first", "second", "third"))
@@ -180,7 +180,7 @@ def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
     model = CostModel(network, roles, seen_shapes(network, drawn.sample))
     free = sorted(n for n, role in roles.items() if role.free)
     kept = data.draw(st.frozensets(st.sampled_from(free))) if free else frozenset()
-    assume(all(node.flops == 0 for node in model._nodes))
+    assume(model.macs(frozenset(map(node_name, network.model.graph.all_nodes()))) == 0)
     terms = model.terms()
     told = energy(terms, kept) - energy(terms, frozenset())
     assert told == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)
@@ -310,30 +310,24 @@ def test_a_product_hands_its_value_on_to_its_one_pointwise_reader():
     assert handed == {"product": ["relu"], "relu": [], "last": []}
 
 
-@pytest.fixture
-def planner():
-    ill = models.layer_norm()
-    request = understand(ill.inputs, {})
-    case = load_case(ill.proto, request.data, request.criterion)
-    roles = roles_of(case.network, low_type(request.settings.fmt))
-    return Planner(case, request.settings, roles, Silent())
-
-
-def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(planner, monkeypatch):
+def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatch):
     runs = []
 
     def seen(*args, **keywords):
         runs.append(1)
         return seen_shapes(*args, **keywords)
 
+    ill = models.layer_norm()
+    request = understand(ill.inputs, {})
+    space = plans_of(load_case(ill.proto, request.data, request.criterion), request.settings)
     monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", seen)
-    compute = frozenset(n for n, role in planner.roles.items() if role.role is Role.COMPUTE)
-    worth = worth_of(planner, frozenset())
+    none, prices = names(), space.variant.prices
+    worth = worth_of(space, none)
     assert worth is not None
-    assert planner.price(frozenset()) == worth.cost == 1
-    assert planner.prices is not None
-    assert planner.price(compute) == planner.prices.fp32 == worth.fp32 > 1
-    assert planner.price(frozenset(sorted(compute)[:2])) > 1
+    assert prices is not None
+    assert space.cost(none) == worth.cost == 1
+    assert space.cost(space.choices) == prices.fp32 == worth.fp32 > 1
+    assert (space.cost(frozenset(sorted(space.choices)[:2])) or 0) > 1
     assert runs == [1]
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from halfwise.case import Chosen
 from halfwise.errors import RunFailed
-from halfwise.fixing import holding, scoring
+from halfwise.fixing import depths, filed
+from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
     MODERATE,
-    MOST,
     SHOWN,
     Measuring,
     TradeOff,
@@ -21,17 +21,15 @@ from halfwise.fixing.curve import (
     front,
     is_fp32,
     next_open,
-    parts,
     spread,
 )
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
-from halfwise.fixing.trial import Trials
 from halfwise.judging import inside as judging_inside
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Criterion, Curve, NodeName, Point
+from halfwise.records import Criterion, Curve, Point
 from tests import models
 from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
 from tests.unit.records.curves import point
@@ -50,9 +48,9 @@ def curve_of(found) -> Curve:
 
 
 def test_the_curve_holds_every_plan_that_was_tried(normal):
-    curve, trials = curve_of(normal), normal.planner.trials
+    curve = curve_of(normal)
     kept = {curve.kept(point) for point in curve.points}
-    assert kept >= trials.tried.keys()
+    assert kept >= normal.space.tried().keys()
     assert [p.evaluation for p in curve.points] == sorted(p.evaluation for p in curve.points)
     assert curve.plan is not None
     assert curve.kept(curve.points[curve.plan]) == normal.found.kept
@@ -69,13 +67,13 @@ def test_the_front_goes_from_nothing_kept_to_fp32(normal):
 
 
 def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
-    curve, planner = curve_of(normal), normal.planner
+    curve, space = curve_of(normal), normal.space
     for place in curve.front:
         shown = curve.points[place]
         kept = curve.kept(shown)
         assert not shown.is_bound
-        assert shown.error == pytest.approx(planner.trials.excess(kept) * planner.trials.factor)
-        assert shown.casts == planner.rewrite(kept)[0].casts
+        assert shown.error == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
+        assert shown.casts == space.variant.write(space.fresh(kept))[0].casts
         assert shown.heldout is not None
 
 
@@ -101,7 +99,7 @@ def test_without_time_what_was_tried_is_on_record():
     found = fixed(models.layer_norm(), time_budget=0)
     curve = curve_of(found)
     assert curve.points[0].count == 0
-    assert found.planner.budget.cut.count("curve") == 1
+    assert found.space.budget.cut.count("curve") == 1
 
 
 def test_where_a_task_is_recognised_the_cheapest_plan_that_serves_is_known_early():
@@ -157,30 +155,30 @@ def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
 
 @pytest.mark.parametrize("model", [close_calls(), overflowing_classifier()])
 def test_what_was_run_is_not_run_again(monkeypatch, model):
-    ran: list[object] = []
-    inside: list[object] = []
-    results, look = Trials.results, judging_inside.emulate
+    ran, inside = list[object](), list[object]()
+    results_on, look = Bench.results_on, judging_inside.emulate
 
-    def running(trials, kept, indices=None):
-        ran.append((kept, trials.samples.ids))
-        return results(trials, kept, indices)
+    def running(bench, plan, samples):
+        ran.append((plan, samples.ids))
+        return results_on(bench, plan, samples)
 
     def looking(candidate, samples, **options):
         nodes = sorted((n.name, n.outputs[0].dtype) for n in candidate.graph)
         inside.append((nodes, samples.ids))
         return look(candidate, samples, **options)
 
-    monkeypatch.setattr(Trials, "results", running)
-    monkeypatch.setattr(scoring, "emulate", looking)
+    monkeypatch.setattr(Bench, "results_on", running)
+    monkeypatch.setattr(depths, "emulate", looking)
     one = fixed(model, rel_max=1e-3)
-    curve, low, plan = curve_of(one), frozenset[NodeName](), one.found.kept
-    assert plan
-    assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low, plan}
+    curve, plan, left = curve_of(one), one.assigned, one.heldout.left.ids
+    low = one.space.fresh(frozenset())
+    assert plan.kept
+    assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low.kept, plan.kept}
     assert len(set(ran)) == len(ran)
     assert all(each not in inside[:place] for place, each in enumerate(inside))
-    assert (low, one.heldout.left.ids) not in ran
+    assert (low, left) not in ran
     # The search alone finds this plan, so that the verdict runs it first.
-    assert bool(inside) or (plan, one.heldout.left.ids) not in ran
+    assert bool(inside) or (plan, left) not in ran
 
 
 def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
@@ -198,7 +196,7 @@ def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
         del runtime
         return [{name: -array for name, array in each.items()} for each in references]
 
-    monkeypatch.setattr(scoring, "run_as_file", reversed_classes)
+    monkeypatch.setattr(depths, "run_as_file", reversed_classes)
     curve = curve_of(fixed(classifier(), rel_max=1e-5))
     low = curve.points[0]
     assert (low.count, low.as_file, low.serves) == (0, False, False)
@@ -216,9 +214,9 @@ def test_a_plan_whose_file_fails_the_verdict_is_not_recommended(monkeypatch):
 
     before = curve_of(fixed(one, rel_max=1e-3))
     assert before.recommended == before.plan
-    monkeypatch.setattr(scoring, "run_as_file", reversed_classes)
-    monkeypatch.setattr(scoring, "demand", lambda *_: None)
-    monkeypatch.setattr(holding, "run_as_file", reversed_classes)
+    monkeypatch.setattr(depths, "run_as_file", reversed_classes)
+    monkeypatch.setattr(Bench, "demand", lambda *_: None)
+    monkeypatch.setattr(filed, "run_as_file", reversed_classes)
     curve = curve_of(fixed(one, rel_max=1e-3))
     assert curve.plan is not None
     plan = curve.points[curve.plan]
@@ -233,7 +231,7 @@ def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
     def fails(*_args, **_more):
         raise RunFailed("No kernel.")
 
-    monkeypatch.setattr(scoring, "run_as_file", fails)
+    monkeypatch.setattr(depths, "run_as_file", fails)
     curve = curve_of(fixed(classifier(), rel_max=1e-5))
     assert curve.recommended is not None
     best = curve.points[curve.recommended]
@@ -262,7 +260,7 @@ def test_the_front_holds_no_plan_of_whose_error_only_a_bound_is_known(options):
 
 def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_inside():
     found = fixed(overflowing_classifier())
-    curve, held = curve_of(found), found.planner.held_nodes
+    curve, held = curve_of(found), found.space.held_nodes
     assert held
     assert any(p.infinite_inside for p in curve.points)
     for one in curve.points:
@@ -279,59 +277,12 @@ def test_what_overflows_on_samples_of_the_search_is_not_recommended():
 
 def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
     found = fixed(classifier(40), metric="snr", metric_drop=0)
-    trials = found.planner.trials
-    tried = next(kept for kept, outcome in trials.tried.items() if outcome.sample is None)
-    assert trials.bound(tried) == 0
+    bench = found.space.bench
+    tried = next(plan for plan, outcome in bench.tried().items() if outcome.sample is None)
+    assert bench.bound(tried) == 0
     curve = curve_of(found)
     assert all(point.error in (0, inf) for point in curve.points if point.is_bound)
     assert not any(curve.points[place].is_bound for place in curve.front)
-
-
-@pytest.fixture(scope="module")
-def ruled() -> Fixed:
-    """Four nodes are needed, and a rule keeps a fifth."""
-    ill = models.layer_norm()
-    request = understand(dict(ill.inputs), {"keep": ["divide"]})
-    case = load_case(ill.proto, request.data, request.criterion)
-    return fix(case, request.settings, Silent())
-
-
-def test_rules_come_first_then_what_guards_name_then_operators(ruled):
-    found = parts(ruled.planner, ruled.found.kept)
-    kinds = [part.kind for part in found]
-    assert kinds == sorted(kinds, key=["rule", "guard", "operator"].index)
-    assert found[0].name == "--keep divide"
-    assert found[0].nodes == {"divide"}
-    guards = {guard.kind for guard in ruled.planner.guards}
-    assert {part.name for part in found if part.kind == "guard"} <= guards
-    assert {"guard", "operator"} <= set(kinds)
-
-
-def test_no_part_is_told_twice_and_none_is_the_plan(ruled):
-    found = [part.nodes for part in parts(ruled.planner, ruled.found.kept)]
-    assert len(found) == len(set(found)) <= MOST
-    assert ruled.found.kept not in found
-
-
-def test_nothing_kept_has_no_parts(ruled):
-    assert parts(ruled.planner, frozenset()) == []
-
-
-def test_what_each_part_buys_is_measured_alone_and_on_top(ruled):
-    curve, forced = ruled.curve, {"divide"}
-    assert [row.name for row in curve.rows] == [
-        part.name for part in parts(ruled.planner, ruled.found.kept)
-    ]
-    for part, row in zip(parts(ruled.planner, ruled.found.kept), curve.rows, strict=True):
-        assert row.alone is not None
-        assert curve.kept(curve.points[row.alone]) == part.nodes | forced
-        if part.kind == "rule":
-            assert row.without is None
-        else:
-            assert row.without is not None
-            without = curve.points[row.without]
-            assert curve.kept(without) == ruled.found.kept - part.nodes | forced
-            assert without.error > curve.points[curve.plan or 0].error
 
 
 errors = st.one_of(st.floats(0, 1e9), st.just(inf))
@@ -402,8 +353,8 @@ def measuring_normal() -> Fixed:
 
 
 def measuring(found: Fixed, own: Criterion | None = None) -> Measuring:
-    planner = found.planner
-    return Measuring(found.curve, own or planner.case.criterion, planner, found.heldout)
+    criterion = own or found.space.variant.case.criterion
+    return Measuring(found.curve, criterion, found.space, found.heldout)
 
 
 def low(curve: Curve) -> Point:
@@ -411,11 +362,11 @@ def low(curve: Curve) -> Point:
 
 
 def test_an_error_is_that_of_all_samples_by_what_was_allowed_in_the_run(measuring_normal):
-    curve, trials = measuring_normal.curve, measuring_normal.planner.trials
+    curve, space = measuring_normal.curve, measuring_normal.space
     plan = curve.points[curve.plan]
     own, wider = measuring(measuring_normal), measuring(measuring_normal, Criterion(rel_max=0.1))
     assert own.error(plan) == pytest.approx(
-        trials.excess(measuring_normal.found.kept) * trials.factor
+        space.excess(measuring_normal.found.kept) * space.bench.tolerance.factor
     )
     assert wider.error(plan) == pytest.approx(own.error(plan) / 10)
     assert own.error(low(curve)) > 1
@@ -438,8 +389,8 @@ def test_what_is_infinite_inside_has_no_error_that_counts():
     seen: list[Any] = []
     point = low(curve)
 
-    def choosing(planner, heldout):
-        own = Measuring(curve, Criterion(), planner, heldout)
+    def choosing(space, heldout):
+        own = Measuring(curve, Criterion(), space, heldout)
         seen.extend((own.error(point), own.fits(point), low(own.measured(point, scored=True))))
         return Chosen(frozenset(), "choose")
 
@@ -451,10 +402,11 @@ def test_what_is_infinite_inside_has_no_error_that_counts():
     assert (error, fits, told.infinite_inside) == (inf, False, True)
 
 
-def test_what_was_measured_is_told(measuring_normal):
-    curve = measuring_normal.curve
+def test_what_was_measured_is_told():
+    found = fixed(models.layer_norm())
+    curve = found.curve
     bound = next(point for point in curve.points if point.is_bound)
-    own = measuring(measuring_normal)
+    own = measuring(found)
     assert own.measured(bound, scored=True).points == curve.points
     own.fits(bound)
     told = own.measured(bound, scored=True)

@@ -5,27 +5,34 @@ from dataclasses import replace
 import onnx_ir as ir
 import pytest
 
-from halfwise.fixing.fixed import plan_of, rungs_of, search_of, with_beside
+from halfwise.fixing.fixed import plan_of, rungs_of, with_beside
+from halfwise.fixing.space import LowSpace
 from halfwise.records import Failure
 from halfwise.reporting.guards import explained, reason_of
 from tests import models, tasks
+from tests.unit.casing import names
 from tests.unit.fixing.int8.products import outlier
 from tests.unit.fixing.running import found, kept
 from tests.unit.reporting.engine_runs import engines
 
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
+NONE = names()
+
 
 def test_all_that_a_run_found_is_of_one_plan():
     fixed = found(models.root_mean_square())
-    nodes = [node for node in fixed.planner.case.network.nodes() if node.name in fixed.found.kept]
+    nodes = [
+        node for node in fixed.space.variant.case.network.nodes() if node.name in fixed.found.kept
+    ]
     assert kept(fixed) == fixed.found.kept == {node.name for node in nodes}
     assert fixed.curve.plan is not None
     assert fixed.curve.kept(fixed.curve.points[fixed.curve.plan]) == fixed.found.kept
     assert fixed.verdict.samples == fixed.heldout.samples.ids
-    assert fixed.observations is fixed.planner.evidence.observations
-    assert fixed.evaluations == fixed.planner.trials.evaluations
-    assert fixed.first is fixed.planner
+    assert fixed.observations is fixed.space.evidence.observations
+    assert fixed.evaluations == fixed.space.bench.evaluations
+    assert fixed.original is fixed.space
+    assert fixed.assigned == fixed.space.fresh(fixed.found.kept)
     assert fixed.seen == fixed.observations
 
 
@@ -43,7 +50,8 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     fixed = found(models.layer_norm())
     name = min(fixed.found.kept)
     cheaper = replace(fixed.found, spare=frozenset((name,)))
-    keep = {k.node: k for k in plan_of(fixed.planner, cheaper, frozenset(), 0, ()).keep}
+    assert isinstance(fixed.space, LowSpace)
+    keep = {k.node: k for k in plan_of(fixed.space, fixed.assigned, cheaper, NONE, 0, ()).keep}
     assert keep[name].spare
     assert (keep[name].guard, keep[name].unknown) == (None, False)
     assert all(k.guard and not k.spare for k in keep.values() if k.node != name)
@@ -53,11 +61,10 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
 
 
 def test_what_onnx_runtime_refused_is_on_record():
-    fixed = found(models.layer_norm())
-    record = lambda: search_of(fixed.planner, fixed.heldout, fixed.found).refused  # noqa: E731
-    assert record() == ""
-    fixed.planner.trials.refused = "No kernel."
-    assert record() == "No kernel."
+    search = found(models.detector()).search
+    assert "square" not in search.refused
+    assert search.refused
+    assert found(models.layer_norm()).search.refused == ""
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +78,19 @@ def climbed(*arguments):
 
 def test_errors_scores_and_costs_are_those_of_each_type(fixed):
     fp32, tf32, low = climbed(fixed, fixed.verdict, "labels")
-    planner, kept = fixed.planner, fixed.found.kept
-    model = planner.prices.model
-    assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", planner.prices.fp32)
+    space, kept = fixed.space, fixed.found.kept
+    prices = space.variant.prices
+    assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", prices.fp32)
     assert (tf32["passed"], tf32["candidates"]) == (False, 1)
     assert tf32["error"] > 1
     assert tf32["heldout"] > 1
     assert tf32["failures"]
-    assert tf32["cost"] == model.cost(frozenset(planner.roles), tf32=True) / planner.prices.least
+    all_tf32 = prices.model.cost(frozenset(space.variant.roles), tf32=True)
+    assert tf32["cost"] == all_tf32 / prices.least
     assert (low["rung"], low["kept"], low["passed"]) == ("fp16", len(kept), fixed.verdict.passed)
-    assert low["cost"] == planner.price(kept)
-    assert low["error"] == pytest.approx(planner.trials.excess(kept) * planner.trials.factor)
-    assert low["low_share"] == model.macs(planner.roles.computing - kept)
+    assert low["cost"] == space.cost(kept)
+    assert low["error"] == pytest.approx(space.excess(kept) * space.bench.tolerance.factor)
+    assert low["low_share"] == prices.model.macs(space.choices - kept)
     assert {score["metric"] for score in low["scores"]} == {
         score["metric"] for score in fp32["scores"]
     }
@@ -102,10 +110,10 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
     rungs = {rung["rung"]: rung for rung in whole}
     assert list(rungs) == ["fp32", "tf32", "fp16", "int8"]
     (int8,) = (one for one in found.rungs if one.plan.has_int8)
-    own, planner = rungs["int8"], int8.planner
+    own = rungs["int8"]
     assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
     assert own["low_share"] == 1 - own["left_out"] / 4
-    assert own["cost"] == planner.price(int8.found.kept)
+    assert own["cost"] == int8.space.cost(int8.found.kept)
     for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
         ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
         size = (tmp_path / f"{rung}.onnx").stat().st_size
@@ -151,4 +159,4 @@ def test_with_engines_each_rung_is_that_of_its_fastest_that_passed(fixed):
     assert low["bytes"] == 10 * 2**20
     own = rows[-1]
     # Excesses are over what the search may use.
-    assert low["error"] == own.excess * fixed.planner.trials.factor
+    assert low["error"] == own.excess * fixed.space.bench.tolerance.factor

@@ -1,10 +1,10 @@
 """Where the error comes from that guards do not explain."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.fixing import following
-from halfwise.fixing.following import computed, errors_of, follow, growth, with_growth
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.following import computed, follow, growth, with_growth
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.movement import carried
@@ -25,7 +25,7 @@ from halfwise.judging.deciding import MOST
 from halfwise.records import Followed, Growth, NodeName
 from tests import models
 from tests.control import BOOL, MATRIX, graph
-from tests.unit.casing import Prepared, names, prepare
+from tests.unit.casing import Kept, Prepared, names, prepare
 from tests.unit.fixing.running import Clock, found
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.judging.test_deciding import near_a_threshold
@@ -45,7 +45,7 @@ def test_without_time_the_error_is_not_followed(monkeypatch):
     fixed = found(models.deep(), Clock(monkeypatch, "growth"), rel_max=5e-4)
     assert not fixed.search.exhausted
     assert (fixed.growth, fixed.followed) == ((), None)
-    assert fixed.planner.budget.cut == ["growth", "curve"]
+    assert fixed.space.budget.cut == ["growth", "curve"]
     assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
@@ -55,7 +55,7 @@ def test_without_time_no_origin_is_sought(monkeypatch):
     assert fixed.followed is not None
     assert fixed.followed.out_of_time
     assert (fixed.followed.tried, fixed.followed.origin) == ((), None)
-    assert fixed.planner.budget.cut == ["origin", "curve"]
+    assert fixed.space.budget.cut == ["origin", "curve"]
     assert all(r.kind != "tolerance" for r in fixed.plan.remarks)
 
 
@@ -66,7 +66,7 @@ def test_without_time_for_decisions_the_path_stays(monkeypatch):
     assert fixed.followed is not None
     assert fixed.followed.out_of_time
     assert (fixed.followed.decided, fixed.followed.accumulates) == (None, False)
-    assert fixed.planner.budget.cut == ["origin", "curve"]
+    assert fixed.space.budget.cut == ["origin", "curve"]
 
 
 def test_what_is_not_followed_is_shown_with_everything_low():
@@ -84,13 +84,13 @@ def test_of_many_nodes_some_are_shown_the_last_one_too(monkeypatch):
     monkeypatch.setattr(following, "SPREAD", 3)
     shown = with_growth(found(models.layer_norm()), Path()).growth
     assert len(shown) == 3
-    whole = found(models.layer_norm()).planner.case.network.nodes()
+    whole = found(models.layer_norm()).space.variant.case.network.nodes()
     assert shown[-1].node == [*whole][-1].name
 
 
 def test_where_time_was_up_nothing_is_shown():
     fixed = found(models.layer_norm())
-    fixed.planner.budget.ended_by.append("seconds")
+    fixed.space.budget.ended_by.append("seconds")
     assert with_growth(fixed, Path()) is fixed
 
 
@@ -272,17 +272,21 @@ def low_model(prepared: Prepared, kept):
     return emulate_typed(rewrite(prepared.network, prepared.roles, full, FP16).model)
 
 
+def errors_of(bench: Bench[Kept], kept: Kept) -> list[float]:
+    return [*bench.contributions(kept, range(len(bench.samples)))]
+
+
 def followed_of_origin(prepared: Prepared, *fp32: str) -> Followed:
     kept = names(*fp32)
-    trials = prepared.trials()
-    errors = errors_of(trials, kept, silent)
+    bench = prepared.bench()
+    errors = errors_of(bench, kept)
     path = growth(
         prepared.network,
         low_model(prepared, kept),
         computed(prepared.network, prepared.roles),
         prepared.samples[errors.index(max(errors))],
     )
-    return follow(prepared.network, prepared.roles, trials, kept, errors, path, silent)
+    return follow(prepared.network, prepared.roles, bench.contributions, kept, errors, path, silent)
 
 
 def error(prepared: Prepared, kept) -> float:
@@ -431,54 +435,39 @@ def test_an_origin_on_all_samples_is_named_with_the_largest_errors():
     assert found.samples == 4
     assert found.origin is not None
     assert found.origin.node in names("add_0", "sub_0")
-    trials = prepared.trials()
-    assert found.error == max(errors_of(trials, names(), silent)) > 1
-    left = errors_of(trials, frozenset(found.origin.kept), silent)
+    bench = prepared.bench()
+    assert found.error == max(errors_of(bench, names())) > 1
+    left = errors_of(bench, frozenset(found.origin.kept))
     assert found.origin.error == max(left) <= MOST * found.error
 
 
-class Drawn:
-    """Trials of a model in which other roundings anywhere give other errors everywhere."""
-
-    def __init__(self, seed: int, samples: int, scale: float) -> None:
-        self.seed, self.samples, self.scale = seed, range(samples), scale
-
-    def contributions(self, kept, indices):
-        drawn = np.random.default_rng([self.seed, *(ord(c) for c in "".join(sorted(kept)))])
-        errors = self.scale * drawn.lognormal(size=len(self.samples))
-        return (float(errors[i]) for i in indices)
+def steps_of(count: int, inherited: float) -> list[Growth]:
+    return [
+        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=inherited * i)
+        for i in range(count)
+    ]
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4), st.floats(0.1, 10))
 def test_whatever_is_named_undoes_the_error_on_all_samples(seed, samples, scale):
-    prepared = prepare(models.deep(layers=8))
-    trials = cast("Trials", Drawn(seed, samples, scale))
-    before = errors_of(trials, names(), silent)
-    path = [
-        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=0.0)
-        for i in range(8)
-    ]
-    found = follow(prepared.network, prepared.roles, trials, names(), before, path, silent)
+    """Other roundings anywhere give other errors everywhere."""
+
+    def drawn(kept: Kept, indices: Iterable[int]) -> Iterator[float]:
+        random = np.random.default_rng([seed, *(ord(c) for c in "".join(sorted(kept)))])
+        errors = scale * random.lognormal(size=samples)
+        return (float(errors[i]) for i in indices)
+
+    prepared, every = prepare(models.deep(layers=8)), range(samples)
+    before, path = [*drawn(names(), every)], steps_of(8, 0.0)
+    found = follow(prepared.network, prepared.roles, drawn, names(), before, path, silent)
     assert found.error == max(before)
     if found.origin is None:
         assert len(found.tried) == 8
         return
-    after = errors_of(trials, frozenset(found.origin.kept), silent)
+    after = [*drawn(frozenset(found.origin.kept), every)]
     assert found.origin.error == max(after) <= MOST * max(before)
     for was, remains in zip(before, after, strict=True):
         assert remains <= max(MOST * was, 1)
-
-
-class Undone:
-    """Trials of a model of which the error falls from 2 to 0.4 once these are all FP32."""
-
-    samples = range(2)
-
-    def __init__(self, *needed: str) -> None:
-        self.needed = names(*needed)
-
-    def contributions(self, kept, indices):
-        return (0.4 if self.needed <= kept else 2.0 for _ in indices)
 
 
 @pytest.mark.parametrize(
@@ -493,15 +482,15 @@ class Undone:
     ],
 )
 def test_a_node_that_its_readers_do_not_need_is_no_origin(needed, kept):
-    prepared, trials = prepare(models.deep(layers=8)), cast("Trials", Undone(*needed))
-    path = [
-        Growth(node=NodeName(f"rotate_{i}"), depth=i + 1, error=1.0 + i, inherited=1.0 * i)
-        for i in range(8)
-    ]
-    before = errors_of(trials, names(), silent)
-    origin = follow(prepared.network, prepared.roles, trials, names(), before, path, silent).origin
-    assert origin is not None
-    assert (origin.node, origin.kept, origin.error) == (kept[0], kept, 0.4)
+    """The error falls from 2 to 0.4 once these are all FP32."""
+
+    def undone(kept: Kept, indices: Iterable[int]) -> Iterator[float]:
+        return (0.4 if names(*needed) <= kept else 2.0 for _ in indices)
+
+    prepared, path = prepare(models.deep(layers=8)), steps_of(8, 1.0)
+    found = follow(prepared.network, prepared.roles, undone, names(), [2.0, 2.0], path, silent)
+    assert found.origin is not None
+    assert (found.origin.node, found.origin.kept, found.origin.error) == (kept[0], kept, 0.4)
 
 
 @pytest.mark.parametrize("runs", [0, 1, 3])
@@ -515,11 +504,11 @@ def test_without_time_what_was_tried_is_told(runs):
     prepared = prepare(gated((1, 0), (0, 1)))
     places = [f"{kind}_{i}" for kind in ("add", "sub", "rotate") for i in range(2)]
     path = [Growth(node=NodeName(n), depth=1, error=1, inherited=0) for n in places]
-    trials = prepared.trials()
-    errors = errors_of(trials, names(), silent)
+    bench = prepared.bench()
+    given = prepared.roles, bench.contributions, names(), errors_of(bench, names()), path
 
     def under(progress) -> Followed:
-        return follow(prepared.network, prepared.roles, trials, names(), errors, path, progress)
+        return follow(prepared.network, *given, progress)
 
     whole, found = under(silent), under(progress)
     assert whole.tried == tuple(places)

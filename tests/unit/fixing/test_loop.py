@@ -12,14 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
-from halfwise.fixing import holding, loop
-from halfwise.fixing import planner as planning
+from halfwise.fixing import loop, verdicts
+from halfwise.fixing.evidence import FIRST_LOOK
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import LATE, end_remarks, fix, stands, tolerance_note
-from halfwise.fixing.trial import FIRST_LOOK
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
+from halfwise.interruption import Interruption, offered
 from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -30,7 +30,17 @@ from halfwise.reporting.remarks import remark as in_words
 from tests import models
 from tests.models.depth import one_channel
 from tests.models.normalisation import layer_norm_axes_input
-from tests.unit.fixing.running import Clock, Listener, found, growing, kept, planner, types_in
+from tests.unit.fixing.repair.sluices import WIDE, sluiced
+from tests.unit.fixing.running import (
+    Clock,
+    Listener,
+    changed,
+    found,
+    growing,
+    kept,
+    space_of,
+    types_in,
+)
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.runs import output_error
 
@@ -282,7 +292,7 @@ class Load:
 
     def __init__(self, monkeypatch, times: float) -> None:
         self._now, self._times = 0.0, times
-        monkeypatch.setattr(planning, "Budget", partial(Budget, clock=self._clock))
+        monkeypatch.setattr(loop, "Budget", partial(Budget, clock=self._clock))
 
     def _clock(self) -> float:
         self._now += self._times
@@ -295,11 +305,11 @@ def test_a_busy_machine_ends_the_search_at_the_same_work(monkeypatch):
     for times in (1e-6, 1e-2):
         Load(monkeypatch, times)
         fixed = found(models.deep(), rel_max=5e-4, budget=30)
-        results.append((fixed.plan, fixed.search, fixed.planner.trials.tried, fixed.evaluations))
+        results.append((fixed.plan, fixed.search, fixed.space.tried(), fixed.evaluations))
     quiet, busy = results
     assert quiet == busy
     assert fixed.search.exhausted
-    assert fixed.planner.budget.ended_by == ["work"]
+    assert fixed.space.budget.ended_by == ["work"]
 
 
 def test_the_work_of_a_run_is_in_inferences_over_the_data():
@@ -309,7 +319,7 @@ def test_the_work_of_a_run_is_in_inferences_over_the_data():
     for times in (1, 2):
         ill = models.Ill(models.deep().proto, {"x": np.concatenate([signals] * times)}, set())
         fixed = found(ill, heldout={"x": signals}, budget=1e3)
-        spent.append(fixed.planner.budget.spent / fixed.planner.unit)
+        spent.append(fixed.space.budget.spent / fixed.space.unit)
     assert spent[1] == pytest.approx(spent[0], rel=0.2)
 
 
@@ -348,7 +358,7 @@ ENDED = [
     (58, ["search", "sums", "growth", "curve"]),
     (64, ["sums", "certify", "growth", "curve"]),
     (70, ["growth", "curve"]),
-    (76, ["origin", "curve"]),
+    (77, ["origin", "curve"]),
     (80, ["curve", "notes"]),
 ]
 
@@ -358,7 +368,7 @@ def test_wherever_the_budget_ends_an_evaluation_a_model_is_judged(monkeypatch, m
     Counted(monkeypatch, most)
     ill = models.deep()
     fixed = found(ill, rel_max=5e-4)
-    assert fixed.planner.budget.cut == cut
+    assert fixed.space.budget.cut == cut
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
     assert fixed.verdict.samples == ("inputs[3]", "inputs[7]")
@@ -408,12 +418,43 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
         verdict = judged.verdict.model_copy(update={"passed": False})
         return replace(judged, verdict=verdict, failing=(0,))
 
-    monkeypatch.setattr(holding, "judge_emulated", failing)
+    monkeypatch.setattr(verdicts, "judge_emulated", failing)
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed
     assert len(looked) == LATE + 1
     assert len(fixed.search.joined) == LATE - 1
+
+
+class Pressed(Listener):
+    """Presses Ctrl-C once there is something to keep, where that is told or later."""
+
+    def __init__(self, made: Interruption, words: str) -> None:
+        super().__init__()
+        self._made, self._words = made, words
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        if self._words in line:
+            assert self._made.take()
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        del total
+        if name == self._words:
+            assert self._made.take()
+
+
+@pytest.mark.parametrize("words", ["best plan so far", "certify"])
+def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(words):
+    with offered() as made:
+        fixed = found(sluiced(*[1.0] * 3, WIDE, *[1.0] * 3), Pressed(made, words))
+    assert made.asked
+    assert fixed.space.budget.ended_by == ["interrupt"]
+    assert fixed.verdict.passed
+    assert fixed.verdict.unseen
+    assert (fixed.search.exhausted, fixed.plan.minimal) == (True, False)
+    assert fixed.space.tried()[fixed.found.kept].passed
+    assert len(fixed.found.kept) < len(fixed.space.choices)
 
 
 class Steps(Silent):
@@ -496,11 +537,9 @@ def test_a_plan_counts_that_passes_on_real_data():
     assert stands(fixed)
     failed = fixed.verdict.model_copy(update={"passed": False})
     assert not stands(replace(fixed, verdict=failed))
-    strict = replace(fixed.planner.settings, allow_random=False)
-    fixed.planner.settings, fixed.planner.case = strict, replace(fixed.planner.case, real=False)
-    assert not stands(fixed)
-    fixed.planner.case = replace(fixed.planner.case, real=True)
-    assert stands(fixed)
+    random = changed(fixed, settings={"allow_random": False}, case={"real": False})
+    assert not stands(random)
+    assert stands(changed(random, case={"real": True}))
 
 
 def test_what_the_samples_leave_untested_does_not_count_unless_allowed(monkeypatch):
@@ -508,8 +547,7 @@ def test_what_the_samples_leave_untested_does_not_count_unless_allowed(monkeypat
     untested = Unjudged(kind="zeros", name="y")
     monkeypatch.setattr(loop, "find_unjudged", lambda *_, **__: (untested,))
     assert not stands(fixed)
-    fixed.planner.settings = replace(fixed.planner.settings, allow_unjudged=True)
-    assert stands(fixed)
+    assert stands(changed(fixed, settings={"allow_unjudged": True}))
 
 
 def note(criterion=None, *outputs, factor=0.8, kept=0, fmt=FP16):
@@ -599,18 +637,19 @@ def exported(low: int):
 
 
 def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
-    made = planner(exported(TensorProto.FLOAT16))
-    assert made.islands == made.forced.kept.keys() == {"island"}
-    assert made.low_io == {"x", "relu_out"}
-    (found,) = end_remarks(made)
+    space = space_of(exported(TensorProto.FLOAT16))
+    assert space.islands == space.variant.forced.kept.keys() == {"island"}
+    assert space.variant.low_io == {"x", "relu_out"}
+    (found,) = end_remarks(space)
     assert remark(found).startswith("Input x reaches 200000 and is FP16")
-    made = planner(exported(TensorProto.BFLOAT16))
-    assert made.low_io == frozenset()
-    assert list(map(remark, end_remarks(made))) == [
+    space = space_of(exported(TensorProto.BFLOAT16))
+    assert space.variant.low_io == frozenset()
+    assert list(map(remark, end_remarks(space))) == [
         "FP32 in the mixed model although the file stores them low, in another format than FP16: "
         "relu_out, x."
     ]
-    assert planner(exported(TensorProto.BFLOAT16), io="fp16").low_io == {"x", "relu_out"}
+    low = space_of(exported(TensorProto.BFLOAT16), io="fp16")
+    assert low.variant.low_io == {"x", "relu_out"}
 
 
 @pytest.mark.parametrize("io", ["fp32", "fp16"])
@@ -618,7 +657,7 @@ def test_a_low_output_that_is_a_constant_beyond_the_range_is_told(io):
     proto = models.small().proto
     proto.graph.initializer.append(numpy_helper.from_array(np.array([1e6, 2], np.float32), "scale"))
     proto.graph.output.append(helper.make_tensor_value_info("scale", TensorProto.FLOAT, [2]))
-    remarks = end_remarks(planner(models.Ill(proto, models.small().inputs), io=io))
+    remarks = end_remarks(space_of(models.Ill(proto, models.small().inputs), io=io))
     assert [remark(r).split(" (")[0] for r in remarks] == (
         ["Output scale is a constant that FP16 cannot hold"] if io == "fp16" else []
     )

@@ -29,6 +29,7 @@ from halfwise.records import Cause, Criterion, Failure, Note, RungTried, Worth, 
 from halfwise.reporting.steps import steps_told
 from tests import models
 from tests.faults.quantisation import quantised_relu
+from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
 from tests.unit.records.curves import curve
 from tests.unit.reporting.engine_runs import engines
@@ -124,23 +125,20 @@ def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
 
 
 def steps(found, judged, worth=None):
-    return " ".join(
-        steps_told(
-            next_steps(judged, found.planner.case, understand({}, {}), found, (), None, (), worth)
-        )
-    )
+    case, asked = found.space.variant.case, understand({}, {})
+    return " ".join(steps_told(next_steps(judged, case, asked, found, (), None, (), worth)))
 
 
 def test_what_was_done_already_is_not_advised():
     found = outcome(models.small(), allow_random=True)
     failed = verdict(passed=False, judged=False, unseen=False)
-    found.planner.case = replace(found.planner.case, real=False)
+    found = changed(found, case={"real": False})
     assert "--allow random" not in steps(found, failed)
     assert "Give more samples" in steps(found, failed)
     copies = Note(kind="copies", severity="warning", facts={"copies": 1, "heldout": 1})
-    found.planner.case = replace(found.planner.case, notes=(copies,))
+    found = changed(found, case={"notes": (copies,)})
     assert "Give samples that differ from one another" in steps(found, failed)
-    found.planner.settings = replace(found.planner.settings, allow_random=False)
+    found = changed(found, settings={"allow_random": False})
     assert "--allow random" in steps(found, failed)
 
 
@@ -153,9 +151,8 @@ def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_cal
     assert "best model found" in steps(found, failed)
     both = verdict(passed=False, batch=batch, failures=(alone, joined))
     assert "in batches of" not in steps(found, both)
-    chosen = replace(found.planner.settings, chosen=Chosen(frozenset(), "--kept 0"))
-    found.planner.settings = chosen
-    assert "best model found" not in steps(found, failed)
+    chosen = changed(found, chosen=Chosen(frozenset(), "--kept 0"))
+    assert "best model found" not in steps(chosen, failed)
 
 
 def test_where_fp32_costs_no_more_it_is_advised():
@@ -210,7 +207,8 @@ def test_what_would_cost_as_little_as_is_asked_for():
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():
     found = outcome(models.small(), allow_random=True)
-    case = replace(found.planner.case, network=replace(found.planner.case.network, path=Path("m")))
+    case = found.space.variant.case
+    case = replace(case, network=replace(case.network, path=Path("m")))
     given = {"labels": "l.json", "metric": "top1"}
 
     def proof(**more):

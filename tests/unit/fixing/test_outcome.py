@@ -10,12 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfwise import api
-from halfwise.case import Case, Rules
+from halfwise.case import Case, Rules, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import seen_shapes
-from halfwise.emulation.typed import tf32_nodes
 from halfwise.errors import CaseError
+from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import (
     Result,
@@ -29,8 +29,7 @@ from halfwise.fixing.outcome import (
     with_unjudged,
     worth_of,
 )
-from halfwise.fixing.plan.found import Types
-from halfwise.fixing.planner import Planner
+from halfwise.fixing.plan.plan import Plan, Variant
 from halfwise.graph import weights
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes
@@ -45,6 +44,7 @@ from halfwise.reporting.verdict import ANY_SAMPLE
 from tests import models
 from tests.graphs import Drawn, graphs
 from tests.models import saved_beside, signals
+from tests.unit.fixing.running import plans_of
 from tests.unit.graph.qdq import SIZE, chain, last
 from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
@@ -141,7 +141,7 @@ def test_a_failure_says_what_to_do_instead(fixed, tmp_path):
     assert any("--budget" in line for line in steps_told(ended.next_step))
     assert ended.search is not None
     assert ended.search.budget == request.settings.budget
-    assert ended.search.spent == found.planner.budget.spent / len(case.calibration)
+    assert ended.search.spent == found.space.budget.spent / len(case.calibration)
 
 
 @pytest.mark.parametrize(
@@ -314,15 +314,15 @@ def worth_fixed():
 
 
 def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(worth_fixed):
-    everything = frozenset(n for n, role in worth_fixed.planner.roles.items() if role.free)
-    worth = worth_of(worth_fixed.planner, everything)
+    space = worth_fixed.space
+    worth = worth_of(space, space.choices)
     assert worth is not None
     assert worth.cost == pytest.approx(worth.fp32)
     assert worth.times_fp32 == pytest.approx(1)
     if worth.fp32 > 1:
         assert not worth.gains
         assert worth.nearest is not None
-        assert worth.nearest.kept < len(everything)
+        assert worth.nearest.kept < len(space.choices)
         assert not worth.nearest.passes
 
 
@@ -330,30 +330,25 @@ def test_of_a_plan_that_passes_that_is_known():
     ill = models.small()
     request = understand(ill.inputs, {"allow_random": True})
     case = load_case(ill.proto, request.data, request.criterion)
-    planner = fix(case, request.settings, Silent()).planner
-    worth = worth_of(planner, frozenset(n for n, role in planner.roles.items() if role.free))
-    assert worth is not None
-    assert worth.nearest is not None
-    assert (worth.nearest.kept, worth.nearest.passes) == (0, True)
-    everything = frozenset(n for n, role in planner.roles.items() if role.free)
-    planner.forced = replace(planner.forced, kept=dict.fromkeys(everything, "--keep-op Gemm"))
-    ruled = worth_of(planner, everything)
-    assert ruled is not None
-    assert ruled.nearest is None
+    for rules, kept in ((Rules(), 0), (Rules(keep=(".*",)), None)):
+        space = fix(case, replace(request.settings, rules=rules), Silent()).space
+        worth = worth_of(space, space.choices)
+        assert worth is not None
+        near = worth.nearest
+        assert (near and (near.kept, near.passes)) == (None if kept is None else (kept, True))
 
 
-def test_without_time_no_cheaper_plan_is_measured(worth_fixed, monkeypatch):
-    planner = worth_fixed.planner
-    monkeypatch.setattr(planner, "budget", Budget(0))
-    worth = worth_of(planner, worth_fixed.found.kept, required=1.0)
+def test_without_time_no_cheaper_plan_is_measured(worth_fixed):
+    space = replace(worth_fixed.space, budget=Budget(0))
+    worth = worth_of(space, worth_fixed.found.kept, required=1.0)
     assert worth is not None
     assert worth.cost > 1
     assert worth.nearest is None
-    assert planner.budget.cut == ["worth"]
+    assert space.budget.cut == ["worth"]
 
 
 def test_everything_low_costs_one(worth_fixed):
-    worth = worth_of(worth_fixed.planner, frozenset())
+    worth = worth_of(worth_fixed.space, frozenset())
     assert worth is not None
     assert worth.cost == 1
     assert worth.nearest is None
@@ -367,37 +362,41 @@ def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
     roles = roles_of(case.network, low_type(request.settings.fmt))
     lowered = tuple(re.escape(n) for n, role in roles.items() if role.free) if lower else ()
     asked = replace(request.settings, rules=Rules(lower=lowered))
-    worth = worth_of(Planner(case, asked, roles, Silent()), frozenset())
+    worth = worth_of(plans_of(case, asked), frozenset())
     assume(worth is not None)
     assert worth is not None
     assert worth.cost == 1
 
 
 def test_where_less_is_asked_for_the_nearest_plan_is_one_that_costs_as_little(worth_fixed):
-    planner = worth_fixed.planner
-    own = worth_of(planner, worth_fixed.found.kept)
-    near = worth_of(planner, worth_fixed.found.kept, required=1.0)
+    space = worth_fixed.space
+    own = worth_of(space, worth_fixed.found.kept)
+    near = worth_of(space, worth_fixed.found.kept, required=1.0)
     assert own is not None
     assert near is not None
     assert own.cost > 1
     assert near.nearest is not None
     assert near.nearest.cost <= 1
-    assert worth_of(planner, worth_fixed.found.kept, required=own.cost) == own
-    none = worth_of(planner, worth_fixed.found.kept, required=0.1)
+    assert worth_of(space, worth_fixed.found.kept, required=own.cost) == own
+    none = worth_of(space, worth_fixed.found.kept, required=0.1)
     assert none is not None
     assert none.nearest is None
 
 
+def asked_of(fixed: Fixed) -> tuple[Case, Settings]:
+    return fixed.space.variant.case, fixed.space.variant.settings
+
+
 def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(worth_fixed):
-    planner = worth_fixed.planner
-    mixed = replace(planner.case.network, model=worth_fixed.rewritten.model)
-    found = candidate_worth(planner.case, planner.settings, mixed)
-    own = worth_of(planner, worth_fixed.found.kept)
+    space, (case, settings) = worth_fixed.space, asked_of(worth_fixed)
+    mixed = replace(case.network, model=worth_fixed.rewritten.model)
+    found = candidate_worth(case, settings, mixed)
+    own = worth_of(space, worth_fixed.found.kept)
     assert found is not None
     assert own is not None
     assert found.cost == pytest.approx(own.cost)
     assert found.low == "fp16"
-    assert candidate_worth(planner.case, planner.settings, planner.case.network) is None
+    assert candidate_worth(case, settings, case.network) is None
 
 
 @pytest.mark.parametrize("make", [models.large_weights, models.two_bodies])
@@ -407,9 +406,9 @@ def test_the_weights_of_a_large_candidate_are_not_widened(make, tmp_path, monkey
     request = understand(ill.inputs, {})
     case = load_case(path, request.data, request.criterion)
     asked = replace(request.settings, large_from=0)
-    planner = Planner(case, asked, roles_of(case.network), Silent())
-    kept = frozenset(sorted(planner.choices)[:1])
-    mixed = replace(case.network, model=planner.rewrite(kept)[0].model)
+    variant = Variant(case, asked)
+    plan = variant.plan(frozenset(sorted(variant.computing)[:1]))
+    mixed = replace(case.network, model=variant.write(plan)[0].model)
     ran = []
 
     def seen(network, sample, *, stand_in=None, **options):
@@ -421,9 +420,8 @@ def test_the_weights_of_a_large_candidate_are_not_widened(make, tmp_path, monkey
     if len(case.network.graphs()) > 1:  # shapes in them would need its weights
         assert (found, ran) == (None, [])
         return
-    assert planner.prices is not None
     assert found is not None
-    assert found.cost == pytest.approx(planner.prices.of(kept))
+    assert found.cost == pytest.approx(variant.cost(plan))
     wide, emulated = ran[1]
     weight = wide.graph.initializers["out_w"].const_value.numpy()
     assert weight.strides == (0, 0)
@@ -435,7 +433,7 @@ def test_what_nothing_is_low_of_costs_what_fp32_does(worth_fixed):
     fp32 = result("FP32, TF32 off", 1, 4.0)
     low = result("FP16", 2, 1.0, build=failed(2), latency=None)
     found = engines(results=(fp32, low), rung="fp32", keep=())
-    worth = worth_of(worth_fixed.planner, worth_fixed.found.kept, found)
+    worth = worth_of(worth_fixed.space, worth_fixed.found.kept, found)
     assert worth is not None
     assert (worth.cost, worth.measured, worth.nearest) == (worth.fp32, None, None)
 
@@ -451,7 +449,7 @@ def test_the_time_of_the_delivered_row_counts(worth_fixed):
     )
     for shown in (mixed, mixed[::-1]):
         found = engines(results=(*rows, *shown), rung="fp16", delivered=own)
-        worth = worth_of(worth_fixed.planner, worth_fixed.found.kept, found)
+        worth = worth_of(worth_fixed.space, worth_fixed.found.kept, found)
         assert worth is not None
         assert worth.measured == 4.0 / 2.0
 
@@ -462,7 +460,7 @@ def test_where_a_plan_gives_the_very_file_of_fp32_the_delivered_rung_counts(wort
     rows = (fp32, result("FP16", 2, 2.0, rung="fp16"), result("mixed", 3, 3.0, rung="fp16"))
     for rung, measured in (("fp32", 1.0), ("fp16", 1.5)):
         found = engines(results=rows, rung=rung, delivered=fp32.build.engine)
-        worth = worth_of(worth_fixed.planner, worth_fixed.found.kept, found)
+        worth = worth_of(worth_fixed.space, worth_fixed.found.kept, found)
         assert worth is not None
         assert (worth.measured, worth.measured_fp32) == (measured, 1.0)
 
@@ -472,9 +470,10 @@ def test_a_candidate_of_which_all_is_low_costs_one(io):
     ill = models.layer_norm()
     request = understand(ill.inputs, {"io": io, "max_abs": 1e9})
     case = load_case(ill.proto, request.data, request.criterion)
-    planner = fix(case, request.settings, Silent()).planner
-    network = replace(case.network, model=planner.rewrite(frozenset())[0].model)
-    found, own = candidate_worth(case, request.settings, network), worth_of(planner, frozenset())
+    space = fix(case, request.settings, Silent()).space
+    model = space.variant.write(space.fresh(frozenset()))[0].model
+    found = candidate_worth(case, request.settings, replace(case.network, model=model))
+    own = worth_of(space, frozenset())
     assert found is not None
     assert own is not None
     assert found.cost == 1
@@ -486,10 +485,9 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(worth_fixed, monkeypat
         raise CaseError("The model is too old.", "Raise its opset.")
 
     monkeypatch.setattr("halfwise.fixing.cost.seen_in_bodies", refuse)
-    planner = worth_fixed.planner
-    again = Planner(planner.case, planner.settings, planner.roles, Silent())
+    again = plans_of(*asked_of(worth_fixed))
     assert worth_of(again, frozenset()) is None
-    assert again.price(frozenset()) is None
+    assert again.cost(frozenset()) is None
 
 
 @given(graphs(), st.sampled_from(("fp16", "fp32")), st.data())
@@ -498,29 +496,26 @@ def test_a_file_of_any_plan_costs_what_the_plan_does(drawn: Drawn, io, data):
     new = drawn.proto.opset_import[0].version >= FIRST_BF16_OPSET
     request = understand(inputs, {"io": io, "allow_bf16": new, "allow_tf32": True})
     case = load_case(drawn.proto, request.data, request.criterion)
-    planner = Planner(case, request.settings, roles_of(case.network), Silent())
-    nodes = st.sets(st.sampled_from(sorted(planner.choices)) if planner.choices else st.nothing())
+    variant = Variant(case, request.settings)
+    computing = sorted(variant.computing)
+    nodes = st.sets(st.sampled_from(computing) if computing else st.nothing())
     kept = frozenset(data.draw(nodes))
-    bf16 = planner.narrowing.may_have_bf16(kept).intersection(data.draw(nodes))
-    types = Types(bf16, tf32=data.draw(st.booleans()) and has_product(planner, kept - bf16))
-    planner.narrowing.take(kept, types)
-    mixed = replace(case.network, model=planner.rewrite(kept)[0].model)
-    assume(planner.prices is not None and low_nodes(mixed, (ir.DataType.FLOAT16,)))
-    assert planner.prices is not None
+    bf16 = kept & variant.may_have_bf16 & data.draw(nodes)
+    tf32 = data.draw(st.booleans()) and bool(variant.products & kept - bf16)
+    plan = Plan(variant, kept, bf16, tf32)
+    mixed = replace(case.network, model=variant.write(plan)[0].model)
+    assume(variant.prices is not None and low_nodes(mixed, (ir.DataType.FLOAT16,)))
+    assert variant.prices is not None
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("halfwise.fixing.outcome.is_large", lambda *_, large=large: large)
-            found = candidate_worth(case, planner.settings, mixed)
+            found = candidate_worth(case, variant.settings, mixed)
         if large and len(case.network.graphs()) > 1:
             assert found is None
             continue
         assert found is not None
-        assert found.cost == pytest.approx(planner.prices.of(kept, types))
-        assert found.fp32 == pytest.approx(planner.prices.fp32)
-
-
-def has_product(planner, nodes):
-    return not nodes.isdisjoint(tf32_nodes(planner.case.network))
+        assert found.cost == pytest.approx(variant.cost(plan))
+        assert found.fp32 == pytest.approx(variant.prices.fp32)
 
 
 def test_a_quantised_candidate_costs_what_the_run_said_that_wrote_it(tmp_path):

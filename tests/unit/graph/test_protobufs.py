@@ -27,9 +27,9 @@ from halfwise.tensorrt.link import model_files
 from tests import models
 
 
-@pytest.mark.parametrize("block", [7, 1 << 24])
+@pytest.mark.parametrize("block", [7, 1 << 20])
 def test_a_file_is_read_and_heard_in_blocks(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(protobufs, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(protobufs, "BLOCK", block)
     proto, path = models.layer_norm().proto, tmp_path / "model.onnx"
     onnx.save(proto, path)
     digest = hashlib.sha256()

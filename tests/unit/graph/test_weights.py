@@ -54,7 +54,7 @@ def open_files() -> set[str]:
 
 @pytest.mark.parametrize("size", [0, 1, 5, 6, 7, 12])
 def test_pieces_make_up_the_array(monkeypatch, size):
-    monkeypatch.setattr(module, "_AT_ONCE", 6)
+    monkeypatch.setattr(module, "CHUNK", 6)
     array = np.arange(size, dtype=np.float32).reshape(1, size)
     found = list(pieces(array))
     assert all(0 < p.size <= 6 for p in found)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from halfwise.inputs.fitting import ALIGNMENT, aligned
+from halfwise.graph.weights import ALIGNMENT
+from halfwise.inputs.fitting import aligned
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from halfwise import memory
 from halfwise.errors import CaseError
+from halfwise.graph.weights import ALIGNMENT
 from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
-from halfwise.inputs.fitting import ALIGNMENT, InputSpec, pair_files
+from halfwise.inputs.fitting import InputSpec, pair_files
 from halfwise.inputs.loading import load_array_files, load_paired_arrays
 from halfwise.reporting.steps import note_text
 

@@ -3,7 +3,8 @@ import pytest
 from PIL import Image
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.inputs.fitting import ALIGNMENT, InputSpec, pair_files
+from halfwise.graph.weights import ALIGNMENT
+from halfwise.inputs.fitting import InputSpec, pair_files
 from halfwise.inputs.loading import load_images, load_mapping, load_sequence, load_stream
 from halfwise.reporting.steps import note_text
 

@@ -7,7 +7,6 @@ import pytest
 
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.fixing.following import errors_of
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.judging.deciding import Deciding, given_to
@@ -36,15 +35,15 @@ def near_a_threshold(op: str, weight: float) -> models.Ill:
 def cause(ill: models.Ill) -> Decided | None:
     prepared = prepare(ill)
     low = emulate_typed(rewrite(prepared.network, prepared.roles, names(), FP16).model)
-    trials = prepared.trials()
-    errors = errors_of(trials, names(), lambda _done, _of: None)
+    bench = prepared.bench()
+    errors = [*bench.contributions(names(), range(len(bench.samples)))]
     look = Deciding(
         prepared.network,
         prepared.roles,
         lambda samples: ModelRunner(low, samples, partial=True),
         given_to(low, prepared.network),
-        trials.error,
-        trials.samples,
+        bench.error,
+        bench.samples,
     )
     return look.cause(errors)
 

@@ -146,11 +146,11 @@ def test_many_findings_are_counted():
     (part,) = linted(lint_report(*(finding(node=f"/b.{i}/eps") for i in range(9)))).parts
     assert isinstance(part, Lines)
     assert part.lines[0] == "eps-vanishes (9 times)"
-    assert part.lines[4] == "  and 6 more: /b.{3–8}/eps"
+    assert part.lines[5] == "  and 5 more: /b.{4–8}/eps"
     (part,) = linted(lint_report(*(finding(node="", severity="info") for _ in range(9)))).parts
     assert isinstance(part, Lines)
     assert part.lines[1] == "  unnamed (Add, node 3): it is small."
-    assert part.lines[4] == "  and 6 more; halfwise lint m.onnx --json lists them"
+    assert part.lines[5] == "  and 5 more; halfwise lint m.onnx --json lists them"
 
 
 def test_nodes_without_a_name_are_called_as_elsewhere():
@@ -158,7 +158,7 @@ def test_nodes_without_a_name_are_called_as_elsewhere():
     (part,) = linted(lint_report(*numbered)).parts
     assert isinstance(part, Lines)
     assert part.lines[1] == "  node_0 (Add, unnamed): it is small."
-    assert part.lines[4] == "  and 6 more: node_{3–8}"
+    assert part.lines[5] == "  and 5 more: node_{4–8}"
 
 
 def test_nothing_found_and_nothing_read():

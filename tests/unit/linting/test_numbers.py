@@ -4,7 +4,7 @@ import pytest
 from halfwise.graph.loading import read_unchecked
 from halfwise.linting import lint
 from tests.faults import FAULTS, linted
-from tests.unit.graph.sketch import Sketch
+from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.linting.said import said
 
 
@@ -31,6 +31,17 @@ def test_masks_by_their_size(tmp_path):
         "-inf once a score of −16 or below is added before Softmax"
     )
     assert "NaN in any precision" in said("infinite_mask", tmp_path)
+
+
+@pytest.mark.parametrize(("between", "told"), [(8, 1), (9, 0)])
+def test_a_mask_is_near_its_softmax(tmp_path, between, told):
+    sketch = Sketch()
+    scores = sketch.op("Add", sketch.input("x", [2, 4]), f32([-3.4e38, 0, 0, 0]))
+    for _ in range(between - 1):
+        scores = sketch.op("Mul", scores, 0.5)
+    onnx.save(sketch.proto(sketch.op("Softmax", scores, name="y", axis=-1)), tmp_path / "m.onnx")
+    findings, *_ = lint(read_unchecked(tmp_path / "m.onnx"))
+    assert [f.rule for f in findings].count("mask-constant") == told
 
 
 @pytest.mark.parametrize(("value", "told"), [(-3.4e38, 1), (-30000.0, 0)])

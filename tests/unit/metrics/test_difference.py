@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import CHUNK
 from halfwise.metrics.difference import (
-    CHUNK,
     Rare,
     RelativeError,
     Spread,

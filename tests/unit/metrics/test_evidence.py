@@ -311,3 +311,57 @@ def test_one_box_needs_its_name() -> None:
     assert Places("detach_1", IMAGE).shown(one, fewest=8) == ()
     assert Places("y", IMAGE).shown(one, fewest=1) == ("corners-in-order", "within-image")
     assert Places("boxes", {}).shown(one[:0], fewest=1) == ()
+
+
+def stretched(far: float) -> dict[str, NDArray[np.float64]]:
+    """Return boxes that reach `far`, and scores."""
+    return {"y": CORNERS * far / CORNERS.max(), "scores": SCORES}
+
+
+def sized(spread: float) -> dict[str, NDArray[np.float64]]:
+    """Return boxes of 8 pixels whose sides differ by a share, and scores."""
+    more = 8 * spread * np.linspace(0, 1, 20)[:, None]
+    return {
+        "y": SAME_SIZE + np.concatenate([0 * SAME_SIZE[:, :2], more, more], axis=1),
+        "s": SCORES,
+    }
+
+
+def padded(score: float) -> dict[str, NDArray[np.float64]]:
+    """Return boxes, some of which are none, with a score."""
+    none = CORNERS[:, ::-1]
+    return {"y": np.concatenate([CORNERS, none]), "s": np.append(SCORES, np.full(20, score))}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "inputs"),
+    [
+        (stretched(90), stretched(102), IMAGE),
+        (stretched(9), stretched(7), IMAGE),
+        (sized(1.3e-3), sized(0.7e-3), IMAGE),
+        (padded(0.04), padded(0.06), IMAGE),
+    ],
+)
+def test_corners_are_boxes_just_within_the_limit(one, other, inputs) -> None:
+    assert read(one, inputs)
+    assert not read(other, inputs)
+
+
+def test_an_input_with_three_axes_is_an_image_from_32_pixels_on() -> None:
+    assert [bool(read(stretched(20), {"x": (3, n, n)})) for n in (33, 31)] == [True, False]
+
+
+def test_raw_offsets_and_sizes_are_at_most_16() -> None:
+    rows = {n: scenes.raw() for n in (15, 17)}
+    for far, array in rows.items():
+        array[0, 0, 0] = far
+    assert [bool((read({"y": array}) or (0, None))[1]) for array in rows.values()] == [True, False]
+
+
+@pytest.mark.parametrize(("count", "suppress"), [(900, False), (1100, True)])
+def test_more_boxes_than_a_transformer_has_need_suppression(count: int, suppress: bool) -> None:
+    boxes = np.tile(CORNERS, (-(-count // 20), 1))[None, :count]
+    found = read({"boxes": boxes, "scores": RNG.random((1, count, 5))})
+    assert found is not None
+    assert found[1] is not None
+    assert found[1].suppress is suppress

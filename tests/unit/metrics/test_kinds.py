@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics import BUILT_IN
 from halfwise.metrics.evidence import METRIC_OF
-from halfwise.metrics.kinds import LOOKED_AT, recognise
+from halfwise.metrics.kinds import looked_at, recognise
 from halfwise.records import Kind
 from tests.unit.metrics.looked import (
     DIRECTIONS,
@@ -36,9 +36,10 @@ def test_one_sample_is_enough_against() -> None:
 
 
 def test_the_first_samples_are_looked_at_and_no_more() -> None:
-    samples = [{"y": DISC}] * LOOKED_AT
-    assert recognise([*samples, {"y": 2 + DISC}], {})
-    assert not recognise([{"y": 2 + DISC}, *samples], {})
+    samples, other = [{"y": DISC}] * 8, {"y": 2 + DISC}
+    assert recognise([*samples, other], {})
+    assert not recognise([*samples[:7], other], {})
+    assert [looked_at({"y": np.zeros(1 << n)}, 99) for n in (19, 21, 23)] == [8, 2, 1]
     assert recognise([], {}) == ()
 
 
@@ -157,3 +158,69 @@ def test_two_values_of_the_inputs_own_shape_may_be_a_page() -> None:
 def test_the_size_of_the_image_is_needed_where_nothing_else_shows_it() -> None:
     for array in (PICTURE, 6 * REGIONS, REGIONS.argmax(axis=1)):
         assert shown("y", array, inputs={}) is None
+
+
+def walk(correlation: float) -> NDArray[np.float32]:
+    """Return two rows of probabilities whose neighbours correlate."""
+    rows = normal(2, 4000)
+    for i in range(1, rows.shape[1]):
+        fresh = np.sqrt(1 - correlation**2) * rows[:, i]
+        rows[:, i] = correlation * rows[:, i - 1] + fresh
+    return softmax(0.1 * rows)
+
+
+def levels(inside: int, *, low: float = 0.0, high: float = 1.0) -> NDArray[np.float32]:
+    """Return a map of which 1,000 pixels have risen, and so many to `high`; 64 × 64."""
+    values = np.full(64 * 64, low)
+    values[:1000], values[:inside] = 0.5, high
+    return values.reshape(1, 1, 64, 64).astype(np.float32)
+
+
+def stripes(borders: int) -> NDArray[np.int64]:
+    return (np.arange(64) * (borders + 1) // 64)[None, :, None] + np.zeros((1, 64, 64), int)
+
+
+def shifts(correlation: float) -> NDArray[np.float32]:
+    across, other = normal(2, 64, 64)
+    down = np.sqrt(1 - correlation**2) * other + correlation * across
+    return np.stack([across, down])[None]
+
+
+def rough(correlation: float) -> NDArray[np.float32]:
+    """Return a picture whose neighbouring pixels correlate so, of blocks and noise."""
+    share = correlation / (7 / 8)
+    blocks = np.kron(RNG.random((1, 3, 8, 8)), np.ones((8, 8))) - 0.5
+    noise = RNG.random((1, 3, 64, 64)) - 0.5
+    mixed = 0.5 + 0.7 * (share**0.5 * blocks + (1 - share) ** 0.5 * noise)
+    return np.asarray(mixed, np.float32)
+
+
+def bins(count: int) -> NDArray[np.float32]:
+    return np.repeat(DISC[..., 32:33, :], count, axis=2) * (np.arange(count) < 40)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("class-scores", np.log(softmax(normal(2, 48))), np.log(softmax(normal(2, 96)))),
+        ("class-scores", np.log(softmax(normal(2, 10))), np.log(softmax(normal(2, 9)))),
+        ("class-scores", walk(0.75), walk(0.85)),
+        ("embedding", unit_rows(3, 16), unit_rows(3, 15)),
+        ("mask", levels(550), levels(450)),
+        ("mask", levels(1000, low=0.08), levels(1000, low=0.12)),
+        ("mask", levels(1000, high=0.95), levels(1000, high=0.85)),
+        ("mask", bins(66), bins(65)),
+        ("segmentation", stripes(10), stripes(15)),
+        ("segmentation", 150 * stripes(6), 200 * stripes(6)),
+        ("segmentation", 1.15 * REGIONS - 1, 0.85 * REGIONS - 1),
+        ("image", rough(0.56), rough(0.44)),
+    ],
+)
+def test_it_is_of_a_kind_just_within_the_limit(kind, one, other) -> None:
+    assert shown("y", one) == kind
+    assert shown("y", other) is None
+
+
+def test_shifts_do_not_oppose_each_other() -> None:
+    assert shown("y", shifts(-0.43), inputs=PAIR) == "flow"
+    assert shown("y", shifts(-0.57), inputs=PAIR) is None

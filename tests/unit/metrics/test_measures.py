@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
+from halfwise.formats import CHUNK
 from halfwise.metrics import (
     Excess,
     OutputMeasure,
@@ -20,7 +21,6 @@ from halfwise.metrics import (
     is_default,
     totals,
 )
-from halfwise.metrics.difference import CHUNK
 from halfwise.records import Criterion, OutputError
 from tests.unit.metrics.pairs import Pairs, criteria, float_pairs, integer_pairs
 

@@ -220,13 +220,13 @@ def test_of_vectors_of_one_length_it_is_the_cosine(target, found):
     assert both == pytest.approx(one, abs=1e-9)
 
 
-def test_quiet_signals_count_and_faint_ones_as_if_60_db_below():
+def test_quiet_signals_count_and_faint_ones_as_if_80_db_below():
     loud, quiet = np.ones((1, 4, 8)), np.full((1, 4, 8), 0.05)
     given = [{"y": loud}, {"y": quiet}, {"y": 0 * quiet}]
     assert snr(given, [given[0], {"y": 0 * quiet}, given[2]], None) == pytest.approx(0)
-    faint = [given[0], given[1], {"y": 0 * quiet + 1e-5}]
+    faint = [given[0], given[1], {"y": 0 * quiet + 1e-6}]
     assert snr(given, faint, None) == pytest.approx(40)
-    assert snr(given, [*given[:2], {"y": loud}], None) == pytest.approx(-60)
+    assert snr(given, [*given[:2], {"y": loud}], None) == pytest.approx(-80)
 
 
 @pytest.mark.filterwarnings("error")

@@ -2,7 +2,7 @@ from math import inf
 from typing import Any
 
 from halfwise.page.engines import build_rows, log_rows
-from halfwise.records import Band, NodeName
+from halfwise.records import NodeName
 from tests.unit.reporting.engine_runs import build, engine_round, engines, failed, result
 
 AT = tuple(map(NodeName, ("norm/Pow", "norm/Sqrt")))
@@ -14,13 +14,13 @@ def rows(**changed: Any) -> list[Any]:
 
 def test_each_build_has_what_emulation_told_and_what_its_engine_showed() -> None:
     rounds = (
-        engine_round(3, predicted=0.8, predicted_fused=0.4, measured=9.0, band=None),
-        engine_round(2, keep=AT, band=Band(least=0.2, most=inf), measured=None, median_ms=None),
+        engine_round(3, predicted=0.8, predicted_fused=0.4, measured=9.0),
+        engine_round(2, keep=AT, predicted_fused=inf, measured=None, median_ms=None),
     )
     shown = (result("FP16", 4, 1.0, excess=4.0), result("mixed", 3, 1.5, excess=0.6, kept=13))
     second, third, fourth = rows(rounds=rounds, results=shown)
     assert (second["build"], second["kept"], second["measured"], second["ms"]) == (2, 2, None, None)
-    assert (second["least"], second["most"], second["told"]) == (0.1, inf, [0.4])
+    assert (second["least"], second["most"], second["told"]) == (0.4, inf, [0.4, inf])
     # What was measured last, in the final table, counts.
     assert (third["told"], third["measured"], third["ms"]) == ([0.2, 0.4], 0.3, 1.5)
     assert (fourth["what"], fourth["told"], fourth["measured"]) == ("FP16", [], 2.0)

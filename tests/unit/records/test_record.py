@@ -14,7 +14,6 @@ from halfwise import records
 from halfwise.records import (
     SCHEMA_VERSION,
     SEVERITIES,
-    Band,
     Criterion,
     Curve,
     GuardKind,
@@ -23,6 +22,7 @@ from halfwise.records import (
     NodeName,
     Record,
     RunEvidence,
+    TimeRatio,
 )
 from halfwise.reporting.guards import CAUSES
 from tests.unit.page.graphs import block, sketched
@@ -107,7 +107,9 @@ def test_every_record_is_frozen_closed_and_documented(kind):
     ("value", "text"), [(math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'), (math.nan, '"NaN"')]
 )
 def test_numbers_that_json_lacks_are_strings(value, text):
-    assert Band(least=1.5, most=value).model_dump_json().startswith(f'{{"least":1.5,"most":{text}')
+    assert TimeRatio(low=1.5, high=value, rounds=7).model_dump_json() == (
+        f'{{"low":1.5,"high":{text},"rounds":7}}'
+    )
 
 
 def test_every_level_and_guard_has_a_word():

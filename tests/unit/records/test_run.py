@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.records import Baseline, Change, Curve, Row
+from halfwise.records import Baseline, Change, Curve
 from halfwise.records.run import places, runs
 from tests.unit.records.curves import curve, point, score
 
@@ -72,13 +72,6 @@ def test_the_plan_of_a_run_is_one_of_the_points_or_none():
     assert made.of_plan(frozenset()).plan == 0
     assert made.of_plan(frozenset(made.nodes)).plan is None
     assert made.of_plan(None).plan is None
-
-
-def test_rows_are_of_the_plan_that_was_found():
-    row = Row(kind="operator", name="Mul", kept="0", count=1)
-    made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0, rows=(row,))
-    assert made.of_plan(frozenset()).rows == (row,)
-    assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).rows == ()
 
 
 @pytest.mark.parametrize(

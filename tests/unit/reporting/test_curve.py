@@ -1,7 +1,7 @@
 from math import inf
 
-from halfwise.records import Criterion, LadderRung, Row
-from halfwise.reporting.plan import chosen_line, curve_table, overflowing, part_table
+from halfwise.records import Criterion, LadderRung
+from halfwise.reporting.plan import chosen_line, curve_table, overflowing
 from halfwise.reporting.verdict import offered
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
@@ -114,23 +114,6 @@ def test_what_is_chosen_is_told_with_what_decides():
     assert line.endswith("judged by: top1 may fall by 0.01")
     unknown = chosen_line(MADE, point("0", None, 1.0), Criterion(rel_max=0.1))
     assert unknown == "chosen: 1 of 3 compute nodes kept; judged by: rel max ≤ 0.1"
-
-
-def test_what_parts_of_the_plan_buy_is_told_as_far_as_it_was_measured():
-    rows = (
-        Row(kind="rule", name="--keep-op Exp", kept="0", count=1, alone=1),
-        Row(kind="guard", name="square", kept="0-1", count=2, without=0),
-        Row(kind="operator", name="Mul", kept="2", count=1),
-    )
-    table = part_table(run(curve=MADE.model_copy(update={"rows": rows})))
-    assert table is not None
-    assert table.rows == (
-        ("--keep-op Exp", "1", "+0.2 ×", "3.04", "–", "–"),
-        ("squares that overflow inside the op", "2", "–", "–", "−1 ×", "9"),
-    )
-    assert part_table(run(curve=MADE)) is None
-    assert part_table(run(curve=MADE.model_copy(update={"rows": rows[2:]}))) is None
-    assert part_table(run()) is None
 
 
 def test_what_a_score_rests_on_is_told():

@@ -3,7 +3,6 @@ from io import StringIO
 import pytest
 
 from halfwise.records import (
-    Band,
     BuildConfig,
     EngineFile,
     MetricResult,
@@ -133,9 +132,9 @@ def test_rounds_are_readable(width, most):
         engine_round(
             number,
             step="build 2 of 3 of the same plan, once more",
-            predicted_fused=0.82,
+            predicted=0.0767,
+            predicted_fused=0.077,
             measured=0.0768,
-            band=Band(least=0.0767, most=0.077),
         )
         for number in (3, 14)
     )
@@ -167,7 +166,7 @@ def test_failed_builds_with_signal_and_last_line():
             failed(2),
             failed(3, status="timeout", signal=None, message="", log=()),
             failed(4, status="skipped", message=""),
-            *(failed(i) for i in range(5, 13)),
+            *(failed(i) for i in range(5, 17)),
         )
     )
     found = lines(several, "Failed builds")
@@ -177,7 +176,7 @@ def test_failed_builds_with_signal_and_last_line():
     )
     assert found[1].endswith("took too long and was stopped after 12.3 s.")
     assert "was skipped by SIGSEGV" in found[2]
-    assert found[-1] == "and 3 more builds"
+    assert found[-1] == "And 3 more."
 
 
 def test_shapes_that_were_not_judged_come_first():

@@ -110,7 +110,7 @@ def test_many_findings_are_counted():
     )
     lines = part(built(made), "What the builder said").lines
     assert len(lines) == 13
-    assert lines[-1] == "and 3 more; --json has all."
+    assert lines[-1] == "And 3 more; --json has all."
 
 
 def test_what_the_environment_does_to_tf32():

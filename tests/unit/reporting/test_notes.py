@@ -43,7 +43,7 @@ def test_every_repair_has_a_sentence_with_a_few_names(flaw):
     note = Note(kind="repaired", facts={"flaw": flaw.name, "names": tuple("abcdef")})
     assert note_text(note).startswith("repaired while reading: ")
     if flaw not in (Flaw.NAMELESS, Flaw.UNSORTED):
-        assert "(a, b, c, d, and 2 more values)" in note_text(note)
+        assert "(a, b, c, d and 2 more)" in note_text(note)
 
 
 def test_notes_say_whose_samples_they_are_about_and_are_read_back():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Band, Criterion, EngineRound, Engines, NodeName, Point
+from halfwise.records import Criterion, EngineRound, Engines, NodeName, Point
 from halfwise.reporting.plan import curve_table
 from halfwise.reporting.verdict import Against, against, offered
 from tests.unit.reporting.engine_runs import build, engines, failed
@@ -13,14 +13,16 @@ A = NodeName("a")
 JUDGED = verdict(level="engine")
 
 
-def tried(number: int, measured: float | None = None, *, band: Band | None = None) -> EngineRound:
+def tried(
+    number: int, measured: float | None = None, *, predicted: float | None = None
+) -> EngineRound:
     return EngineRound(
         step="",
         build=number,
         keep=(A,),
         measured=measured,
         passed=measured is not None and measured <= 1,
-        band=band,
+        predicted=predicted,
     )
 
 
@@ -60,11 +62,10 @@ def test_of_a_build_that_was_lost_or_of_another_plan_nothing_is_known():
 
 
 def test_an_engine_that_is_off_as_foreseen_is_offered_and_one_that_is_off_more_is_not_offered():
-    band = Band(least=2.0, most=4.0)
-    assert of(shown(tried(3, 3.68, band=band))) == ONE
-    assert of(shown(tried(3, 9.0, band=band))) is None
-    assert mark(shown(tried(3, 9.0, band=band))) == "off in build 3"
-    assert of(shown(tried(3, 3.68, band=band)), Criterion(metric="top1")) is None
+    assert of(shown(tried(3, 3.68, predicted=2.0))) == ONE
+    assert of(shown(tried(3, 9.0, predicted=2.0))) is None
+    assert mark(shown(tried(3, 9.0, predicted=2.0))) == "off in build 3"
+    assert of(shown(tried(3, 3.68, predicted=2.0)), Criterion(metric="top1")) is None
 
 
 def test_one_device_that_refuses_it_is_enough():

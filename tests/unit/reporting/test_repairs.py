@@ -71,13 +71,13 @@ def test_alike_repairs_share_a_line_and_others_do_not():
         SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
         for i in range(20)
     ]
-    folded = SCALED.model_copy(update={"rule": "stable", "proof": off, "guards": (), "advice": ""})
+    folded = SCALED.model_copy(update={"rule": "mask", "proof": off, "guards": (), "advice": ""})
     far = folded.model_copy(update={"proof": off.model_copy(update={"original": 3e-6})})
     title, shared, _, advice, own, other = lines(*alike, folded, far)
     assert title == "Repairs: 22"
     assert shared.startswith("20 × scale (")
     assert "at 20 nodes (/a.{0–19}); " in shared
-    assert advice.endswith("Divide 0. Divide 1. Divide 2. (and 17 more alike)")
+    assert advice.endswith("Divide 0. Divide 1. Divide 2. Divide 3. (and 16 more alike)")
     assert "in FP32 off by 2e−6 of an output's largest value, on 10 samples" in own
     assert "2e−6 of an output's largest value, the original by 3e−6 from FP64, on" in other
 
@@ -90,8 +90,8 @@ def test_what_was_undone_is_told_once():
     )
     title, *undone, more = lines(remarks=[useless] * 5)
     assert title == "Repairs: 0, 5 undone"
-    assert len(undone) == 3
-    assert more == "And 2 more undone: see run.json."
+    assert len(undone) == 4
+    assert more == "And 1 more undone: see run.json."
     assert undone[0].startswith(
         "A repair was undone, scale at /a: everything low is off by 3 times"
     )
@@ -151,9 +151,9 @@ def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():
     assert "No node needs FP32; nodes that were fused compute in FP32 inside." in text
 
 
-REPAIR = Repair(rule="stable", nodes=(NodeName("n"),))
+REPAIR = Repair(rule="mask", nodes=(NodeName("n"),))
 PROOF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
-NAMED = "The candidate's metadata lists 1 repair (stable)"
+NAMED = "The candidate's metadata lists 1 repair (mask)"
 
 
 @pytest.mark.parametrize(

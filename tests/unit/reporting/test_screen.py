@@ -45,7 +45,7 @@ def test_verdict_worth_causes_and_the_next_command_in_this_order(capsys):
 def test_what_failed_says_why_and_not_what_the_low_format_does():
     reasons = tuple(f"output {name} is out of tolerance" for name in "abcde")
     shown = parts(screen(run(verdict=verdict(passed=False, reasons=reasons))))
-    told = tuple(f"Output {name} is out of tolerance." for name in "abc")
+    told = tuple(f"Output {name} is out of tolerance." for name in "abcd")
     assert shown["Why it failed"].lines == told
     assert "With everything in FP16" not in shown
     unjudged = verdict(passed=False, judged=False, reasons=reasons)

@@ -21,7 +21,6 @@ from halfwise.records import (
     NearPlan,
     NodeName,
     Remark,
-    Row,
     TensorName,
     Unsupported,
     Worth,
@@ -108,9 +107,6 @@ def test_every_part_of_a_template_can_be_filled(table: int) -> None:
             assert "{" not in filled(text, facts)
 
 
-CURVE = MADE.model_copy(
-    update={"rows": (Row(kind="rule", name="--keep-op Exp", kept="0", count=1, alone=1),)}
-)
 PLAN = plan(
     (
         kept("/r", guard=None, error_without=None, kept_by="rule"),
@@ -144,7 +140,7 @@ EXAMPLES: Mapping[str, Callable[[], Report]] = {
     "a plan that passed": lambda: whole.report(run()),
     "its first screen": lambda: whole.screen(run()),
     "a plan with all there is": lambda: whole.report(
-        run(plan=PLAN, curve=CURVE, rungs=RUNGS, worth=LITTLE, guards=(guard("/f1"),))
+        run(plan=PLAN, curve=MADE, rungs=RUNGS, worth=LITTLE, guards=(guard("/f1"),))
     ),
     "its first screen, failed": lambda: whole.screen(
         run(plan=PLAN, rungs=RUNGS, verdict=verdict(passed=False, reasons=("output y is off",)))

@@ -34,7 +34,7 @@ PROMISES = {
     # `_mark` has refused debug tensors where the network has no mark_debug.
     "tensor.name in debug": "INetworkDefinition.mark_debug",
     # `_constrain` asks for nothing in strong typing, and weak typing needs the flag.
-    "asked": "BuilderFlag.FP16",
+    "pinned": "BuilderFlag.FP16",
 }
 
 

@@ -6,28 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.engines.builds import Blamed, how_refused
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import roles_of
-from halfwise.records import EngineLayer, NetworkLayer, NodeName
+from halfwise.records import NetworkLayer, NodeName
 from halfwise.tensorrt.layers import (
     Listed,
     NodeFinder,
-    Region,
-    blocks,
     demand_engine,
     engine_layers,
     foreign_region,
     is_engine,
     names_in,
-    neighbours,
     region_of,
-    rim,
 )
-from tests import graph_rules
-from tests.graphs import graphs, plans
-from tests.unit.casing import names
+from halfwise.tensorrt.refusals import Blamed, how_refused
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.reporting.engine_runs import failed
 
@@ -555,55 +548,14 @@ def chain_regions(count: int = 8) -> Network:
         ("{ForeignNode[(Unnamed Layer* 3) [Shuffle]...exp2]}", "mul0", "exp2"),
         ("{ForeignNode[exp2...(Unnamed Layer* 9) [Shuffle]]}", "exp2", "neg"),
         ("{ForeignNode[proj.weight...exp2]}", "mul0", "exp2"),
-        ("", "mul0", "neg"),
     ],
 )
-def test_a_region_that_no_engine_shows_reaches_from_its_first_name_to_its_last(layer, first, last):
+def test_a_region_reaches_from_its_first_name_to_its_last(layer, first, last):
     net = chain_regions()
     order = [node_name(n) for n in net.nodes()]
     ends = Blamed("no-kernel", layer).ends
     expected = frozenset(order[order.index(NodeName(first)) : order.index(NodeName(last)) + 1])
-    assert region_of(net, roles_of(net), ends, {}) == Region(ends, expected)
-
-
-def test_the_block_of_an_engine_is_the_region_whatever_lies_between_its_ends():
-    net = chain_regions()
-    nodes = ("mul1", "exp1", "mul2", "exp6")
-    layer = EngineLayer(
-        name="{ForeignNode[mul2...exp1]} [profile 1]",
-        type="Myelin",
-        nodes=tuple(map(NodeName, nodes)),
-        precision="unknown",
-    )
-    plain = layer.model_copy(update={"name": "mul5"})
-    shown = blocks([plain, layer])
-    assert shown == {("mul2", "exp1"): names(*nodes)}
-    ends = Blamed("no-kernel", "{ForeignNode[mul2...exp1]}").ends
-    assert region_of(net, roles_of(net), ends, shown) == Region(ends, names(*nodes), shown=True)
-    assert not region_of(net, roles_of(net), ("mul2", "exp2"), shown).shown
-
-
-def test_the_rim_of_nodes_is_next_to_others():
-    net = chain_regions()
-    roles = roles_of(net)
-    island = names("exp1", "mul2", "exp2", "mul3")
-    assert neighbours(net, roles, island) == names("mul1", "exp3")
-    assert rim(net, roles, island) == names("exp1", "mul3")
-    everything = frozenset(roles)
-    assert rim(net, roles, everything) == frozenset()
-
-
-@given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
-def test_rims_are_what_has_neighbours(drawn, data):
-    net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
-    chosen = data.draw(plans(net))
-    outside, edge = neighbours(net, roles, chosen), rim(net, roles, chosen)
-    assert not outside & chosen
-    assert edge <= chosen
-    assert bool(edge) == bool(outside)
-    # Without its rim nothing of it touches what is outside.
-    assert not neighbours(net, roles, chosen - edge) & outside
+    assert region_of(net, roles_of(net), ends) == expected
 
 
 REGION = "{ForeignNode[a/Pow...b/Add]}"

@@ -621,10 +621,12 @@ def test_folders_that_killed_builds_left_are_removed(fake_worker: Command, tmp_p
     with Pipe(fake_worker(faults=[Fault("build", "kill", on=(1,))])) as pipe:
         died(pipe.build(SQUARES, profiles=PROFILE), "kill")
         (left,) = tmp_path.glob("worker-cache/model-*")
-        os.utime(left, (0, 0))
-    with Pipe(fake_worker()) as pipe:
-        built(pipe.build(SQUARES, profiles=PROFILE))
-        assert not left.exists()
+    for days, stays in ((13, True), (15, False)):
+        then = time.time() - days * 86400
+        os.utime(left, (then, then))
+        with Pipe(fake_worker()) as pipe:
+            built(pipe.build(SQUARES, profiles=PROFILE))
+        assert left.exists() is stays
 
 
 def test_what_libraries_print_does_no_harm(fake_worker: Command) -> None:

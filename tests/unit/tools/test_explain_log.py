@@ -107,7 +107,7 @@ def test_unknown_lines_are_shown_in_their_own_words():
     (part,) = shown.parts
     assert isinstance(part, Lines)
     assert part.lines[0] == "warning: odd a\N{REPLACEMENT CHARACTER}[0m (3 lines)"
-    assert part.lines[-1] == "and 2 more kinds of warning"
+    assert part.lines[-1] == "And 10 more of warning."
 
 
 def test_nodes_of_the_model():

@@ -11,10 +11,11 @@ from halfwise.case import Case, Samples, Settings
 from halfwise.errors import BackendMissing, CaseError, UsageError
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.one_node import FIRST_OPSET
+from halfwise.observing import DETAIL_SAMPLES
 from halfwise.progress import Silent
 from halfwise.records import Criterion, Modernized, NodeName, Note
 from halfwise.reporting.parts import Lines, Table
-from halfwise.tools.modernize import MOST_SAMPLES, modernize_case, modernized
+from halfwise.tools.modernize import modernize_case, modernized
 from tests.models import normalisation
 from tests.spellings import proto
 from tests.unit.reporting.runs import verdict
@@ -108,7 +109,7 @@ def test_a_model_in_memory(tmp_path):
     assert json.loads((tmp_path / "n.onnx.map.json").read_text())["new_opset"] == 25
 
 
-def case(real=True, count=20):
+def case(real=True, count=40):
     ill = normalisation.layer_norm()
     samples = Samples(tuple(map(str, range(count))), lambda _: ill.sample(0))
     network = network_from_proto(ill.proto)
@@ -142,7 +143,7 @@ def test_what_overflows_in_fp16_does_not_as_one_node():
     assert record.names["square"] == record.rewritings[0].added
     assert (record.opset, record.new_opset) == (17, 20)
     assert (record.nodes, record.new_nodes) == (8, len(list(network.nodes())))
-    assert len(record.samples) == MOST_SAMPLES
+    assert len(record.samples) == DETAIL_SAMPLES
     assert record.fp16_before is not None
     assert record.fp16_after is not None
     assert (record.fp16_before.passed, record.fp16_after.passed) == (False, True)

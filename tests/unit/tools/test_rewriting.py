@@ -5,6 +5,7 @@ import pytest
 from halfwise.case import Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import CaseError
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph import one_node as looking
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto
@@ -12,7 +13,7 @@ from halfwise.graph.model import node_name
 from halfwise.graph.one_node import FIRST_OPSET, Replacement
 from halfwise.metrics import relative_error
 from halfwise.tools import modernize
-from halfwise.tools.modernize import TOLERANCE, Modernizer
+from halfwise.tools.modernize import Modernizer
 from tests.models.normalisation import averaged
 from tests.spellings import EXPECTED, proto
 from tests.unit.graph.sketch import Sketch
@@ -37,7 +38,7 @@ def same_at_any_batch(before, after) -> None:
         sizes = [d if isinstance(d, int) else batch for d in value.shape]
         x = np.random.default_rng(batch).standard_normal(sizes).astype(np.float32) * 3
         one, two = (next(iter(s.run({value.name: x}).values())) for s in sessions)
-        assert relative_error(one, two) <= TOLERANCE
+        assert relative_error(one, two) <= ROUNDINGS_OF_MODEL
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -46,7 +47,7 @@ def test_every_spelling_is_recognised_or_left_alone(name):
     expected = EXPECTED[name]
     assert [r.op for r in proven.rewritings] == ([expected] if expected else [])
     assert proven.network.opset == 24
-    assert proven.error <= TOLERANCE
+    assert proven.error <= ROUNDINGS_OF_MODEL
     same_at_any_batch(before, proven.network)
 
 

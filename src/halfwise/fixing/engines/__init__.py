@@ -1,10 +1,10 @@
-"""The loop between emulation and engine.
+"""Engines as judges of plans: the emulation proposes, engines decide.
 
-`command` runs `fix` with one worker or several. `run` is a run in order, `devices` one on several
-devices, which `device` shows to the search as one. `search` decides what to build next; `attempts`
-tries a plan on the `workbench`, where `builds` builds and records engines and `measure` runs them.
-`proposals` say what to try if an engine disappoints, `moves` what to try if the builder refuses.
-`prediction` is what emulation expects. `table` is the final comparison and chooses among its rows,
-which take turns in `race`. `conclude` judges engines while the run goes on, and sums up; `delivery`
+`command` runs `fix` with one worker or several, `run` is a run in order. `plan` is what an engine
+is built from, and what building it gave. A `device` is a worker with its FP32 engines; `attempts`
+builds plans there on the `workbench`, where `builds` records builds and `measure` runs engines. The
+`bench` judges a plan on all devices and remembers it; `search` says what to build next, from that
+memory, from what the builder refused (`refusals`) and from what emulation predicts (`prediction`).
+`table` is the final comparison, in which engines `race`, and chooses; `record` sums up; `delivery`
 searches in the emulation meanwhile, and stores what was found.
 """

@@ -122,17 +122,12 @@ def _devices(
     devices: dict[str, Device] = {}
     journals: dict[str, Journal | None] = {}
     with ExitStack() as stack:
-        workers = {}
+        folder = stack.enter_context(scratch())
         for name, spec, how in named:
             watcher: Watcher = Named(shared, name) if name else shared
             worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
-            workers[name] = worker, watcher
-        for name, (worker, _) in workers.items():
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
             journals[name] = stack.enter_context(journal)
-        folder = stack.enter_context(scratch())
-        for name, _, how in named:
-            worker, watcher = workers[name]
             own, files = with_own_network(case), folder / (name or "engine")
             files.mkdir()
             bench = Workbench(

@@ -20,12 +20,11 @@ from halfwise.errors import UsageError
 from halfwise.fixing.engines.run import Proof
 from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.int8.rung import int8_plan_of
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.rewrite import save_checked
-from halfwise.fixing.space import Int8Space, LowSpace
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network
 from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
@@ -265,9 +264,6 @@ def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
     rewritten, placed = space.variant.write(assigned)
     found = replace(fixed.found, kept=keep, minimal=minimal)
     fixed = replace(fixed, rewritten=rewritten, assigned=assigned, guards=space.guards)
-    if isinstance(space, Int8Space):
-        given = assigned, found, placed, rewritten.casts
-        return replace(fixed, plan=int8_plan_of(fixed.rungs[0].plan, space, *given))
     assert isinstance(space, LowSpace)
     remarks = list(fixed.plan.remarks)
     if dropped:

@@ -16,7 +16,7 @@ from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import judging
 from halfwise.fixing.engines.measure import again_if_lost, is_lost
 from halfwise.fixing.engines.plan import TF32_ENGINE
-from halfwise.fixing.engines.workbench import Workbench, has_tf32
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.rules import custom_roles
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
@@ -39,6 +39,7 @@ from halfwise.reporting.rungs import own_criterion, proven_line
 from halfwise.tensorrt.constrain import same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import has_tf32
 
 _Found = TypeVar("_Found")
 _LOOK_AGAIN = 0.2
@@ -76,12 +77,6 @@ class Device:
         self.full: dict[EngineRung, Full] = {}
         self.proven: ProvenEngine | None = None
 
-    @property
-    def is_wrong(self) -> bool:
-        """Whether its FP32 engine is out of tolerance."""
-        verdict = None if self.fp32 is None else self.fp32.verdict
-        return verdict is not None and not verdict.passed
-
     def reference(self) -> None:
         """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.
 
@@ -101,8 +96,6 @@ class Device:
                 raise build_failed(build, "no FP32 engine of this model")
             engine = build.engine
             again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
-            with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
-                bench.fetched.keep("fp32", engine)
             samples = case.heldout or case.calibration
             own = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
             criterion = own if case.metric is None else None
@@ -157,9 +150,10 @@ class Device:
         samples = heldout or calibration
         judged = samples, measure.references(samples), len(heldout) > 0
         prove = partial(measure.proof, row.build, network, roles, {})
+        with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
+            bench.fetched.keep(row.rung, engine)
         row = row_of(bench, row, judged, full, prove)
         try:
-            bench.fetched.keep(row.rung, engine)
             outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
         except ENGINE_FAULTS as failed:
             known = {"failure": failed.message, "lost": is_lost(failed), "verdict": None}
@@ -187,7 +181,7 @@ def row_of(
     """
     measure, engine, (samples, references, unseen) = bench.measure, row.build.engine, judged
     assert engine is not None
-    found: dict[str, Any] = {"untimed": "", "lost": False}
+    found: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
     try:
         found["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
     except ENGINE_FAULTS as failed:

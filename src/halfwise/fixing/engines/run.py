@@ -93,13 +93,14 @@ class EngineRun:
         for name, device in self.devices.items():
             rows = [] if device.fp32 is None else [device.fp32]
             engines[name] = engines_of(device, rows)
-            if device.is_wrong and device.fp32 is not None and device.fp32.verdict is not None:
+            verdict = None if device.fp32 is None else device.fp32.verdict
+            if verdict is not None and not verdict.passed:
                 wrong = Failure(kind="fp32-wrong")
-                verdicts[name] = with_failures(device.fp32.verdict, (wrong,), ahead=True)
+                verdicts[name] = with_failures(verdict, (wrong,), ahead=True)
         if not verdicts:
             return None
-        verdict = all_of(verdicts, {}, several=self._several)
-        return Proof(self._judged(engines, verdicts), verdict, wrong=next(iter(verdicts)))
+        every = all_of(verdicts, {}, several=self._several)
+        return Proof(self._judged(engines, verdicts), every, wrong=next(iter(verdicts)))
 
     def with_tf32(self) -> None:
         """Build the FP32 engine with TF32 on each device, and report it where it passes."""
@@ -260,7 +261,6 @@ class EngineRun:
         """Return the result with its engines here, each at its path unless it was here before.
 
         If one cannot be fetched, the verdict fails, because the user expects the file.
-
         """
         engines, verdict = dict(proof.engines), proof.verdict
         for name, found in proof.engines.items():

@@ -308,7 +308,9 @@ class EngineSearch:
             if keep != best.keep:
                 step = "what is enough by the emulation with fusion"
                 yield Try(replace(best, keep=keep), step)
-        for keep in self._subsets(best.keep):
+        # What the emulation's plan keeps is needed in the emulation.
+        known, added = best.keep & self.start.keep, best.keep - self.start.keep
+        for keep in (*(known | rest for rest in self._subsets(added)), *self._subsets(best.keep)):
             plan, dropped = replace(best, keep=keep), len(best.keep - keep)
             if keep and not self._fails(plan):
                 verb = "is" if dropped == 1 else "are"

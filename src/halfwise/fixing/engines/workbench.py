@@ -13,70 +13,21 @@ from shutil import disk_usage, rmtree
 import onnx_ir as ir
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
-from halfwise.formats import BF16, Format
 from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import (
     EngineFile,
-    Typing,
-    WorkerInfo,
 )
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
-from halfwise.tensorrt.versions import has, since
-
-AMPERE = 8.0
-"""Lowest compute capability with BF16 and TF32."""
-
-
-def has_tf32(worker: WorkerInfo) -> bool:
-    """Return whether a GPU has TF32; one of unknown capability is assumed to."""
-    return float(worker.compute_capability or AMPERE) >= AMPERE
-
-
-def regime(
-    worker: WorkerInfo, wanted: Typing | None, fmt: Format, *, beside: bool = False
-) -> Typing:
-    """Return the typing regime for builds: `wanted`, or the version's default.
-
-    With `beside`, nodes may be BF16 in addition to the low format, which only strong typing can
-    express.
-
-    Raises:
-        UsageError: the worker's TensorRT or GPU lacks the regime or the low format.
-    """
-    version = f"TensorRT {worker.tensorrt}"
-    if wanted is not None and wanted not in worker.typing:
-        raise UsageError(
-            f"{version} has no {wanted} typing.",
-            f"Use --typing {worker.typing[0]}, or another worker.",
-        )
-    typing = wanted or worker.typing[0]
-    if beside or fmt == BF16:
-        without = "no --allow bf16" if beside else "--to fp16"
-        if not has("bf16", worker.tensorrt):
-            raise UsageError(
-                f"{version} has no BF16.", f"Use {without}, or TensorRT {since('bf16')} or later."
-            )
-        if float(worker.compute_capability or AMPERE) < AMPERE:
-            raise UsageError(
-                f"{worker.gpu} (compute capability {worker.compute_capability}) has no BF16.",
-                f"Use {without}, or a GPU of compute capability 8.0 or more.",
-            )
-    if beside and typing == "weak":
-        raise UsageError(
-            "In weak typing the builder alone chooses between FP16 and BF16.",
-            "Use --typing strong, which TensorRT 9.0 and later have, or no --allow bf16.",
-        )
-    return typing
+from halfwise.tensorrt.versions import regime
 
 
 class ModelFiles:

@@ -61,6 +61,10 @@ class Trial(Protocol):
     def nonfinite(self) -> bool:
         """Whether it failed with new NaN or infinities."""
 
+    @property
+    def not_run(self) -> str:
+        """Why it could not be run, which is no fault of the plan; "" if it was."""
+
 
 Evaluate = Callable[[Nodes], Trial]
 """Tries the plan that keeps some compute nodes."""
@@ -174,7 +178,7 @@ def with_each_lowered(
         for node in sorted(nodes):
             budget.check()
             trial = evaluate(found.kept - {node})
-            if not trial.passed:
+            if not (trial.passed or trial.not_run):
                 without[node] = trial.excess
                 nonfinite.update({node} if trial.nonfinite else ())
 

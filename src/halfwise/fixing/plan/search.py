@@ -369,7 +369,8 @@ class Search:
         self, kept: Nodes, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
     ) -> Found:
         alone = {n: kept - {n} for n in kept - self.forced}
-        fails = {n: self._failed[plan] for n, plan in alone.items() if plan in self._failed}
+        failed = {n: self._failed.get(plan) for n, plan in alone.items()}
+        fails = {n: trial for n, trial in failed.items() if trial and not trial.not_run}
         without = {n: trial.excess for n, trial in fails.items()}
         nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
         more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None

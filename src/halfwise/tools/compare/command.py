@@ -41,7 +41,7 @@ from halfwise.tools.compare.walk import (
     excess_of,
     reference,
 )
-from halfwise.wording import count
+from halfwise.wording import count, listed
 
 _FOLDED = frozenset(("Add", "BatchNormalization", "Div", "Mul", "Sub"))
 """Operators that other tools fold into the product before them if their operands are constant."""
@@ -150,11 +150,11 @@ def compare(
     kinds = [source.kind for source in sources]
     if runner is not None and "record" not in kinds:
         raise UsageError("--runner does not apply: neither side is saved outputs.", "Leave it out.")
-    given: dict[str, Any] = dict(options)
+    settings: dict[str, Any] = dict(options)
     engines = "engine" in kinds
     if engines:
-        given["target"] = TENSORRT
-    request = understand(inputs, given)
+        settings["target"] = TENSORRT
+    request = understand(inputs, settings)
     case = load_asked(model, request, watcher, split=False)
     case = _with_opset(case, request, sources)
     load = cache(load_model)
@@ -166,14 +166,16 @@ def compare(
         runtime, step = request.settings.runtime, watcher.step
         walk = Walk(case.network, case.calibration, first, second, runtime=runtime, progress=step)
         with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
-            found = find_divergence(walk, 1 if maker is None else maker.rounds)
-        _demand_compared(found, (first, second))
-        judged = found.differs and maker is None
-        off = excess_of(case.criterion, first, second, [*found.outputs]) if judged else None
-        found = found.model_copy(update={"notes": (*notes, *found.notes), "excess": off})
-        asked = found.differs and not found.nothing_to_fix
-        steps = _next(case, request, sources[1], second) if asked else ()
-        return found.model_copy(update={"next_step": steps})
+            comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
+        _demand_compared(comparison, (first, second))
+        judged = comparison.differs and maker is None
+        off = excess_of(case.criterion, first, second, [*comparison.outputs]) if judged else None
+        comparison = comparison.model_copy(
+            update={"notes": (*notes, *comparison.notes), "excess": off}
+        )
+        fixable = comparison.differs and not comparison.nothing_to_fix
+        steps = _next(case, request, sources[1], second) if fixable else ()
+        return comparison.model_copy(update={"next_step": steps})
 
 
 def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step, ...]:
@@ -193,15 +195,16 @@ def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step
     return (diagnose_step(case, request, None),)
 
 
-def _demand_compared(found: Comparison, sides: Sequence[Side]) -> None:
+def _demand_compared(comparison: Comparison, sides: Sequence[Side]) -> None:
     """Raise RunFailed or CaseError if no tensor was compared, which would look like no error."""
-    if any(node.error is not None for node in found.nodes):
+    if any(node.error is not None for node in comparison.nodes):
         return
     for side in sides:
-        if isinstance(side, ModelRunner) and len(side.failures) == len(found.samples):
+        if isinstance(side, ModelRunner) and len(side.failures) == len(comparison.samples):
             raise next(iter(side.failures.values()))
     raise CaseError(
-        f"Nothing was compared: {found.a} and {found.b} have no tensor of the model in common.",
+        f"Nothing was compared: {comparison.a} and {comparison.b} have no tensor of the model in "
+        "common.",
         "Give a file whose outputs have the names that they have in the model.",
     )
 
@@ -277,11 +280,11 @@ def recorded_tensors(
         UsageError, CaseError: see `load_recorded`; or the file holds no tensor of the model,
             non-numbers for one, or different tensors for different samples.
     """
-    known = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
-    recorded = load_recorded(path, len(case.calibration), runner, wanted=known)
-    ranks = {name: len(v.shape) for name, v in known.items() if v.shape is not None}
+    values = {str(v.name): v for n in case.network.nodes() for v in n.outputs if v.name}
+    recorded = load_recorded(path, len(case.calibration), runner, wanted=values)
+    ranks = {name: len(v.shape) for name, v in values.items() if v.shape is not None}
     for name, array in recorded.outputs[0].items():
-        if (more := _samples_in(array, known[name])) > 1:
+        if (more := _samples_in(array, values[name])) > 1:
             raise CaseError(
                 f"{path} holds '{name}' of {more * len(case.calibration)} samples; the inputs are "
                 f"{count(len(case.calibration), 'sample')}.",
@@ -294,7 +297,7 @@ def recorded_tensors(
         }
         for outputs in recorded.outputs
     )
-    _demand_usable(fitted, known, path, recorded.names)
+    _demand_usable(fitted, values, path, recorded.names)
     return fitted, recorded.runner
 
 
@@ -308,19 +311,19 @@ def _samples_in(array: NDArray[Any], value: ir.Value) -> int:
     if array.ndim != len(declared):
         return 1
     first, *rest = zip(declared, array.shape, strict=True)
-    alike = all(not isinstance(each, int) or each == found for each, found in rest)
+    alike = all(not isinstance(each, int) or each == length for each, length in rest)
     return array.shape[0] // first[0] if isinstance(first[0], int) and first[0] and alike else 1
 
 
 def _demand_usable(
     tensors: Sequence[Mapping[str, NDArray[Any]]],
-    known: Mapping[str, ir.Value],
+    values: Mapping[str, ir.Value],
     path: Path,
     recorded: Collection[str],
 ) -> None:
     names = tensors[0].keys()
     if not names:
-        held = ", ".join(sorted(recorded)[:5]) or "nothing"
+        held = listed(sorted(recorded)) or "nothing"
         raise CaseError(
             f"{path} holds no tensor of the model: {held}.",
             "Save outputs under their names in the model.",
@@ -331,12 +334,12 @@ def _demand_usable(
             "Save the same tensors for every sample.",
         )
     for name in names:
-        dtype = known[name].dtype
+        dtype = values[name].dtype
         kinds = "SU" if dtype is ir.DataType.STRING else "biuf"
-        for found in {outputs[name].dtype for outputs in tensors}:
-            if found.kind not in kinds:
+        for actual in {outputs[name].dtype for outputs in tensors}:
+            if actual.kind not in kinds:
                 raise CaseError(
-                    f"{path}: '{name}' is {found.name}; expected {_WANTED[kinds]}.",
+                    f"{path}: '{name}' is {actual.name}; expected {_WANTED[kinds]}.",
                     "Save it in the model's type; save BF16 as float32, as NumPy has no BF16.",
                 )
 

@@ -29,12 +29,12 @@ def compared(walk: Walk) -> Comparison:
     """
     tolerance = tolerance_of(walk.a, walk.b)
     reading = _Reading(walk, tolerance)
-    nodes = tuple(reading.record(found) for found in reading.worst_of_nodes())
+    nodes = tuple(reading.record(measured) for measured in reading.worst_of_nodes())
     born = reading.first(nodes)
     outputs = {
-        tensor_name(v): found.error.value
+        tensor_name(v): measured.error.value
         for v in walk.network.graph.outputs
-        if (found := walk.found.get(tensor_name(v))) is not None and found.error is not None
+        if (measured := walk.found.get(tensor_name(v))) is not None and measured.error is not None
     }
     return Comparison(
         a=walk.a.label,
@@ -60,39 +60,39 @@ class _Reading:
     def worst_of_nodes(self) -> list[Found]:
         """Return, for each node, its output with the largest error."""
         worst: dict[NodeName, Found] = {}
-        for found in self.walk.found.values():
-            name = node_name(found.node)
-            if name not in worst or _error(found) > _error(worst[name]):
-                worst[name] = found
+        for tensor in self.walk.found.values():
+            name = node_name(tensor.node)
+            if name not in worst or _error(tensor) > _error(worst[name]):
+                worst[name] = tensor
         return list(worst.values())
 
-    def record(self, found: Found) -> NodeComparison:
+    def record(self, tensor: Found) -> NodeComparison:
         """Return what is known about a node."""
-        known = NodeComparison(
-            node=node_name(found.node),
-            op=found.node.op_type,
-            tensor=found.tensor,
-            status=found.lack or "skipped",
+        comparison = NodeComparison(
+            node=node_name(tensor.node),
+            op=tensor.node.op_type,
+            tensor=tensor.tensor,
+            status=tensor.lack or "skipped",
         )
-        if found.error is None:
-            return known
-        error = found.error.value
-        side = found.worst.side if found.worst and error > self.tolerance else None
-        inherited = max((self.errors.get(name, 0.0) for name in read_by(found.node)), default=0.0)
+        if tensor.error is None:
+            return comparison
+        error = tensor.error.value
+        side = tensor.worst.side if tensor.worst and error > self.tolerance else None
+        inherited = max((self.errors.get(name, 0.0) for name in read_by(tensor.node)), default=0.0)
         status = self._status(error, inherited, side)
         amplified = status == "amplified"
-        among = side or ("b" if "b" in found.given else "a")
-        told = side is not None or (amplified and among in found.given)
-        return known.model_copy(
+        among = side or ("b" if "b" in tensor.given else "a")
+        located = side is not None or (amplified and among in tensor.given)
+        return comparison.model_copy(
             update={
                 "status": status,
                 "error": error,
                 "inherited": inherited,
                 "factor": error / inherited if amplified and inherited else None,
-                "born": max((e.value for e in found.born.values()), default=None),
+                "born": max((e.value for e in tensor.born.values()), default=None),
                 "side": side,
-                "region": self.walk.region(found, among) if told else (),
-                "worst_sample": self.walk.samples.ids[found.error.worst_sample],
+                "region": self.walk.region(tensor, among) if located else (),
+                "worst_sample": self.walk.samples.ids[tensor.error.worst_sample],
             }
         )
 
@@ -146,8 +146,8 @@ class _Reading:
     def path(self, start: TensorName) -> tuple[NodeName, ...]:
         """Return the error's path: at each step, the reader with the largest error."""
         readers: dict[TensorName, list[TensorName]] = {}
-        for name, found in self.walk.found.items():
-            for read in read_by(found.node):
+        for name, tensor in self.walk.found.items():
+            for read in read_by(tensor.node):
                 readers.setdefault(read, []).append(name)
         ends = {tensor_name(v) for v in self.walk.network.graph.outputs}
         path, at = [start], start
@@ -160,14 +160,14 @@ class _Reading:
         return tuple(node_name(self.walk.found[name].node) for name in path)
 
 
-def _error(found: Found) -> float:
-    return -1.0 if found.error is None else found.error.value
+def _error(tensor: Found) -> float:
+    return -1.0 if tensor.error is None else tensor.error.value
 
 
-def _reached(found: Mapping[TensorName, Found]) -> dict[TensorName, float]:
+def _reached(tensors: Mapping[TensorName, Found]) -> dict[TensorName, float]:
     """Return each tensor's error; if it was not compared, the largest error that it reads."""
     errors: dict[TensorName, float] = {}
-    for name, item in found.items():
+    for name, item in tensors.items():
         if item.error is not None:
             errors[name] = item.error.value
         elif item.lack != "constant":
@@ -203,15 +203,15 @@ def find_divergence(walk: Walk, rounds: int = 1) -> Comparison:
 def _take_plain(walk: Walk, plain: Mapping[TensorName, Found]) -> bool:
     """Set the outputs' errors to those without marks; return whether marks cured one."""
     tolerance, vanished = tolerance_of(walk.a, walk.b), False
-    for name, own in plain.items():
+    for name, unmarked in plain.items():
         seen = walk.found[name]
-        if own.error is None:
+        if unmarked.error is None:
             continue
-        if seen.error is None or seen.error.value <= tolerance < own.error.value:
+        if seen.error is None or seen.error.value <= tolerance < unmarked.error.value:
             vanished = vanished or seen.error is not None
-            walk.found[name] = own
+            walk.found[name] = unmarked
         else:
-            seen.error = own.error
+            seen.error = unmarked.error
     return vanished
 
 
@@ -229,12 +229,12 @@ def _narrow(walk: Walk, rounds: int) -> None:
             walk.measure(line[start : start + MARKED])
             walk.progress(start // MARKED + 1, rounds)
         return
-    known: list[TensorName] = []
+    bounds: list[TensorName] = []
     inside = line
     for number in range(rounds):
         # The bounds of the search are measured again: builds differ.
-        places = spread(0, len(inside), max(1, MARKED - len(known)))
-        walk.measure([*known, *(inside[i] for i in places)])
+        places = spread(0, len(inside), max(1, MARKED - len(bounds)))
+        walk.measure([*bounds, *(inside[i] for i in places)])
         walk.progress(number + 1, rounds)
         first = compared(walk).first
         producers = {name: node_name(walk.found[name].node) for name in line}
@@ -246,7 +246,7 @@ def _narrow(walk: Walk, rounds: int) -> None:
         ]
         if not inside:
             return
-        known = [*_bounds(walk, inside + ends), *ends[-1:]]
+        bounds = [*_bounds(walk, inside + ends), *ends[-1:]]
 
 
 def spread(low: int, high: int, most: int) -> list[int]:
@@ -260,6 +260,6 @@ def _bounds(walk: Walk, region: Sequence[TensorName]) -> list[TensorName]:
     read = {name for tensor in region for name in read_by(walk.found[tensor].node)}
     return [
         name
-        for name, found in walk.found.items()
-        if name in read and name not in region and found.error is not None
+        for name, one in walk.found.items()
+        if name in read and name not in region and one.error is not None
     ]

@@ -16,7 +16,7 @@ from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench, save
-from halfwise.formats import LOW_FORMATS
+from halfwise.formats import LOW_FORMATS, ROUNDINGS
 from halfwise.graph.model import tensor_name
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
@@ -32,9 +32,6 @@ from halfwise.tools.compare.walk import all_low, arithmetic_on, comparable
 from halfwise.wording import count, number
 
 _LABELS = {"fp32": "FP32, TF32 off", "tf32": "FP32, TF32 on"}
-_SAME = 1e-6
-"""Relative RMS difference of final outputs below which marking changed nothing: FP32 sums in
-another order differ as much."""
 
 
 _Showing = tuple[Sequence[TensorName], Callable[[Sample], Outputs]]
@@ -178,28 +175,28 @@ class EngineSide:
 
     def notes(self) -> tuple[str, ...]:
         """Return the effects of marking."""
-        told = []
+        sentences = []
         how = "Marking tensors" if self.few else "Showing tensors"
         if self.builds > 1:
-            told.append(
+            sentences.append(
                 f"{how} changed the final outputs of {self.label} by up to "
                 f"{number(self.change)} (relative RMS): the inspected engine is not quite the one "
                 "without marks."
-                if self.change > _SAME
+                if self.change > ROUNDINGS
                 else f"{how} did not change the final outputs of {self.label}."
             )
         if self.vanished:
-            told.append(
+            sentences.append(
                 f"{how} made wrong outputs of {self.label} right: the fault is in a fusion that "
                 "marking breaks up, so it cannot be seen from inside."
             )
         if self.refused:
             first, why = next(iter(self.refused.items()))
-            told.append(
+            sentences.append(
                 f"No engine could be built that outputs {count(len(self.refused), 'tensor')}, "
                 f"such as {first}: {why}"
             )
-        return tuple(told)
+        return tuple(sentences)
 
     def _build(self, names: Sequence[TensorName]) -> BuildOutcome:
         self.builds += 1

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
+from halfwise.emulation.probe import LIVE_BYTES, TENSORS_AT_ONCE
 from halfwise.emulation.runner import (
     OTHER_KERNELS,
     TOLERANCES,
@@ -113,10 +114,10 @@ def excess_of(
     if any(not set(outputs) <= held.keys() for held in references):
         return None
     excess = Excess(criterion, totals(references))
-    for expected, found in zip(references, b.get(outputs), strict=True):
-        if not set(outputs) <= found.keys():
+    for expected, actual in zip(references, b.get(outputs), strict=True):
+        if not set(outputs) <= actual.keys():
             return None
-        excess.update(expected, found)
+        excess.update(expected, actual)
     return excess.final()
 
 
@@ -154,12 +155,12 @@ def emulated(network: Network, samples: Samples, settings: Settings, low: Low) -
     return ModelRunner(model, samples, label, arithmetic, partial=True, runtime=settings.runtime)
 
 
-def arithmetic_on(network: Network, given: Arithmetic) -> Arithmetic:
-    """Return the arithmetic of a model run in `given`: INT8 if it has Q/DQ pairs.
+def arithmetic_on(network: Network, kind: Arithmetic) -> Arithmetic:
+    """Return the arithmetic of a model run in `kind`: INT8 if it has Q/DQ pairs.
 
     Earlier roundings move some elements by a whole INT8 step.
     """
-    return "int8" if quantising(network) else given
+    return "int8" if quantising(network) else kind
 
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
@@ -177,38 +178,38 @@ class Regions:
         self,
         network: Network,
         targets: Sequence[TensorName],
-        given: Sequence[TensorName],
+        start: Sequence[TensorName],
         *,
         runtime: Runtime = CPU,
     ) -> None:
         """Take the model, the targets and the given tensors; see `graph.dataflow.region_model`."""
         self.targets = tuple(targets)
         self._part: Callable[[Sequence[TensorName]], Regions] = lambda targets: Regions(
-            network, targets, given, runtime=runtime
+            network, targets, start, runtime=runtime
         )
-        model = region_model(network, targets, given)
+        model = region_model(network, targets, start)
         starts = [v for v in model.graph.inputs if str(v.name).endswith(GIVEN)]
         self._starts = {TensorName(str(v.name).removesuffix(GIVEN)): v.dtype for v in starts}
         self._session: Session | None = Session(model, runtime=runtime)
 
-    def run(self, sample: Sample, given: Outputs, wiggle: float = 0.0) -> Outputs:
-        """Return the targets computed from `given`, without those that cannot run on it.
+    def run(self, sample: Sample, values: Outputs, wiggle: float = 0.0) -> Outputs:
+        """Return the targets computed from `values`, without those that cannot run on it.
 
         Args:
             sample: Inputs of the model.
-            given: Tensors by name; converted to the model's types.
+            values: Tensors by name; converted to the model's types.
             wiggle: Largest relative random change of the given elements, floats only, the same in
                 each run.
         """
         if self._session is None:
-            return self._in_halves(sample, given, wiggle)
+            return self._in_halves(sample, values, wiggle)
         random = np.random.default_rng(0)
         feed: dict[str, Any] = {
             name: _wiggled(array, wiggle, random) for name, array in sample.items()
         }
         for name, dtype in self._starts.items():
             wanted = np.float32 if dtype is None else dtype.numpy()
-            feed[f"{name}{GIVEN}"] = _wiggled(given[name].astype(wanted), wiggle, random)
+            feed[f"{name}{GIVEN}"] = _wiggled(values[name].astype(wanted), wiggle, random)
         try:
             return self._session.run(feed, self.targets)
         except TookTooLong:
@@ -218,11 +219,11 @@ class Regions:
             if len(self.targets) == 1:
                 return {}
             self._session = None
-            return self._in_halves(sample, given, wiggle)
+            return self._in_halves(sample, values, wiggle)
 
-    def _in_halves(self, sample: Sample, given: Outputs, wiggle: float) -> Outputs:
-        found = (half.run(sample, given, wiggle) for half in self._halves)
-        return {name: array for outputs in found for name, array in outputs.items()}
+    def _in_halves(self, sample: Sample, values: Outputs, wiggle: float) -> Outputs:
+        parts = (half.run(sample, values, wiggle) for half in self._halves)
+        return {name: array for outputs in parts for name, array in outputs.items()}
 
     @cached_property
     def _halves(self) -> tuple["Regions", "Regions"]:
@@ -238,14 +239,6 @@ def _wiggled(array: NDArray[Any], size: float, random: np.random.Generator) -> N
         return np.asarray(array * factors, array.dtype)
 
 
-BYTES_AT_ONCE = 32 << 20
-"""Size of the tensors alive at a time on each side, without their nodes' inputs; bounds memory.
-Each such part of the graph takes a run of the model from its inputs, so parts are few: time grows
-with nodes times parts."""
-AT_LEAST = 8
-"""Tensors at a time, however large: bounds the number of parts."""
-REMEMBERED = 16
-"""Errors whose tensors are kept to try their effect on the outputs; bounds memory."""
 WIGGLED = 8.0
 """An error is born if it is this many times what rounding the node's inputs would cause. Our
 choice: the roundings are drawn once, and a kernel may round at several steps. For a region of n
@@ -354,7 +347,7 @@ class Walk:
     @property
     def line(self) -> list[TensorName]:
         """The tensors both sides may have, in graph order."""
-        return [name for name, found in self.found.items() if found.lack is None]
+        return [name for name, tensor in self.found.items() if tensor.lack is None]
 
     def all(self) -> None:
         """Measure every tensor both sides may have."""
@@ -379,12 +372,12 @@ class Walk:
         pairs = zip(self.samples, self.a.get(wanted), self.b.get(wanted), strict=True)
         for index, (sample, first, second) in enumerate(pairs):
             for name in targets:
-                found = self.found[name]
+                tensor = self.found[name]
                 if name in first and name in second:
-                    found.error = found.error or RelativeError()
-                    found.error.add(first[name], second[name], index)
+                    tensor.error = tensor.error or RelativeError()
+                    tensor.error.add(first[name], second[name], index)
                 else:
-                    found.lack = self._lack(name) or "skipped"
+                    tensor.lack = self._lack(name) or "skipped"
             for side in inexact:
                 held = first if side == "a" else second
                 computed = [name for name in targets if name in held]
@@ -402,28 +395,28 @@ class Walk:
         side, computed = self.side(name), regions.run(sample, held)
         suspects = []
         for target, expected in computed.items():
-            found = self.found[TensorName(target)]
-            found.given[name] = frozenset(map(TensorName, held))
-            error = found.born.setdefault(name, RelativeError()).add(expected, held[target], index)
+            tensor = self.found[TensorName(target)]
+            tensor.given[name] = frozenset(map(TensorName, held))
+            error = tensor.born.setdefault(name, RelativeError()).add(expected, held[target], index)
             if error > side.tolerance:
-                suspects.append((found, error))
+                suspects.append((tensor, error))
         wiggled = regions.run(sample, held, UNITS[side.arithmetic]) if suspects else {}
-        for found, error in suspects:
-            actual, expected, natural = held[found.tensor], computed[found.tensor], 0.0
-            if found.tensor in wiggled:
-                natural = RelativeError().add(expected, wiggled[found.tensor], 0)
+        for tensor, error in suspects:
+            actual, expected, natural = held[tensor.tensor], computed[tensor.tensor], 0.0
+            if tensor.tensor in wiggled:
+                natural = RelativeError().add(expected, wiggled[tensor.tensor], 0)
             # Each node of a region rounds anew, and such errors add up like a random walk.
-            natural *= WIGGLED * sqrt(len(self.region(found, name)))
-            if error > natural and (found.worst is None or error > found.worst.error):
-                self.remember(found, Born(name, index, error, (actual, expected)))
+            natural *= WIGGLED * sqrt(len(self.region(tensor, name)))
+            if error > natural and (tensor.worst is None or error > tensor.worst.error):
+                self.remember(tensor, Born(name, index, error, (actual, expected)))
 
-    def region(self, found: Found, side: SideName) -> tuple[NodeName, ...]:
+    def region(self, tensor: Found, side: SideName) -> tuple[NodeName, ...]:
         """Return the nodes among which an error born on `side` arises.
 
         If few tensors are asked for, nodes that compute shapes and indices are left out: their
         outputs are never asked for.
         """
-        nodes = self._ancestry.between(found.given[side], found.tensor)
+        nodes = self._ancestry.between(tensor.given[side], tensor.tensor)
         if not self.side(side).few:
             return nodes
         floats = {node_name(f.node) for f in self.found.values() if f.is_float}
@@ -435,7 +428,7 @@ class Walk:
 
     def borders(self, targets: Sequence[TensorName]) -> list[TensorName]:
         """Return the tensors that the nodes of `targets` read, or the nearest available ones."""
-        producers = {name: found.node for name, found in self.found.items()}
+        producers = {name: tensor.node for name, tensor in self.found.items()}
 
         def read(name: TensorName) -> list[TensorName]:
             return [v for v in read_by(producers[name]) if v in producers]
@@ -446,38 +439,41 @@ class Walk:
         start = [name for target in targets for name in read(target)]
         return [name for name in reached(start, behind) if self.found[name].lack is None]
 
-    def effect(self, found: Found) -> float:
-        """Return the effect of the error born at `found`, alone, on the model's outputs.
+    def effect(self, tensor: Found) -> float:
+        """Return the effect of the error born at `tensor`, alone, on the model's outputs.
 
         The largest relative RMS difference of an output between FP32 continued from the side's
         tensor and from the expected one; inf if unknown: another shape, or more errors than are
         remembered.
         """
-        born = found.worst
+        born = tensor.worst
         if born is None or not born.tensors:
             return inf
         actual, expected = born.tensors
         ends = [name for v in self.network.graph.outputs if (name := tensor_name(v)) in self.found]
-        if found.tensor in ends:
+        if tensor.tensor in ends:
             return relative_rms(expected, actual)
-        behind = Regions(self.network, ends, [found.tensor], runtime=self.runtime)
+        behind = Regions(self.network, ends, [tensor.tensor], runtime=self.runtime)
         sample = self.samples[born.sample]
-        right = behind.run(sample, {found.tensor: expected})
-        wrong = behind.run(sample, {found.tensor: actual})
+        right = behind.run(sample, {tensor.tensor: expected})
+        wrong = behind.run(sample, {tensor.tensor: actual})
         if not wrong.keys() >= right.keys():
             return inf
         return max((relative_rms(right[name], wrong[name]) for name in right), default=inf)
 
-    def remember(self, found: Found, born: Born) -> None:
+    def remember(self, tensor: Found, born: Born) -> None:
         """Keep an error's tensors if it is among the first in the graph."""
-        found.worst = born
+        tensor.worst = born
         held = [f for f in self.found.values() if f.worst is not None and f.worst.tensors]
-        for late in held[REMEMBERED:]:
+        for late in held[TENSORS_AT_ONCE:]:
             assert late.worst is not None
             late.worst = replace(late.worst, tensors=())
 
     def _parts(self, names: Sequence[TensorName]) -> Iterator[list[TensorName]]:
-        """Yield the tensors in order, in parts that fit in memory on the largest sample."""
+        """Yield the tensors in order, in parts that fit in memory on the largest sample.
+
+        Each part takes a run of the model from its inputs, so parts are few.
+        """
         if not names:
             return
         largest = max(self.samples, key=lambda sample: sum(a.nbytes for a in sample.values()))
@@ -486,7 +482,7 @@ class Walk:
         alive = 0
         for name in names:
             alive += sizes[name]
-            if len(part) >= AT_LEAST and alive > BYTES_AT_ONCE:
+            if len(part) >= TENSORS_AT_ONCE and alive > LIVE_BYTES[0]:
                 yield part
                 part, alive = [], sizes[name]
             part.append(name)

@@ -127,8 +127,8 @@ def _case(model: Model, request: Request, watcher: Watcher) -> tuple[Case, CaseE
     """Return the case; if the inputs do not fit, one without samples, and the reason."""
     network, stored = upcast(load_model(model, watcher))
     try:
-        given, runtime = (model, request.data, request.criterion), request.settings.runtime
-        return load_case(*given, split=False, runtime=runtime, watcher=watcher), None
+        arguments, runtime = (model, request.data, request.criterion), request.settings.runtime
+        return load_case(*arguments, split=False, runtime=runtime, watcher=watcher), None
     except CaseError as refused:
         if _is_missing(request.data.inputs):
             raise

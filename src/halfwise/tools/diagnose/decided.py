@@ -38,9 +38,6 @@ from halfwise.reporting.diagnosis import (
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.diagnose.subject import Subject
 
-UNDONE = 1.0
-"""Errors, relative to what is allowed, up to which the reference's decisions undo an error."""
-
 
 def in_emulation(
     subject: Subject,
@@ -89,11 +86,11 @@ def in_engine(
         side: The engine.
         criterion: Criterion of the verdict; None for the user's.
     """
-    given = _Given(subject, engines, side.arithmetic)
+    provider = _Given(subject, engines, side.arithmetic)
     criterion = criterion or subject.case.criterion
     try:
         return _cause(
-            subject, verdict, criterion, lambda some: _Marked(side, some), given, tried_alone=0
+            subject, verdict, criterion, lambda some: _Marked(side, some), provider, tried_alone=0
         )
     except HalfwiseError:
         return None
@@ -101,7 +98,7 @@ def in_engine(
 
 def decided_rung(
     rung: Rung,
-    found: Decided | None,
+    decided: Decided | None,
     what: str,
     subject: Subject,
     *advice: Step,
@@ -113,27 +110,27 @@ def decided_rung(
 
     Args:
         rung: The rung.
-        found: The decisions.
+        decided: The decisions.
         what: What changes them, with its verb, such as `TF32 changes`.
         subject: What is diagnosed.
         advice: What to do besides.
         low: Whether FP32 would help.
     """
-    if found is None:
+    if decided is None:
         return rung
     case = subject.case
     criterion = case.criterion
-    if found.left > UNDONE:
-        part = decided_part(found, criterion)
-        return rung.model_copy(update={"evidence": (part, *rung.evidence), "decided": found})
+    if decided.left > 1:
+        part = decided_part(decided, criterion)
+        return rung.model_copy(update={"evidence": (part, *rung.evidence), "decided": decided})
     auto = criterion.metric is None and is_tested(subject.references, case.input_shapes)
     return rung.model_copy(
         update={
-            "cause": decided_cause(found, what, criterion),
-            "nodes": tuple(flip.node for flip in found.flips),
-            "evidence": (*decided_signs(found), *rung.evidence),
-            "advice": (*advice, *said(*decided_advice(found, criterion, low=low, auto=auto))),
-            "decided": found,
+            "cause": decided_cause(decided, what, criterion),
+            "nodes": tuple(flip.node for flip in decided.flips),
+            "evidence": (*decided_signs(decided), *rung.evidence),
+            "advice": (*advice, *said(*decided_advice(decided, criterion, low=low, auto=auto))),
+            "decided": decided,
         }
     )
 
@@ -143,7 +140,7 @@ def _cause(
     verdict: Verdict,
     criterion: Criterion,
     candidate: Candidate,
-    given: Given,
+    provider: Given,
     **how: int,
 ) -> Decided | None:
     settings, network = subject.settings, subject.case.network
@@ -152,7 +149,7 @@ def _cause(
         network,
         roles_of(network, low_type(settings.fmt), custom=custom),
         candidate,
-        given,
+        provider,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
         subject.samples.with_progress(subject.watcher.step),
         settings.runtime,
@@ -167,8 +164,8 @@ def _error_by(
     scales = totals(references)
 
     def error(index: int, outputs: Computed) -> float:
-        found = Excess(criterion, scales).update(references[index], outputs)
-        return inf if isnan(found) else found
+        excess = Excess(criterion, scales).update(references[index], outputs)
+        return inf if isnan(excess) else excess
 
     return error
 
@@ -186,8 +183,8 @@ class _Marked:
         """Yield the tensors among `names` that an engine with all of them as outputs returns."""
         build: BuildOutcome = self.side.build([n for n in names if n not in self.side.outputs])
         for sample in self.samples:
-            found = {} if build.engine is None else self.side.run(build, sample)
-            yield {name: found[name] for name in names if name in found}
+            outputs = {} if build.engine is None else self.side.run(build, sample)
+            yield {name: outputs[name] for name in names if name in outputs}
 
     def lack(self, _name: TensorName) -> TensorStatus | None:
         """Return None: nothing is known before."""
@@ -213,15 +210,15 @@ class _Given:
         source = Session(giving_out(self.subject.case.network.model, tensors), runtime=runtime)
 
         def fed(sample: Sample) -> Sample:
-            given = source.run(sample, tensors)
-            return {**sample, **{f"{name}{GIVEN}": array for name, array in given.items()}}
+            values = source.run(sample, tensors)
+            return {**sample, **{f"{name}{GIVEN}": array for name, array in values.items()}}
 
         key = tuple(tensors)
         if key not in self.built:
             self.built[key] = self._engine(key, fed)
         for sample in map(fed, samples):
-            found = self.built[key](sample)
-            yield {name: sample.get(f"{name}{GIVEN}", array) for name, array in found.items()}
+            outputs = self.built[key](sample)
+            yield {name: sample.get(f"{name}{GIVEN}", array) for name, array in outputs.items()}
 
     def _engine(
         self, tensors: Sequence[TensorName], fed: Callable[[Sample], Sample]

@@ -25,6 +25,7 @@ from halfwise.graph.quantised import pairs_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete, relative_rms
+from halfwise.observing import DETAIL_SAMPLES
 from halfwise.records import (
     Comparison,
     Finding,
@@ -43,6 +44,7 @@ from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
 from halfwise.tools.diagnose.harness import no_change
 from halfwise.tools.diagnose.subject import (
+    ALIKE,
     Subject,
     signs_of,
     skipped,
@@ -92,12 +94,12 @@ def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
     """
     if loss.needed == 0:
         return []
-    found = [Sign(severity="warning", text=quantisation_summary(loss))]
+    signs = [Sign(severity="warning", text=quantisation_summary(loss))]
     for cause in loss.causes:
         severity: Severity = "warning" if cause.fault == "rounding" else "error"
         text = f"The pair at {cause_line(cause)}"
-        found.append(Sign(severity=severity, text=text, nodes=(cause.node, *cause.readers)))
-    return found
+        signs.append(Sign(severity=severity, text=text, nodes=(cause.node, *cause.readers)))
+    return signs
 
 
 _REQUANTISE = (
@@ -202,13 +204,6 @@ def _sign(alike: Sequence[Finding]) -> Sign:
     )
 
 
-ALIKE = 4.0
-"""How many times as far from FP64 as ONNX Runtime's FP32 another FP32 computation may be: both
-flip a few choices each, and counts as small as these vary."""
-_SAMPLES = 32
-"""FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`)."""
-
-
 def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     """Return the outputs in doubt, if rounding in FP32 explains all of the framework's error.
 
@@ -220,19 +215,20 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
     """
     if subject.case.metric is not None or not subject.given:
         return {}
-    chosen = range(min(len(subject.samples), _SAMPLES))
+    # FP64 takes 5 to 70 times as long as FP32 (`bench/proof.py`).
+    chosen = range(min(len(subject.samples), DETAIL_SAMPLES))
     try:
         double = DoubleSession(subject.case.network.model)
         exact = [double.run(subject.samples[i]) for i in chosen]
     except (CaseError, RunFailed):
         return {}
-    found = {}
+    doubtful = {}
     for name in subject.given[0]:
-        given, ours, true = (
+        theirs, ours, true = (
             [side[i][name] for i in chosen] for side in (subject.given, subject.references, exact)
         )
         framework, runtime, apart = (
-            _distance(*pair) for pair in ((given, true), (ours, true), (given, ours))
+            _distance(*pair) for pair in ((theirs, true), (ours, true), (theirs, ours))
         )
         unclear = runtime > OTHER_KERNELS
         # Errors of rounding are independent. A common one, such as FP32's range, hides others.
@@ -240,15 +236,15 @@ def blurred(subject: Subject) -> dict[str, tuple[float, float]]:
         if common or framework > (ALIKE * runtime if unclear else OTHER_KERNELS):
             return {}
         if unclear:
-            found[name] = runtime, framework
-    return found
+            doubtful[name] = runtime, framework
+    return doubtful
 
 
-def _distance(found: Sequence[NDArray[Any]], exact: Sequence[NDArray[Any]]) -> float:
+def _distance(actual: Sequence[NDArray[Any]], exact: Sequence[NDArray[Any]]) -> float:
     """Return the relative RMS error, or of discrete values the share that differs."""
-    if any(a.shape != b.shape for a, b in zip(found, exact, strict=True)):
+    if any(a.shape != b.shape for a, b in zip(actual, exact, strict=True)):
         return inf
-    left, right = (np.concatenate([np.ravel(a) for a in side]) for side in (found, exact))
+    left, right = (np.concatenate([np.ravel(a) for a in side]) for side in (actual, exact))
     if is_discrete(right.dtype) or is_discrete(left.dtype):
         return float(np.mean(left != right)) if left.size else 0.0
     # The same infinities on both sides are FP32's range, which is no rounding.
@@ -301,19 +297,19 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
             "elements). The export is not shown to be wrong; the model needs more than FP32 here."
         )
         apart = [sign.model_copy(update={"severity": "info"}) for sign in signs]
-        known = (Sign(severity="warning", text=why), *apart)
-        return rung.model_copy(update={"passed": True, "cause": why, "evidence": known})
-    found = _located(subject)
+        evidence = (Sign(severity="warning", text=why), *apart)
+        return rung.model_copy(update={"passed": True, "cause": why, "evidence": evidence})
+    divergence = _located(subject)
     # Too few tensors are known to say where the two diverge.
-    anywhere = 2 * len(found.first) > max(2, len(list(subject.case.network.nodes())))
+    anywhere = 2 * len(divergence.first) > max(2, len(list(subject.case.network.nodes())))
     return rung.model_copy(
         update={
             "cause": "On these inputs the ONNX file computes something else than the framework "
             f"gave: {reasons(verdict.failures)[0]}."
             f"{' Where they diverge is unknown.' if anywhere else ''}",
-            "nodes": () if anywhere else found.first,
+            "nodes": () if anywhere else divergence.first,
             "evidence": tuple(signs),
-            "advice": _advice(() if anywhere else found.first, subject),
+            "advice": _advice(() if anywhere else divergence.first, subject),
         }
     )
 
@@ -348,9 +344,9 @@ def _quantised(rung: Rung, verdict: Verdict, signs: list[Sign], loss: Quantisati
 
 def _located(subject: Subject) -> Comparison:
     assert subject.expected is not None
-    given = RecordedSide(subject.expected, "the framework")
+    framework = RecordedSide(subject.expected, "the framework")
     right = reference(subject.case.network, subject.samples, subject.settings)
-    return find_divergence(subject.walk(given, right))
+    return find_divergence(subject.walk(framework, right))
 
 
 def _advice(first: Sequence[NodeName], subject: Subject) -> tuple[Step, ...]:

@@ -18,6 +18,7 @@ from halfwise.case import Column, Sample, Samples
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed
+from halfwise.formats import ROUNDINGS, ROUNDINGS_OF_MODEL
 from halfwise.judging.reference import frozen_size
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import RelativeError, energies, is_discrete
@@ -32,7 +33,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.steps import clause, frozen_advice, frozen_cause, not_real
-from halfwise.tools.diagnose.subject import Subject
+from halfwise.tools.diagnose.subject import ALIKE, LONGEST_ROW, Subject
 from halfwise.tools.preprocessing.changes import Hypothesis, code_of, hypotheses, transformation
 from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
@@ -51,16 +52,11 @@ _FEWEST = 3
 """Independent numbers that must become right. One of 200 changes brings one number to within 1e-3
 of its size by chance in up to 4 of 10 cases, two in 1 of 1,000, three in 1 of 600,000."""
 _DIRECTIONS = 8
+"""Nudges by which independent numbers are counted: more than `_FEWEST`. Our choice."""
 _NUDGE = 0.05
 _CURVED = 0.2
 """Singular value of eight directions of length 1 that curvature and float rounding may explain:
 with nudges of a twentieth, outputs that follow one number have a second value of at most 0.06."""
-_FLOAT = 1e-6
-_EXACT = 1e-5
-"""Errors that rounding explains, in one operation and in a whole model in other kernels."""
-_LONGEST = 4096
-_ALIKE = 3.0
-"""Factor over the smallest error up to which the simpler of two changes wins."""
 
 
 def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step, ...]]:
@@ -78,7 +74,7 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
     for name in subject.samples[0]:
         a, b = Column(subject.samples, name), Column(others, name)
         error = _difference(a, b)
-        if error.value <= _SAME:
+        if error.value <= ROUNDINGS:
             signs.append(Sign(severity="info", text=f"The two pipelines agree on '{name}'."))
             continue
         text = (
@@ -88,12 +84,12 @@ def pipelines(subject: Subject, others: Samples) -> tuple[list[Sign], tuple[Step
             f"{effects}."
         )
         try:
-            found = compare_arrays(a, b, name=name)
+            comparison = compare_arrays(a, b, name=name)
         except CaseError as refused:
             signs.append(Sign(severity="error", text=f"{text} {refused.message}"))
             continue
-        codes[name] = found.code
-        signs += _named(found, text, error.value, _difference(a, b, found.code).value)
+        codes[name] = comparison.code
+        signs += _named(comparison, text, error.value, _difference(a, b, comparison.code).value)
     advice = [MAKE_ALIKE]
     if any(codes.values()):
         (subject.folder / PIPELINES_CODE).write_text(code_of(codes), encoding="utf-8")
@@ -111,16 +107,16 @@ def _difference(a: Column, b: Column, code: str = "") -> RelativeError:
     return error
 
 
-def _named(found: InputComparison, text: str, before: float, left: float) -> Iterator[Sign]:
+def _named(comparison: InputComparison, text: str, before: float, after: float) -> Iterator[Sign]:
     """Yield what differs, and how much of relative RMS difference `before` its code leaves."""
-    what = " ".join(d.sentence for d in found.differences)
+    what = " ".join(d.sentence for d in comparison.differences)
     yield Sign(severity="error", text=f"{text} With A of --inputs and B of --inputs-b: {what}")
-    for each in found.differences:
+    for each in comparison.differences:
         sides = f"A {each.a}, B {each.b}" if each.a or each.b else ""
         detail = "; ".join(filter(None, (sides, each.evidence))) or "not taken apart"
-        yield Sign(severity=each.severity, text=f"'{found.name}', {each.kind}: {detail}.")
-    if found.code and not found.exact and isfinite(left):
-        still = f"With A changed like this, '{found.name}' still differs by {percent(left)} "
+        yield Sign(severity=each.severity, text=f"'{comparison.name}', {each.kind}: {detail}.")
+    if comparison.code and not comparison.exact and isfinite(after):
+        still = f"With A changed like this, '{comparison.name}' still differs by {percent(after)} "
         still += f"(relative RMS; {percent(before)} before)."
         yield Sign(severity="warning", text=still)
 
@@ -188,14 +184,14 @@ def _frozen(subject: Subject) -> FrozenSize | None:
         _ = subject.references
     except RunFailed:
         settings = subject.settings
-        found = frozen_size(
+        size = frozen_size(
             subject.case.network,
             subject.samples,
             runtime=settings.runtime,
         )
-        if found is None:
+        if size is None:
             raise
-        return found
+        return size
     return None
 
 
@@ -219,9 +215,9 @@ def _reading_signs(subject: Subject) -> Iterator[Sign]:
     severity: Literal["warning", "error"] = "warning" if subject.allow_random else "error"
     if not subject.case.real:
         yield Sign(severity=severity, text=stopped(capital(not_real(subject.case.made_up))))
-    told = () if subject.case.real else subject.case.made_up
+    made_up = () if subject.case.real else subject.case.made_up
     for note in subject.case.notes:
-        if note.made_up is not None and note.made_up in told:
+        if note.made_up is not None and note.made_up in made_up:
             continue
         yield Sign(severity=note.severity, text=stopped(capital(clause(note))))
 
@@ -272,7 +268,7 @@ def changed_inputs(subject: Subject) -> InputTrials | None:
     tried = list(_tried(subject, target, before, planned))
     matching = [each for each in tried if each.error <= OTHER_KERNELS and each.shown]
     least = min((each.error for each in matching or tried), default=inf)
-    close = (each for each in matching or tried if each.error <= _ALIKE * least + _FLOAT)
+    close = (each for each in matching or tried if each.error <= ALIKE * least + ROUNDINGS)
     best = next(close, None) if least < inf else None
     matches = bool(matching) and best is not None and best.numbers >= _FEWEST
     if best is not None and matches:
@@ -311,12 +307,12 @@ class _Target:
     @classmethod
     def of(cls, subject: Subject) -> "_Target":
         """Return the target of a diagnosis."""
-        given = subject.given
-        floats = [name for name, array in given[0].items() if not is_discrete(array.dtype)]
-        energy = {n: sum(energies(each[n], each[n])[0] for each in given) for n in floats}
-        size = {n: max(1, sum(each[n].size for each in given)) for n in floats}
+        expected = subject.given
+        floats = [name for name, array in expected[0].items() if not is_discrete(array.dtype)]
+        energy = {n: sum(energies(each[n], each[n])[0] for each in expected) for n in floats}
+        size = {n: max(1, sum(each[n].size for each in expected)) for n in floats}
         rms = {n: sqrt(energy[n] / size[n]) for n in floats}
-        return cls(given, rms, 1 - subject.same_function.agreement)
+        return cls(expected, rms, 1 - subject.same_function.agreement)
 
     def error(self, index: int, outputs: Outputs) -> float:
         """Return the largest error of an output of one sample; inf if something does not match.
@@ -337,7 +333,7 @@ class _Target:
     def row(self, outputs: Outputs) -> NDArray[np.float64]:
         """Return the float outputs as one row over their RMS, subsampling long ones."""
         parts = [np.ravel(outputs[name]) / rms for name, rms in self.rms.items() if rms]
-        return np.concatenate([p[:: -(-p.size // _LONGEST)].astype(np.float64) for p in parts])
+        return np.concatenate([p[:: -(-p.size // LONGEST_ROW)].astype(np.float64) for p in parts])
 
 
 @dataclass(frozen=True)
@@ -367,9 +363,9 @@ def _tried(
         for hypothesis in planned:
             with budget.bounding():
                 budget.spend("trial", unit)
-                found = _try(subject, target, before, hypothesis)
-            yield found
-            if found.error <= _EXACT and found.numbers >= _FEWEST:
+                trial = _try(subject, target, before, hypothesis)
+            yield trial
+            if trial.error <= ROUNDINGS_OF_MODEL and trial.numbers >= _FEWEST:
                 return
 
 
@@ -406,7 +402,7 @@ def _independent(subject: Subject, target: _Target, sample: Sample) -> int:
         with suppress(RunFailed):
             row = target.row(subject.session.run(nudged))
             size = float(np.linalg.norm(row - base)) if row.shape == base.shape else 0.0
-            if np.isfinite(size) and size > _FLOAT * sqrt(base.size):
+            if np.isfinite(size) and size > ROUNDINGS * sqrt(base.size):
                 moved.append((row - base) / size)
     values = np.linalg.svd(np.stack(moved), compute_uv=False) if moved else np.zeros(0)
     return int(np.count_nonzero(values > _CURVED))

@@ -49,7 +49,7 @@ from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions, emulated, reference
-from halfwise.tools.diagnose.decided import UNDONE, decided_rung, in_emulation, in_engine
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.wording import capital, count
 
@@ -134,15 +134,15 @@ def cut(
     nodes = list(network.nodes())
     inside = [node for node in nodes if node.name in part]
     made = [v for node in inside for v in node.outputs if v.name]
-    own = {name for node in inside for name in read_by(node)}
+    reads = {name for node in inside for name in read_by(node)}
     others = {name for node in nodes if node.name not in part for name in read_by(node)}
     ends = {tensor_name(v) for v in network.graph.outputs}
     floats = [tensor_name(v) for v in made if is_float(v) and v.name in others | ends]
-    outputs = tuple(name for name in floats if name in ends or name not in own) or tuple(floats)
+    outputs = tuple(name for name in floats if name in ends or name not in reads) or tuple(floats)
     if not outputs:
         return None
     computed = {v.name for node in nodes for v in node.outputs}.difference(v.name for v in made)
-    model = region_model(network, outputs, [n for n in dict.fromkeys(own) if n in computed])
+    model = region_model(network, outputs, [n for n in dict.fromkeys(reads) if n in computed])
     varying = varying_tensors(network)
     model.graph.inputs[:] = [value for value in model.graph.inputs if value.uses()]
     starts = {v: TensorName(tensor_name(v).removesuffix(GIVEN)) for v in model.graph.inputs}
@@ -296,9 +296,9 @@ class Transplants:
         computed = {v.name for node in network.nodes() for v in node.outputs}
         read = dict.fromkeys(n for node in nodes for n in read_by(node) if n not in made)
         varying = varying_tensors(network)
-        given = [n for n in read if n in computed and n in varying]
-        regions = Regions(network, names, given, runtime=self.engines.settings.runtime)
-        values, sample = self.values(given), self.engines.case.calibration[self.sample]
+        start = [n for n in read if n in computed and n in varying]
+        regions = Regions(network, names, start, runtime=self.engines.settings.runtime)
+        values, sample = self.values(start), self.engines.case.calibration[self.sample]
         right, wiggled = regions.run(sample, values), regions.run(sample, values, UNITS[self.kind])
         factor = WIGGLED * sqrt(len(part))
         return {n: factor * relative_rms(right[n], wiggled[n]) for n in names}
@@ -429,9 +429,9 @@ def _stand_in(subject: Subject) -> Rung:
         "advice": said("Expect no engine to agree better; look for what amplifies rounding."),
     }
     rung = rung.model_copy(update=changed)
-    found = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
+    decided = in_emulation(subject, verdict, network.model, criterion=criterion, optimise=True)
     what = f"{capital(rounding)} changes"
-    return decided_rung(rung, found, what, subject, *rung.advice, low=False)
+    return decided_rung(rung, decided, what, subject, *rung.advice, low=False)
 
 
 def _judged(engine: "_Judged") -> Rung:
@@ -450,8 +450,8 @@ def _judged(engine: "_Judged") -> Rung:
             raise
         return _faulty(engine, build, Symptom("run", failed.status), failed.message)
     signs = signs_of(verdict, side.label)
-    found = None if verdict.passed else _decided(engine, verdict)
-    if found is None and not verdict.passed:
+    decided = None if verdict.passed else _decided(engine, verdict)
+    if decided is None and not verdict.passed:
         return _faulty(engine, build, OFF, "", signs, verdict)
     rung = Rung(
         rung=engine.rung,
@@ -462,7 +462,7 @@ def _judged(engine: "_Judged") -> Rung:
         evidence=tuple(signs),
     )
     what, low = f"The {side.label} changes", engine.name == "kernels"
-    return decided_rung(rung, found, what, engine.subject, low=low)
+    return decided_rung(rung, decided, what, engine.subject, low=low)
 
 
 def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:
@@ -471,10 +471,10 @@ def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:
     Otherwise what computes these is at fault.
     """
     how = (engine.subject, verdict, engine.engines, engine.side)
-    found = in_engine(*how, criterion=engine.criterion)
-    if found is None or found.left > UNDONE or found.read is None:
+    decided = in_engine(*how, criterion=engine.criterion)
+    if decided is None or decided.left > 1 or decided.read is None:
         return None
-    return found if found.read <= engine.side.tolerance else None
+    return decided if decided.read <= engine.side.tolerance else None
 
 
 @dataclass(frozen=True)
@@ -534,7 +534,7 @@ def _faulty(
     ids = subject.samples.ids
     worst = None if verdict is None else verdict.worst_sample
     index = ids.index(worst) if worst in ids else 0
-    found = localise(
+    fault = localise(
         Transplants(engine.engines, side.arithmetic, engine.right, index, symptom, build.seconds)
     )
     return Rung(
@@ -542,9 +542,9 @@ def _faulty(
         name=engine.name,
         passed=False,
         how="measured",
-        cause=cause(found, side.label, message, emulated=engine.name == "kernels"),
-        nodes=tuple(name for region in found.regions for name in region),
-        evidence=(*signs, *evidence(found)),
-        advice=said(*advice(found)),
-        engine=found,
+        cause=cause(fault, side.label, message, emulated=engine.name == "kernels"),
+        nodes=tuple(name for region in fault.regions for name in region),
+        evidence=(*signs, *evidence(fault)),
+        advice=said(*advice(fault)),
+        engine=fault,
     )

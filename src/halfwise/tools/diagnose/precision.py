@@ -30,6 +30,7 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.guards import explained, worded
+from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import all_low
@@ -72,10 +73,10 @@ def tf32(subject: Subject) -> Rung:
     cause = f"TF32 alone puts the outputs out of tolerance: {reasons(verdict.failures)[0]}."
     rung = rung.model_copy(update={"cause": cause, "advice": said(_OFF)})
     if side is None or subject.engines is None:
-        found = in_emulation(subject, emulated, emulation)
+        decided = in_emulation(subject, emulated, emulation)
     else:
-        found = in_engine(subject, verdict, subject.engines, side)
-    return decided_rung(rung, found, "TF32 changes", subject, *rung.advice)
+        decided = in_engine(subject, verdict, subject.engines, side)
+    return decided_rung(rung, decided, "TF32 changes", subject, *rung.advice)
 
 
 def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign], EngineSide]:
@@ -94,8 +95,6 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
     return verdict, signs, side
 
 
-_MOST = 8
-"""Reasons and fixes reported; `fix` writes all to run.json."""
 _OF_DECISIONS: frozenset[GuardKind] = frozenset(("margin", "decision"))
 """Suspicions that decisions change. Any other, such as an overflow, is a cause of its own, and
 decisions change because of it."""
@@ -124,13 +123,13 @@ def precision(subject: Subject) -> Rung:
         fixed = fix(replace(case, calibration=searched, heldout=heldout), settings, subject.watcher)
     subject.seen = fixed.seen
     nodes = tuple(k.node for k in fixed.plan.keep)
-    told = worded(fixed.guards)
-    guards = [g for g in told if set(nodes).intersection(g.nodes)]
+    suspicions = worded(fixed.guards)
+    guards = [g for g in suspicions if set(nodes).intersection(g.nodes)]
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
-    fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(told) if i in blamed and g.fix))
+    fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix))
     headroom, metric = subject.settings.headroom, case.criterion.metric
-    signs += _reasons(explained(_worst_first(fixed), told, headroom, metric, fixed.followed))
+    signs += _reasons(explained(_worst_first(fixed), suspicions, headroom, metric, fixed.followed))
     rung = Rung(
         rung=6,
         name="precision",
@@ -142,13 +141,13 @@ def precision(subject: Subject) -> Rung:
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
             *((subject.fix,) if subject.fix and fixed.found.passed else ()),
-            *said(*fixes[:_MOST]),
+            *said(*fixes[:MOST_ROWS]),
         ),
     )
-    if any(told[guard].kind not in _OF_DECISIONS for guard in blamed):
+    if any(suspicions[guard].kind not in _OF_DECISIONS for guard in blamed):
         return rung
-    found = _decided(subject, case, typed, verdict)
-    return decided_rung(rung, found, f"{low} changes", subject, *rung.advice)
+    decided = _decided(subject, case, typed, verdict)
+    return decided_rung(rung, decided, f"{low} changes", subject, *rung.advice)
 
 
 def _judged(subject: Subject, case: Case, typed: ir.Model) -> Verdict:
@@ -182,12 +181,12 @@ def _worst_first(fixed: Fixed) -> list[KeptNode]:
 
 def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
     """Return why nodes are kept: each reason once, without fixes, which are advice."""
-    told: dict[str, list[NodeName]] = {}
+    reasons: dict[str, list[NodeName]] = {}
     for each in kept:
-        told.setdefault(each.reason, []).append(each.node)
+        reasons.setdefault(each.reason, []).append(each.node)
     return [
         Sign(severity="error", text=text, nodes=tuple(nodes))
-        for text, nodes in list(told.items())[:_MOST]
+        for text, nodes in list(reasons.items())[:MOST_ROWS]
     ]
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.case import Case, Sample, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import BackendMissing, CaseError, RunFailed, UsageError
+from halfwise.formats import ROUNDINGS_OF_MODEL
 from halfwise.graph.quantised import pairs_of
 from halfwise.inputs import load_function
 from halfwise.judging.judge import judge_outputs
@@ -43,33 +44,35 @@ from halfwise.wording import number
 _SHARE = 0.25
 """Error, relative to the outputs' spread between samples, up to which another order fits: the
 outputs of other samples give about √2."""
-_ROUNDING = 1e-5
-"""Spread of an output, relative to its size, that FP32 rounding in other kernels explains."""
-_LONGEST = 4096
+ALIKE = 4.0
+"""Factor up to which two errors in FP32 are alike: both flip a few choices each, and counts as
+small as these vary. Our choice."""
+LONGEST_ROW = 4096
+"""Most numbers of an output that are compared between samples. Our choice."""
 
 
-def order(given: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
+def order(expected: Sequence[Outputs], computed: Sequence[Outputs]) -> tuple[int, ...] | None:
     """Return the sample of each given output, if another order of the samples fits.
 
     Each is matched with the nearest computed outputs. Only outputs count that hold finite floats of
     one shape and are not alike in all samples.
 
     Args:
-        given: What the framework gave, by sample.
+        expected: What the framework gave, by sample.
         computed: What the model gives, by sample; at least these outputs.
 
     Returns:
         An index for each sample; None if the nearest form no other order, or do not fit.
     """
     parts = []
-    for name, first in given[0].items() if given else ():
-        arrays = [np.ravel(each[name]) for side in (given, computed) for each in side]
+    for name, first in expected[0].items() if expected else ():
+        arrays = [np.ravel(each[name]) for side in (expected, computed) for each in side]
         if is_discrete(first.dtype) or len({array.shape for array in arrays}) > 1:
             continue
-        rows = np.stack([a[:: -(-a.size // _LONGEST) or 1] for a in arrays]).astype(np.float64)
-        actual = rows[len(given) :]
+        rows = np.stack([a[:: -(-a.size // LONGEST_ROW) or 1] for a in arrays]).astype(np.float64)
+        actual = rows[len(expected) :]
         spread = _rms(actual - actual.mean(axis=0))
-        if np.isfinite(rows).all() and spread > _ROUNDING * _rms(actual):
+        if np.isfinite(rows).all() and spread > ROUNDINGS_OF_MODEL * _rms(actual):
             parts.append((rows - actual.mean(axis=0)) / spread)
     if not parts:
         return None
@@ -180,15 +183,15 @@ class _Module:
         """
         import torch  # noqa: PLC0415
 
-        given = {n: torch.from_numpy(np.array(a)) for n, a in self._bound(arrays).items()}
+        tensors = {n: torch.from_numpy(np.array(a)) for n, a in self._bound(arrays).items()}
         called = guarded(
             self.source,
             f"The module of {self.source}",
-            f" on inputs of shape {', '.join(f'{n} {tuple(t.shape)}' for n, t in given.items())}",
+            f" on inputs of shape {', '.join(f'{n} {tuple(t.shape)}' for n, t in tensors.items())}",
             "Check the inputs against forward.",
         )
         with called, torch.no_grad():
-            result = self.module(**given)
+            result = self.module(**tensors)
             leaves = [leaf.numpy() for leaf in _leaves(result)]
             pairs = result.items() if isinstance(result, Mapping) else ()
             keyed = {k: v.detach().numpy() for k, v in pairs if isinstance(v, torch.Tensor)}
@@ -282,8 +285,10 @@ class Subject:
     def given(self) -> list[Outputs]:
         """The framework's values of the model's outputs, by sample; empty if none."""
         outputs = [str(v.name) for v in self.case.network.graph.outputs]
-        given: list[Outputs] = [{n: e[n] for n in outputs if n in e} for e in self.expected or ()]
-        return given if given and given[0] else []
+        outputs_by_sample: list[Outputs] = [
+            {n: e[n] for n in outputs if n in e} for e in self.expected or ()
+        ]
+        return outputs_by_sample if outputs_by_sample and outputs_by_sample[0] else []
 
     @cached_property
     def against_framework(self) -> Verdict | None:

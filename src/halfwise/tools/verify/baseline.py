@@ -7,14 +7,12 @@ from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import Baseline, Change, Failure, FigureKind, Run, Step
+from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run, Step
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import command, count
 
-_SHARE = 0.05
-"""Default rise allowed in errors, costs and times: a choice, not measured."""
 _GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
     "error": ("rel-max", "mean-abs", "unequal"),
     "metric": ("metric",),
@@ -55,7 +53,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
         RecordMismatch: the folder holds no run, or a run without a verdict.
     """
     words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
-    allowed = {group: 0.0 if group == "metric" else _SHARE for group in _GROUPS}
+    allowed = {group: 0.0 if group == "metric" else CHANCE for group in _GROUPS}
     for word in words:
         group, _, number = word.rpartition("=")
         if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
@@ -79,12 +77,12 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
     return None
 
 
-def _amount(given: str) -> float | None:
-    if given == "any":
+def _amount(word: str) -> float | None:
+    if word == "any":
         return inf
-    digits = given.removesuffix("%")
+    digits = word.removesuffix("%")
     try:
-        value = float(digits) / (1 if digits == given else 100)
+        value = float(digits) / (1 if digits == word else 100)
     except ValueError:
         return None
     return value if 0 <= value < inf else None
@@ -110,7 +108,7 @@ def beside(run: Run, before: Earlier | None) -> Run:
             "Make a baseline that is judged the same way: verify MODEL CANDIDATE --inputs DATA -o "
             "RUN.",
         )
-    found = Baseline(
+    baseline = Baseline(
         run=str(before.folder),
         date=before.run.provenance.date,
         same_samples=_on_same(run.verdict.samples, run.provenance.inputs_sha256, before),
@@ -118,36 +116,36 @@ def beside(run: Run, before: Earlier | None) -> Run:
         changes=tuple(changes),
     )
     verdict = run.verdict
-    if not found.passed:
+    if not baseline.passed:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
     missing = dict.fromkeys(_group(c.kind) for c in changes if c.now is None and not c.passed)
     steps = [Step(kind="accept-missing", items=tuple(missing))] if missing else []
     next_step = (*run.next_step, *steps)
-    return run.model_copy(update={"compared": found, "verdict": verdict, "next_step": next_step})
+    return run.model_copy(update={"compared": baseline, "verdict": verdict, "next_step": next_step})
 
 
 def _figures(run: Run) -> _Figures:
     """Return the figures that can worsen; a metric decides alone, without output errors."""
     verdict, metric = run.verdict, run.verdict.metric
-    found: _Figures = {}
+    figures: _Figures = {}
     for name, error in verdict.outputs.items():
-        found["non-finite", name] = error.nonfinite
+        figures["non-finite", name] = error.nonfinite
         if metric is None and error.agreement is not None:
-            found["unequal", name] = 1 - error.agreement
+            figures["unequal", name] = 1 - error.agreement
         elif metric is None:
-            found |= {("rel-max", name): error.rel_max, ("mean-abs", name): error.mean_abs}
+            figures |= {("rel-max", name): error.rel_max, ("mean-abs", name): error.mean_abs}
     if metric is not None:
-        found["metric", metric.name] = metric.reference - metric.candidate
+        figures["metric", metric.name] = metric.reference - metric.candidate
     if run.worth is not None:
-        found["cost", ""] = run.worth.cost
-        found |= {} if run.worth.measured is None else {("measured", ""): run.worth.measured}
-    given = run.given_engine
-    timed = [] if given is None else [(given.worker, given.latency)]
+        figures["cost", ""] = run.worth.cost
+        figures |= {} if run.worth.measured is None else {("measured", ""): run.worth.measured}
+    engine = run.given_engine
+    timed = [] if engine is None else [(engine.worker, engine.latency)]
     timed += [(e.worker, e.row.latency) for e in run.devices if e.row and e.row.latency]
     for worker, latency in timed:
-        found["time", f"{worker.gpu}, TensorRT {worker.tensorrt}"] = latency.median_ms
-    return found
+        figures["time", f"{worker.gpu}, TensorRT {worker.tensorrt}"] = latency.median_ms
+    return figures
 
 
 def _optional(run: Run, before: Run) -> frozenset[FigureKind]:

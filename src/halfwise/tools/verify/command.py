@@ -19,6 +19,7 @@ from halfwise.errors import (
     RunFailed,
     UsageError,
 )
+from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
@@ -130,16 +131,16 @@ def _failures(differs: str | None, proof: Proof) -> Iterator[Failure]:
     if not is_same(proof):
         numbers = {"error": proof.repaired, "limit": allowed(proof)}
         elements = {"elements": proof.broken, "mended": proof.mended}
-        told = {name: number for name, number in elements.items() if number}
-        yield Failure(kind="unproven", numbers={**numbers, **told})
+        counts = {name: number for name, number in elements.items() if number}
+        yield Failure(kind="unproven", numbers={**numbers, **counts})
 
 
-def with_remade(verdict: Verdict, found: Remade | None) -> Verdict:
+def with_remade(verdict: Verdict, redone: Remade | None) -> Verdict:
     """Return the verdict; it fails if the candidate's repairs are not what they claim."""
-    return with_failures(verdict, found.failures) if found and found.failures else verdict
+    return with_failures(verdict, redone.failures) if redone and redone.failures else verdict
 
 
-def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case:
+def shared_outputs(case: Case, shared: Collection[str], watcher: Watcher) -> Case:
     """Return the case on the outputs a candidate shares; warn about the others.
 
     A candidate may have more, such as all its inner tensors. It may lack outputs of the model that
@@ -147,24 +148,24 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
 
     Args:
         case: Model and samples.
-        given: Names of the candidate's outputs.
+        shared: Names of the candidate's outputs.
         watcher: Receives what is left out, as do the case's notes.
 
     Raises:
         CaseError: the candidate lacks another output of the model, or all outputs.
     """
     outputs = case.network.graph.outputs
-    own = [str(v.name) for v in outputs]
+    declared = [str(v.name) for v in outputs]
     inner = {str(v.name) for v in outputs if v.uses()}
-    lacking = [name for name in dict.fromkeys(own) if name not in given]
-    if any(name not in inner for name in lacking) or len(lacking) == len(set(own)):
+    lacking = [name for name in dict.fromkeys(declared) if name not in shared]
+    if any(name not in inner for name in lacking) or len(lacking) == len(set(declared)):
         raise CaseError(
-            f"The candidate's outputs are {quoted(sorted(given))}, the model's "
-            f"{quoted(sorted(set(own)))}.",
+            f"The candidate's outputs are {quoted(sorted(shared))}, the model's "
+            f"{quoted(sorted(set(declared)))}.",
             "Give a candidate made from this model, with the same output names; it may have more.",
         )
     left_out = {
-        "candidate": sorted(set(given) - set(own)),
+        "candidate": sorted(set(shared) - set(declared)),
         "model": lacking,
     }
     for whose, names in left_out.items():
@@ -174,7 +175,7 @@ def shared_outputs(case: Case, given: Collection[str], watcher: Watcher) -> Case
     if not lacking:
         return case
     network = replace(case.network, model=case.network.copy())
-    keep_outputs(network.graph, given)
+    keep_outputs(network.graph, shared)
     return without_outputs(replace(case, network=network), lacking)
 
 
@@ -217,9 +218,9 @@ def with_type_notes(case: Case, candidate: Network, watcher: Watcher) -> Case:
         note = Note(kind="folded", severity="warning", facts={"nodes": names})
         case = _noted(case, note, watcher)
     values = (v for graph in graphs for v in values_of(graph))
-    found = census(candidate)
-    if found.quantised:
-        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(found)})
+    types = census(candidate)
+    if types.quantised:
+        note = Note(kind="quantised", facts={"whose": "candidate", **asdict(types)})
     elif any(v.dtype in LOW_TYPES for v in values):
         return case
     else:
@@ -233,10 +234,6 @@ def _noted(case: Case, note: Note, watcher: Watcher) -> Case:
     return replace(case, notes=(*case.notes, note))
 
 
-_LOOKED_AT = 4
-"""Most failing samples on which the reference's values are observed for the page."""
-
-
 def observed_worst(
     case: Case, run: Run, settings: Settings, watcher: Watcher
 ) -> Observations | None:
@@ -245,7 +242,7 @@ def observed_worst(
     if run.verdict.passed or len(excesses) != len(case.calibration):
         return None
     watcher.stage("observe")
-    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:_LOOKED_AT]
+    worst = sorted(range(len(excesses)), key=lambda i: -excesses[i])[:WORST]
     low = LOW_FORMATS[(run.worth and run.worth.low) or "fp16"]
     roles = roles_of(case.network, low_type(low))
     with frozen_named(case, settings):
@@ -302,7 +299,7 @@ def verify(
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
     _refuse_worker(options)
-    given = case = _asked(model, request, watcher, before)
+    original = case = _case_of(model, request, watcher, before)
     # Loaded first, since running the reference may take minutes.
     mixed = None
     if path is not None and holds_outputs(path):
@@ -322,7 +319,7 @@ def verify(
     worth, redone, lost = None, None, None
     if mixed is not None:
         worth = candidate_worth(case, settings, mixed)
-        redone = remade(given, mixed, runtime=settings.runtime, watcher=watcher)
+        redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), redone)
     if mixed is not None and not verdict.passed:
@@ -339,7 +336,7 @@ def verify(
     return _written(case, run, candidate, folder, watcher, observations=seen, **facts)
 
 
-def _asked(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
+def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
     """Return the case; its samples match the baseline's, if there is one."""
     case = load_asked(model, request, watcher, split=False)
     demand_comparable(case, before)
@@ -358,7 +355,7 @@ def _in_engine(
     """Return the case and the record of an engine, given or built from a given model."""
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     engine = demand_engine(path) if path is not None and is_engine(path) else None
-    case = _asked(model, request, watcher, before)
+    case = _case_of(model, request, watcher, before)
     with frozen_named(case, request.settings):
         if engine is not None:
             return case, verify_engine(engine, case, request, target, watcher, started)
@@ -413,8 +410,8 @@ def _written(
     observations: Observations | None = None,
     **found: Remade | QuantisationLoss | None,
 ) -> Result:
-    given = str(candidate) if isinstance(candidate, str | Path) else "in memory"
-    provenance = run.provenance.model_copy(update={"candidate": given})
+    name = str(candidate) if isinstance(candidate, str | Path) else "in memory"
+    provenance = run.provenance.model_copy(update={"candidate": name})
     run = run.model_copy(update={"provenance": provenance, **found})
     if folder is not None:
         watcher.stage("store")
@@ -486,8 +483,8 @@ def _judging_recorded(
     """Do what `_judging` does, for recorded outputs."""
     settings, samples = request.settings, case.calibration
     _refuse("recorded outputs", request, runner)
-    own = {str(v.name) for v in case.network.graph.outputs}
-    recorded = load_recorded(path, len(samples), runner, wanted=own)
+    names = {str(v.name) for v in case.network.graph.outputs}
+    recorded = load_recorded(path, len(samples), runner, wanted=names)
     case = shared_outputs(case, recorded.names, watcher)
 
     def compare(references: Sequence[Outputs], _: frozenset[TensorName]) -> Verdict:

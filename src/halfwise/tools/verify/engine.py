@@ -8,7 +8,7 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.workbench import regime, save
+from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
@@ -27,6 +27,7 @@ from halfwise.tensorrt.client import Worker, usable
 from halfwise.tensorrt.constrain import quantised_types, readable
 from halfwise.tensorrt.ports import check_covered, check_names, profiles_from_data
 from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.versions import regime
 
 
 def verify_engine(
@@ -104,8 +105,8 @@ def verify_built(
         types = quantised_types(candidate)
         # Of a file with low types, only its FP32 form tells which nodes compute.
         proof = measure.proof(build, candidate, roles_of(upcast(candidate)[0]), types)
-        found = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
-        run = _verified(measure, build.engine, request, watcher, started, **found)
+        evidence = {"build": build.model_copy(update={"layers": ()}), "proof": proof}
+        run = _verified(measure, build.engine, request, watcher, started, **evidence)
         builds.forget(None)
         return run
 
@@ -130,7 +131,7 @@ def _verified(
     request: Request,
     watcher: Watcher,
     started: float,
-    **found: object,
+    **evidence: object,
 ) -> Run:
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
@@ -138,14 +139,14 @@ def _verified(
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
     verdict = measure.judge(file, samples, references).verdict
-    given = GivenEngine(
+    record = GivenEngine(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
         shapes=measure.at_shapes(file, samples),
         latency=measure.latency(file),
     )
-    verdict = with_shapes(verdict, given.shapes)
+    verdict = with_shapes(verdict, record.shapes)
     verdict = with_unjudged(verdict, case, request, None, samples, references)
     return verify_run(
         case,
@@ -153,7 +154,7 @@ def _verified(
         verdict,
         time.monotonic() - started,
         criterion_hints(case.criterion, references, case.input_shapes),
-        given.model_copy(update=found),
+        record.model_copy(update=evidence),
     )
 
 
@@ -172,8 +173,8 @@ def measured(
         ("inputs", graph.inputs, True),
         ("outputs", graph.outputs, False),
     ):
-        found = [t.name for t in described.tensors if t.is_input == is_input]
-        check_names(found, [v.name or "" for v in values], kind)
+        names = [t.name for t in described.tensors if t.is_input == is_input]
+        check_names(names, [v.name or "" for v in values], kind)
     profiles = profiles_of(described)
     check_covered(profiles, case.calibration)
     return Measure(worker, case, settings, replace(how, profiles=profiles))

@@ -74,17 +74,17 @@ def sites_of(network: Network, original: Network | None = None) -> tuple[Site, .
     Stored integers can be left out if there is an original to take weights from. Tensors that are
     dequantised to a type other than the one they were quantised from cannot.
     """
-    found: dict[object, list[Pair]] = {}
+    groups: dict[object, list[Pair]] = {}
     for pair in pairs_of(network):
-        given = pair.dequantise.outputs[0]
+        output = pair.dequantise.outputs[0]
         if pair.source is None and original is None:
             continue
-        if pair.source is not None and pair.source.dtype != given.dtype:
+        if pair.source is not None and pair.source.dtype != output.dtype:
             continue
         layout = (pair.scale.tobytes(), pair.zero_point.tobytes(), pair.axis, pair.block)
-        key = given if pair.source is None else (pair.source, pair.dtype, layout)
-        found.setdefault(key, []).append(pair)
-    return tuple(Site(node_name(p[0].dequantise), tuple(p)) for p in found.values())
+        key = output if pair.source is None else (pair.source, pair.dtype, layout)
+        groups.setdefault(key, []).append(pair)
+    return tuple(Site(node_name(p[0].dequantise), tuple(p)) for p in groups.values())
 
 
 class BypassRunner:
@@ -161,16 +161,16 @@ class BypassRunner:
         scale = self._rescalable(pairs, site, number)
         for place, pair in enumerate(pairs):
             node = pair.dequantise
-            given, name = node.outputs[0], tensor_name(node.outputs[0])
-            given.name = f"{name}::quantised"
-            assert given.dtype is not None
+            output, name = node.outputs[0], tensor_name(node.outputs[0])
+            output.name = f"{name}::quantised"
+            assert output.dtype is not None
             chosen = new_node(
-                "Where", [flag, raw.before(pair), given], f"{name}::{place}", dtype=given.dtype
+                "Where", [flag, raw.before(pair), output], f"{name}::{place}", dtype=output.dtype
             )
             graph.insert_after(node, chosen)
-            given.replace_all_uses_with(chosen.outputs[0], replace_graph_outputs=True)
-            chosen.replace_input_with(2, given)
-            chosen.outputs[0].name, chosen.outputs[0].shape = name, given.shape
+            output.replace_all_uses_with(chosen.outputs[0], replace_graph_outputs=True)
+            chosen.replace_input_with(2, output)
+            chosen.outputs[0].name, chosen.outputs[0].shape = name, output.shape
             for end in (pair.quantise, node) if scale is not None else ():
                 assert end is not None
                 end.replace_input_with(1, scale)
@@ -179,12 +179,12 @@ class BypassRunner:
 
     def _rescalable(self, pairs: list[Pair], site: Site, number: int) -> ir.Value | None:
         """Return a graph input for the pairs' scale; None for weights and for several scales."""
-        given = pairs[0].dequantise.inputs[1]
-        if pairs[0].source is None or pairs[0].axis is not None or given is None:
+        scale = pairs[0].dequantise.inputs[1]
+        if pairs[0].source is None or pairs[0].axis is not None or scale is None:
             return None
-        assert given.const_value is not None
-        self._scales[site.name] = np.asarray(given.const_value.numpy())
-        return ir.val(_scale(number), given.dtype, given.shape)
+        assert scale.const_value is not None
+        self._scales[site.name] = np.asarray(scale.const_value.numpy())
+        return ir.val(_scale(number), scale.dtype, scale.shape)
 
 
 def _flag(number: int) -> str:
@@ -420,17 +420,17 @@ def quantisation_loss(question: Question) -> QuantisationLoss | None:
 def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLoss:
     bench, every = question.bench, frozenset(sites)
     errors = bench.survey(frozenset(), question.watcher)
-    found = QuantisationLoss(
+    loss = QuantisationLoss(
         pairs=len(sites),
         error=bench.excess(frozenset()),
         without_all=bench.excess(every),
         explained=bench.evaluate(every).passed,
         right=question.right,
     )
-    if not found.explained:
-        return found.model_copy(update={"foreign": question.runner.foreign})
+    if not loss.explained:
+        return loss.model_copy(update={"foreign": question.runner.foreign})
     if bench.evaluate(frozenset()).passed:
-        return found.model_copy(update={"needed": 0, "without": found.error})
+        return loss.model_copy(update={"needed": 0, "without": loss.error})
     alone: dict[NodeName, float] = {}
 
     def search() -> dict[str, object]:
@@ -438,42 +438,42 @@ def _loss(question: Question, sites: Mapping[NodeName, Site]) -> QuantisationLos
         worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:DETAIL_SAMPLES]
         return _caused(alone, _described([*sites.values()], worst, question), question)
 
-    told = question.budget.within("search", search, {"cut": True})
+    cut = question.budget.within("search", search, {"cut": True})
     gravest = tuple(sites[name].tensor for name in alone)
-    return found.model_copy(update={"gravest": gravest, **told})
+    return loss.model_copy(update={"gravest": gravest, **cut})
 
 
 def _caused(
-    alone: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
+    alone: Mapping[NodeName, float], losses: Mapping[NodeName, PairLoss], question: Question
 ) -> dict[str, object]:
     """Return the number of needed pairs, the error without them, and the causes."""
     bench, ranked = question.bench, [*alone]
     if (needed := _needed(ranked[::-1], bench)) is None:
-        harm = _by_harm([n for n, loss in known.items() if loss.fault != "rounding"], bench)
+        harm = _by_harm([n for n, loss in losses.items() if loss.fault != "rounding"], bench)
         ranked = [*harm]
         needed = _needed(ranked[::-1], bench) if ranked else None
     if needed is None:
-        causes = _faulty(harm, known, question)
+        causes = _faulty(harm, losses, question)
         left_out = frozenset(cause.node for cause in causes) or frozenset(alone)
         return {"without": bench.excess(left_out), "causes": causes}
     gravest = [name for name in ranked if name in needed][:MOST_CAUSES]
-    causes = _measured(gravest, needed, known, question)
+    causes = _measured(gravest, needed, losses, question)
     return {"needed": len(needed), "without": bench.excess(needed), "causes": causes}
 
 
 def _find_gravest(
-    found: dict[NodeName, float],
+    gravest: dict[NodeName, float],
     names: Sequence[NodeName],
     every: frozenset[NodeName],
     bench: Bench[frozenset[NodeName]],
 ) -> None:
-    """Add at most `MOST_CAUSES` pairs that do most harm alone to `found`, with their errors."""
+    """Add at most `MOST_CAUSES` pairs that do most harm alone to `gravest`, with their errors."""
     waiting: list[tuple[float, int, Sequence[NodeName]]] = [(-inf, 0, names)]
     tried = 0
-    while waiting and len(found) < MOST_CAUSES:
+    while waiting and len(gravest) < MOST_CAUSES:
         error, _, group = heappop(waiting)
         if len(group) == 1:
-            found[group[0]] = -error
+            gravest[group[0]] = -error
             continue
         if tried >= _MOST_TRIALS:
             break
@@ -508,7 +508,7 @@ def _by_harm(
 
 
 def _faulty(
-    harm: Mapping[NodeName, float], known: Mapping[NodeName, PairLoss], question: Question
+    harm: Mapping[NodeName, float], losses: Mapping[NodeName, PairLoss], question: Question
 ) -> tuple[PairLoss, ...]:
     """Return at most `MOST_CAUSES` pairs whose faults make most of the error, or none.
 
@@ -518,10 +518,10 @@ def _faulty(
     least = 0.0 if bench.tolerance.metric is None else 1.0
     without_faults = bench.contribution(frozenset(harm)) if harm else 0.0
     blamed = [name for name in harm if harm[name] > 2 * without_faults][:MOST_CAUSES]
-    causes = _measured(blamed, frozenset(blamed), known, question)
+    causes = _measured(blamed, frozenset(blamed), losses, question)
     causes = tuple(cause for cause in causes if cause.fault != "rounding")
-    left = bench.excess(frozenset(cause.node for cause in causes))
-    return causes if 2 * (left - least) < bench.excess(frozenset()) - least else ()
+    without = bench.excess(frozenset(cause.node for cause in causes))
+    return causes if 2 * (without - least) < bench.excess(frozenset()) - least else ()
 
 
 def _described(
@@ -541,24 +541,24 @@ def _described(
 def _measured(
     names: Sequence[NodeName],
     left_out: frozenset[NodeName],
-    known: Mapping[NodeName, PairLoss],
+    losses: Mapping[NodeName, PairLoss],
     question: Question,
 ) -> tuple[PairLoss, ...]:
     """Return the cost of pairs and of other scales; no fault if other scales do not help."""
-    bench, found = question.bench, []
+    bench, measured = question.bench, list[PairLoss]()
     for name in names:
-        loss, others = known[name], left_out - {name}
-        told = {"restored": bench.excess(others)}
+        loss, others = losses[name], left_out - {name}
+        errors = {"restored": bench.excess(others)}
         if loss.rescale is not None:
             results = [
                 question.runner.run(sample, others, {name: loss.rescale})
                 for sample in question.samples
             ]
-            told["rescaled"] = bench.excess_of(results)
-        loss = loss.model_copy(update=told)
+            errors["rescaled"] = bench.excess_of(results)
+        loss = loss.model_copy(update=errors)
         helps = loss.rescaled is None or loss.rescaled < loss.restored
-        found.append(loss if helps else loss.model_copy(update={"fault": "rounding"}))
-    return tuple(found)
+        measured.append(loss if helps else loss.model_copy(update={"fault": "rounding"}))
+    return tuple(measured)
 
 
 def _loss_of(site: Site, reach: Reach | None) -> PairLoss:

@@ -1,5 +1,6 @@
 """A run with engines on the stand-in for TensorRT, ready to prove what the emulation found."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from typing import Any
 import pytest
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.attempts import Attempts
-from halfwise.fixing.engines.run import EngineRun
+from halfwise.fixing.engines.attempts import Attempts, Spaces
+from halfwise.fixing.engines.bench import Bench
+from halfwise.fixing.engines.device import Device
+from halfwise.fixing.engines.run import EngineRun, Proof
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
+from halfwise.fixing.space import LowSpace
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -39,9 +44,25 @@ class Stage:
     case: Case
     settings: Settings
     worker: Worker
-    run: EngineRun
+    device: Device
     listener: Listener
     journal: Journal
+
+    @property
+    def bench(self) -> Workbench:
+        """Builds engines and runs them."""
+        return self.device.bench
+
+    @cached_property
+    def run(self) -> EngineRun:
+        """The run of this one device."""
+        return EngineRun({"": self.device}, self.listener)
+
+    def proven(self) -> Proof:
+        """Return the result of the run, whose FP32 engine is right."""
+        assert self.run.reference() is None
+        self.run.with_tf32()
+        return self.run.prove(self.fixed)
 
     @cached_property
     def fixed(self) -> Fixed:
@@ -51,12 +72,19 @@ class Stage:
     @property
     def attempts(self) -> Attempts:
         """Builds and measures plans."""
-        return Attempts(self.fixed.planner, self.run)
+        space = self.fixed.space
+        assert isinstance(space, LowSpace)
+        return Attempts(self.device, Spaces(space))
+
+    def plans(self, *, builds: int = 1, most: int = 6) -> Bench:
+        """Judge plans on this one device."""
+        heldout = self.fixed.heldout.anew(self.listener)
+        return Bench({"": self.attempts}, heldout, builds=builds, most=most)
 
     @property
     def notes(self) -> list[str]:
         """What was noted."""
-        return self.run.notes
+        return self.bench.notes
 
 
 @pytest.fixture
@@ -90,7 +118,8 @@ def stage(
             folder, listener = tmp_path / "files", Listener()
             folder.mkdir()
             journal = Journal(tmp_path / "journal.jsonl")
-            run = EngineRun(case, request.settings, settings, worker, folder, listener, journal)
-            return Stage(case, request.settings, worker, run, listener, journal)
+            how = case, request.settings, settings, worker, folder, listener, journal
+            device = Device(Workbench(*how), time.monotonic())
+            return Stage(case, request.settings, worker, device, listener, journal)
 
         yield stage

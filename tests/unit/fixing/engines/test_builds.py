@@ -1,8 +1,8 @@
 import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
-from halfwise.fixing.engines.builds import build_failed
 from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
+from halfwise.tensorrt.refusals import build_failed
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build
@@ -10,7 +10,7 @@ from tests.unit.reporting.engine_runs import build
 
 def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
     ready = stage(models.layer_norm(), faults=[Fault("build", "abort", on=(2,))])
-    builds, model = ready.run.builds, ready.run.fp32
+    builds, model = ready.bench.builds, ready.bench.fp32
     first = builds.build(model, "FP32")
     second = builds.build(model, "mixed", low="fp16", keep=["square"], tf32=True)
     assert [o.number for o in builds.outcomes] == [1, 2]
@@ -32,8 +32,8 @@ def test_builds_are_numbered_written_down_and_told(stage, tmp_path):
 @pytest.mark.parametrize(("on", "statuses"), [((1,), ["lost", "built"]), ((1, 2), ["lost"] * 2)])
 def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, statuses):
     ready = stage(models.layer_norm(), faults=[Fault("build", "disconnect", on=on)])
-    builds = ready.run.builds
-    ended = builds.build(ready.run.fp32, "FP32")
+    builds = ready.bench.builds
+    ended = builds.build(ready.bench.fp32, "FP32")
     assert [o.status for o in builds.outcomes] == statuses
     assert ended == builds.outcomes[-1]
     assert ended.number == 2
@@ -42,7 +42,7 @@ def test_a_lost_connection_is_not_held_against_a_build_at_once(stage, on, status
 @pytest.mark.parametrize("error", [BackendMissing, WorkerEnded])
 def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
     ready = stage(models.layer_norm())
-    builds, model = ready.run.builds, ready.run.fp32
+    builds, model = ready.bench.builds, ready.bench.fp32
 
     def gone(*_, **__):
         raise error("There is no GPU.")
@@ -61,7 +61,7 @@ def test_a_worker_that_can_no_longer_build_is_lost(stage, monkeypatch, error):
 
 def test_progress_and_waiting_are_told(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    steps, builds = [], ready.run.builds
+    steps, builds = [], ready.bench.builds
     monkeypatch.setattr(ready.listener, "step", lambda done, *_: steps.append(done))
     build = ready.worker.build
 
@@ -71,7 +71,7 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
         return build(*arguments, log=log, **options)
 
     monkeypatch.setattr(ready.worker, "build", waits)
-    builds.build(ready.run.fp32, "x")
+    builds.build(ready.bench.fp32, "x")
     assert steps == sorted(steps)
     assert steps
     assert ready.listener.notes[-1] == "Another build is using this GPU."
@@ -79,15 +79,15 @@ def test_progress_and_waiting_are_told(stage, monkeypatch):
 
 def test_strong_typing_leaves_types_to_the_model(stage):
     ready = stage(models.layer_norm(), version="10.0.1")
-    built = ready.run.builds.build(ready.run.fp32, "x", low="fp16", keep=["square"])
+    built = ready.bench.builds.build(ready.bench.fp32, "x", low="fp16", keep=["square"])
     assert (built.config.typing, built.config.low, built.config.keep) == ("strong", None, ())
 
 
 def test_engines_are_forgotten_but_one(stage):
     ready = stage(models.layer_norm())
-    builds = ready.run.builds
-    kept = builds.build(ready.run.fp32, "a").engine
-    gone = builds.build(ready.run.fp32, "b", low="fp16").engine
+    builds = ready.bench.builds
+    kept = builds.build(ready.bench.fp32, "a").engine
+    gone = builds.build(ready.bench.fp32, "b", low="fp16").engine
     sample = ready.case.calibration[0]
     builds.forget(kept)
     assert ready.worker.run(kept, 0, sample).keys() == {"gamma_out"}

@@ -2,8 +2,7 @@ import shlex
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from halfwise import api
 from halfwise.case import Case, Samples
 from halfwise.emulation import budget as bounded
 from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
-from halfwise.fixing.engines.conclude import Proven
 from halfwise.fixing.engines.delivery import (
     TIMING_CACHE_FILE,
     _unrepaired,
@@ -20,6 +18,7 @@ from halfwise.fixing.engines.delivery import (
     journal_of,
     one_at_a_time,
 )
+from halfwise.fixing.space import LowSpace
 from halfwise.records import Criterion, WorkerInfo
 from halfwise.store import MODEL_FILE, engine_file, read_run
 from halfwise.tensorrt.link import model_files
@@ -269,7 +268,7 @@ def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tm
 
 def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
     out, journal = tmp_path / "run", tmp_path / "run.journal.jsonl"
-    crash = {"faults": [Fault("build", "segv", on=(1, 2, 3))]}
+    crash = {"faults": [Fault("build", "segv", on=(1,))]}
     with pytest.raises(BuildFailed, match="by SIGSEGV"):
         fix(models.layer_norm(), out, **crash)
     assert journal.exists()
@@ -322,9 +321,10 @@ def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
 @pytest.mark.usefixtures("unrepaired")
 def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
     fixed = found(models.layer_norm())
-    fixed.planner.original, kept = fixed.planner, fixed.found.kept
+    kept, space = fixed.found.kept, fixed.space
+    assert isinstance(space, LowSpace)
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
-    fixed = replace(fixed, found=replace(fixed.found, spare=kept), curve=curve)
-    proven = cast(Proven, SimpleNamespace(minimal=False))  # of which it reads nothing else
-    made = _unrepaired(fixed, proven, kept)
+    found_ = replace(fixed.found, spare=kept)
+    fixed = replace(fixed, space=replace(space, original=space), found=found_, curve=curve)
+    made = _unrepaired(fixed, kept, minimal=False)
     assert not any(k.spare for k in made.plan.keep)

@@ -1,119 +1,75 @@
-"""What is not asked for again."""
-
-from dataclasses import replace
+"""What a builder refused, by its log, and what is tried in its place."""
 
 import pytest
 
-from halfwise.fixing.engines.attempts import USUAL, Candidate, Terms
-from halfwise.fixing.engines.moves import Refusals
+from halfwise.fixing.engines.plan import EnginePlan
+from halfwise.fixing.engines.refusals import instead, refusals
+from halfwise.graph.loading import network_from_proto
 from halfwise.graph.roles import roles_of
+from halfwise.records import Refusal, RefusalKind
+from tests import models
 from tests.unit.casing import names
-from tests.unit.fixing.engines.test_moves import REGION, moving
-from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.engine_runs import build, failed
 
-LOG = (
-    "10: Error Code 10: Internal Error (Could not find any implementation for node "
-    "{ForeignNode[s0...t3]}.)",
-)
-ENDS = ("s0", "t3")
-KEPT = names("s1", "s2", "m7")
+NORM = network_from_proto(models.layer_norm().proto)
+ROLES = roles_of(NORM)
+NAMED = ("square", "variance", "eps", "root")
+SAID = "Could not find any implementation for node {ForeignNode[square...root]}."
 
 
-def remembering(*, shown=True, status="failed", log=LOG):
-    net = moving()
-    roles = roles_of(net)
-    refusals = Refusals(
-        net,
-        roles,
-        lambda plan: frozenset(plan[1].constrained(net, roles, plan[0])),
-        lambda: {ENDS: REGION} if shown else {},
-    )
-    unbuilt = {"engine": None, "status": status, "log": log, "message": "No engine."}
-    made = Candidate(KEPT, "", build(2, "").model_copy(update=unbuilt))
-    refusals.take(made.build, made.plan)
-    return refusals, made
+def test_the_region_is_between_the_ends_that_the_builder_named():
+    refused = failed(3, status="failed", signal=None, message=SAID)
+    (found,) = refusals([build(1, ""), refused], NORM, ROLES)
+    assert (found.kind, found.build, found.ends) == ("no-kernel", 3, ("square", "root"))
+    assert found.nodes == NAMED
+    assert SAID.rstrip(".") in found.said
 
 
-@pytest.mark.parametrize(
-    ("keep", "terms", "expected"),
-    [
-        (KEPT, USUAL, True),
-        (KEPT - names("m7"), USUAL, True),  # far from the region
-        (KEPT | names("m0"), USUAL, False),  # next to it
-        (KEPT | names("s3"), USUAL, False),
-        (KEPT, Terms(level=5), False),
-        (KEPT, Terms(tf32=True), False),
-        (KEPT, Terms(border=REGION), True),  # which frees nothing there
-        (KEPT | names("t1"), Terms(computing=REGION), True),  # the same constraints
-        (KEPT | names("t1"), USUAL, False),
-    ],
-)
-def test_the_same_in_the_region_and_next_to_it_is_refused_likewise(keep, terms, expected):
-    refusals, _ = remembering()
-    assert refusals.expected((keep, terms)) == expected
-    (told,) = refusals.records()
-    assert told.avoided == (expected and (keep, terms) != (KEPT, USUAL))
+@pytest.mark.parametrize(("status", "kind"), [("crashed", "crash"), ("timeout", "timeout")])
+def test_what_named_no_layer_has_no_region(status, kind):
+    (found,) = refusals([failed(2, status=status)], NORM, ROLES)
+    assert (found.kind, found.ends, found.nodes) == (kind, (), ())
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_an_engine_that_is_the_same_there_shows_that_it_can_be_built(before):
-    refusals, made = remembering()
-    built = Candidate(KEPT - names("m7"), "", build(3, ""))
-    if before:
-        refusals.found.clear()
-    refusals.take(built.build, built.plan)
-    if before:
-        refusals.take(made.build, made.plan)
-    assert not refusals.expected((KEPT - names("m7"), USUAL))
-    assert not refusals.expected((KEPT, USUAL))
-    (told,) = refusals.records()
-    assert (told.build, told.avoided) == (2, 0)
+def test_what_is_lost_or_interrupted_was_not_refused():
+    builds = [build(n, "", status=s, engine=None) for n, s in ((1, "lost"), (2, "interrupted"))]
+    assert refusals(builds, NORM, ROLES) == ()
 
 
-def test_an_engine_that_differs_there_shows_nothing_of_it():
-    refusals, _ = remembering()
-    refusals.take(build(3, ""), (KEPT | names("s3"), USUAL))
-    assert refusals.expected((KEPT - names("m7"), USUAL))
+def tried(kept, kind: RefusalKind = "no-kernel", nodes=NAMED, *, level=True, **plan):
+    """Return what is tried in place of a plan of twelve nodes, as kinds and sets."""
+    computing = ROLES.computing | names(*(f"other{i}" for i in range(8)))
+    own = EnginePlan(names(*kept), "fp16", **plan)
+    refused = Refusal(kind=kind, build=3, ends=("square", "root"), nodes=nodes)
+    found = [*instead(own, refused, 3, computing, level=level)]
+    assert {move.refused for move, _ in found} == {3}
+    return [(move.kind, plan.keep, plan.level) for move, plan in found]
 
 
-def test_of_a_region_that_no_engine_shows_only_the_same_constraints_are_alike():
-    refusals, _ = remembering(shown=False)
-    assert refusals.expected((KEPT, USUAL))
-    assert not refusals.expected((KEPT - names("m7"), USUAL))
-    (told,) = refusals.records()
-    assert (told.ends, told.shown, told.avoided) == (ENDS, False, 0)
+def test_the_whole_region_then_levels_then_nothing_there():
+    kept, whole = names("square", "other0"), names(*NAMED, "other0")
+    assert tried(kept) == [
+        ("region", whole, None),
+        ("level", kept, 5),
+        ("level", kept, 1),
+        ("none", names("other0"), None),
+    ]
+    assert [level for kind, _, level in tried(kept, "crash") if kind == "level"] == [1, 5]
+    assert [kind for kind, *_ in tried(kept, level=False)] == ["region", "none"]
+    assert [kind for kind, *_ in tried(kept, level=True)][1:3] == ["level"] * 2
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [("failed", "no-kernel"), ("crashed", "crash"), ("timeout", "timeout")]
-)
-def test_what_is_told_of_a_refusal(status, kind):
-    refusals, made = remembering(status=status)
-    for _ in range(2):
-        refusals.expected((KEPT - names("m7"), USUAL))
-    (told,) = refusals.records()
-    assert (told.kind, told.build, told.ends, told.shown) == (kind, 2, ENDS, True)
-    assert told.nodes == ("s0", "t0", "s1", "t1", "s2", "t2", "s3", "t3")
-    assert told.avoided == 1  # each plan counts once
-    assert refusals.of(made).kind == kind
+def test_without_kept_nodes_in_the_region_it_is_the_whole_model():
+    """More than half in FP32 is hardly mixed, so that comes late."""
+    found = tried(names("other0"))
+    assert [kind for kind, *_ in found] == ["level", "level", "region", "none"]
+    assert found[-1][1] == names()
+    assert [kind for kind, *_ in tried(names("square"), nodes=())] == [
+        *("level", "level", "region", "none")
+    ]
 
 
-@pytest.mark.parametrize("status", ["lost", "skipped", "built"])
-def test_what_was_not_refused_is_nothing_to_remember(status):
-    refusals, made = remembering(status=status)
-    assert refusals.records() == ()
-    assert not refusals.expected(made.plan)
-    assert refusals.of(made).region.nodes == frozenset(refusals.roles)
-    assert not refusals.is_elsewhere(made)
-
-
-def test_another_region_is_told_from_the_same():
-    refusals, made = remembering()
-    assert refusals.is_elsewhere(made)
-    again = replace(made, build=made.build.model_copy(update={"number": 3}))
-    refusals.take(again.build, again.plan)
-    assert not refusals.is_elsewhere(again)
-    log = (LOG[0].replace("t3", "m1"),)
-    other = replace(made, build=made.build.model_copy(update={"number": 4, "log": log}))
-    refusals.take(other.build, other.plan)
-    assert refusals.is_elsewhere(other)
+def test_a_lost_plan_has_no_region():
+    plan = EnginePlan(names("square"), "fp16")
+    kinds = [move.kind for move, _ in instead(plan, None, 2, ROLES.computing, level=False)]
+    assert kinds == ["region", "none"]

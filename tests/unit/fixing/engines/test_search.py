@@ -1,28 +1,45 @@
 """The search in a world where a rule says which engines exist, pass and are fast."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.attempts import USUAL, Assignment, Candidate, Chosen, Plan, Step, Terms
-from halfwise.fixing.engines.moves import Proposal
-from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.proposals import Budget, Proposals
-from halfwise.fixing.engines.search import EngineSearch, Units
-from halfwise.records import BuildOutcome, NodeName, ProvenEngine
-from tests.unit.reporting.engine_runs import build, latency
+from halfwise.fixing.engines.plan import Assignment, Built, EnginePlan, Outcome, Step
+from halfwise.fixing.engines.search import FUTILE, NEAR, SLOW, EngineSearch, cores_of, near, split
+from halfwise.graph.loading import network_from_proto
+from halfwise.graph.roles import roles_of
+from halfwise.records import Move, NodeName
+from tests.unit.casing import names as named
+from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.engine_runs import build, failed, latency
 
 ORDER = tuple(NodeName(f"n{i}") for i in range(8))
 NOTHING: Assignment = frozenset()
-Added = tuple[str, Assignment]
+START, PLAIN = "the plan of the emulation", "plain low precision"
 
 
 def names(*numbers: int) -> Assignment:
     return frozenset(ORDER[i] for i in numbers)
+
+
+def chain() -> Any:
+    """Eight products in a row."""
+    s = Sketch()
+    y = s.input("x", [1, 4])
+    for name in ORDER:
+        y = s.op("MatMul", y, np.eye(4, dtype=np.float32), name=name)
+    return network_from_proto(s.proto(y))
+
+
+CHAIN = chain()
+ROLES = roles_of(CHAIN)
 
 
 def always(needed: Assignment) -> Callable[[Assignment, int], bool]:
@@ -31,84 +48,102 @@ def always(needed: Assignment) -> Callable[[Assignment, int], bool]:
 
 @dataclass
 class World:
-    """Engines by rule.
+    """Engines by rule, as a bench shows them.
 
     Attributes:
         passes: Whether build `number` of a plan passes.
-        builds: Whether a plan can be built.
-        speed: Milliseconds of a plan.
-        culprits: What is proposed for plans that fail.
-        others: What they propose instead of plans that cannot be built.
-        islands: Wider islands.
-        tf32: Factor of TF32 on the milliseconds.
-        products: Whether TF32 makes what is kept faster.
+        can_be_built: Whether it can be built.
+        speed: Its milliseconds, without TF32.
+        tf32: Factor of TF32 on them.
+        joins: Whether held-out samples join, asked once for each best plan.
+        typing: The typing regime.
+        left: Builds left for new plans.
+        builds: Builds of a plan that confirm it.
+        lost: Whether the connection is lost in every build.
+        most: Builds after which Ctrl-C comes.
+        suspected: What guards suspect.
     """
 
     passes: Callable[[Assignment, int], bool]
-    can_be_built: Callable[[Assignment], bool] = lambda _: True
+    can_be_built: Callable[[EnginePlan], bool] = lambda _: True
     speed: Callable[[Assignment], float] = lambda _: 1.0
-    added: tuple[Assignment, ...] = ()
-    others: tuple[Assignment, ...] = ()
-    islands: tuple[Assignment, ...] = ()
     tf32: float = 1.0
-    products: bool = False
-    attempts: Counter[Assignment] = field(default_factory=Counter)
-    steps: list[str] = field(default_factory=list)
+    joins: Callable[[EnginePlan], bool] = lambda _: False
+    typing: str = "weak"
+    left: int = 6
+    builds: int = 3
+    lost: bool = False
+    most: int = 1000
+    suspected: Assignment = NOTHING
+    tried: dict[EnginePlan, list[Outcome]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
 
-    def attempt(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
-        self.attempts[keep] += 1
-        self.steps.append(str(step))
-        made = build(self.attempts.total(), str(step))
-        if not self.can_be_built(keep):
-            return Candidate(keep, step, made.model_copy(update={"engine": None}), terms=terms)
-        excess = 0.5 if self.passes(keep, self.attempts[keep]) else 20.0
-        speed = self.speed(keep) * (self.tf32 if terms.tf32 else 1.0)
-        return Candidate(keep, step, made, excess, latency(speed), terms=terms)
+    @property
+    def is_over(self) -> bool:
+        return len(self.steps) >= self.most
 
-    def lose(self, keep: Assignment, step: Step, terms: Terms = USUAL) -> Candidate:
-        return replace(self.attempt(keep, step, terms), excess=None, lost=True)
+    @property
+    def attempts(self) -> Mapping[str, Any]:
+        how = SimpleNamespace(tf32=False, optimization_level=None)
+        builds = SimpleNamespace(typing=self.typing, settings=how)
+        worker = SimpleNamespace(info=SimpleNamespace(tensorrt="8.6.1"))
+        device = SimpleNamespace(bench=SimpleNamespace(builds=builds, worker=worker))
+        return {"": SimpleNamespace(device=device, own_fp32=lambda _: NOTHING)}
+
+    def evaluate(self, plan: EnginePlan, step: Step, *, free: bool = False) -> Outcome:
+        before = self.tried.get(plan, [])
+        self.left -= not (free or before)
+        self.steps.append(step)
+        number = len(self.steps)
+        if self.lost:
+            part = Built(build(number, "", status="lost", engine=None), lost=True)
+        elif not self.can_be_built(plan):
+            part = Built(failed(number))
+        else:
+            time = self.speed(plan.keep) * (self.tf32 if plan.tf32 else 1.0)
+            excess = 0.5 if self.passes(plan.keep, len(before) + 1) else 20.0
+            part = Built(build(number, ""), excess, latency(time))
+        self.tried[plan] = [*before, Outcome(plan, step, {"": part})]
+        return self.tried[plan][-1]
 
     def search(
-        self, *, left: int = 6, builds: int = 3, ruled: Assignment = NOTHING
+        self, start: Assignment, *, ruled: Assignment = NOTHING, **more: Any
     ) -> EngineSearch:
-        return EngineSearch(self.attempt, Proposed(self), ORDER, Budget(left), builds, ruled=ruled)
+        variant = SimpleNamespace(
+            case=SimpleNamespace(network=CHAIN),
+            roles=ROLES,
+            computing=ROLES.computing,
+            forced=SimpleNamespace(kept=dict.fromkeys(ruled)),
+            lowered=NOTHING,
+        )
+        evidence = SimpleNamespace(suspected=self.suspected)
+        space: Any = SimpleNamespace(variant=variant, choices=variant.computing, evidence=evidence)
+        bench: Any = self
+        return EngineSearch(bench, space, start, "fp16", **more)
+
+    @property
+    def attempted(self) -> dict[Assignment, int]:
+        """Number of builds of each plan on usual terms, by what it keeps."""
+        usual = Counter[Assignment]()
+        for plan, group in self.tried.items():
+            usual[plan.keep] += len(group)
+        return dict(usual)
 
 
-class Proposed(Proposals):
-    """What a world proposes."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def culprits(self, failed: Candidate) -> Iterator[Added]:  # noqa: ARG002
-        yield from (("add", nodes) for nodes in self.world.added)
-
-    def unbuildable(self, failed: Candidate) -> Iterator[Proposal]:
-        yield from (Proposal("instead", nodes, failed.terms) for nodes in self.world.others)
-
-    def hear(self, candidate: Candidate) -> None:
-        pass
-
-    def refused(self, plan: Plan) -> bool:  # noqa: ARG002
-        return False
-
-    def is_elsewhere(self, refused: Candidate) -> bool:  # noqa: ARG002
-        return False
-
-    def gains_from_tf32(self, keep: Assignment) -> bool:  # noqa: ARG002
-        return self.world.products
-
-    def wider(self, keep: Assignment) -> list[Added]:
-        return [("island", keep | nodes) for nodes in self.world.islands]
+def group_of(search: EngineSearch) -> list[Outcome]:
+    assert search.best is not None
+    return search.bench.tried[search.best]
 
 
-def run(world: World, start: Assignment, left: int = 6) -> Chosen:
-    return world.search(left=left).run(start)
+def run(world: World, start: Assignment, **more: Any) -> EngineSearch:
+    search = world.search(start, **more)
+    search.run()
+    return search
 
 
-def best(chosen: Chosen) -> Candidate:
-    assert chosen.best is not None
-    return chosen.best
+def keep(search: EngineSearch) -> Assignment:
+    assert search.best is not None
+    return search.best.keep
 
 
 sets = st.sets(st.sampled_from(ORDER)).map(frozenset)
@@ -117,7 +152,6 @@ sets = st.sets(st.sampled_from(ORDER)).map(frozenset)
 @given(
     needed=sets,
     start=sets,
-    added=st.lists(sets, max_size=4),
     stuck=st.lists(sets, max_size=3),
     left=st.integers(1, 8),
     builds=st.integers(1, 4),
@@ -125,442 +159,296 @@ sets = st.sets(st.sampled_from(ORDER)).map(frozenset)
     luck=st.randoms(use_true_random=False),
     lucky=st.booleans(),
 )
-def test_what_is_delivered_passed_and_the_budget_holds(
-    needed, start, added, stuck, left, builds, ruled, luck, lucky
+def test_what_is_found_passed_and_the_budget_holds(
+    needed, start, stuck, left, builds, ruled, luck, lucky
 ):
     draws: dict[tuple[Assignment, int], bool] = {}
 
-    def passes(keep: Assignment, number: int) -> bool:
-        if needed <= keep:
+    def passes(kept: Assignment, number: int) -> bool:
+        if needed <= kept:
             return True
-        return draws.setdefault((keep, number), lucky and luck.random() < 0.3)
+        return draws.setdefault((kept, number), lucky and luck.random() < 0.3)
 
-    world = World(
-        passes,
-        lambda keep: keep not in stuck,
-        added=tuple(added),
-        others=tuple(keep | ruled for keep in added),
-    )
-    search = world.search(left=left, builds=builds, ruled=ruled)
+    world = World(passes, lambda plan: plan.keep not in stuck, left=left, builds=builds)
     start |= ruled
-    chosen = search.run(start)
-    plans = [keep for keep in world.attempts if keep]
-    assert len(plans) + (start == NOTHING) <= left
-    assert max(world.attempts.values()) <= builds or builds == 1
-    assert sum(world.attempts.values()) == sum(map(len, search.tried.values()))
-    if chosen.best is None:
-        assert chosen.excesses == ()
+    search = run(world, start, ruled=ruled)
+    assert world.left >= 0
+    assert all(len(group) <= builds for group in world.tried.values())
+    if search.best is None:
         return
-    assert chosen.best.passed
-    assert chosen.best.keep >= ruled
-    known = search.tried[chosen.best.plan]
-    assert chosen.best in known
-    passed = sum(c.passed for c in known)
-    assert passed > len(known) / 2
-    if passed == len(known):
-        assert len(known) == builds
-    assert chosen.excesses == tuple(c.excess for c in known if c.excess is not None)
+    group = world.tried[search.best]
+    passed = sum(o.passed for o in group)
+    assert search.best.keep >= ruled
+    assert passed > len(group) / 2
+    if passed == len(group):
+        assert len(group) == builds
+    if search.is_minimal and not ruled:
+        for name in search.best.keep:
+            less = EnginePlan(search.best.keep - {name}, "fp16")
+            assert not all(o.passed for o in world.tried[less])
 
 
 @given(needed=sets, more=sets)
 def test_with_builds_enough_the_plan_is_the_smallest(needed, more):
     assume(needed)
-    chosen = run(World(always(needed)), needed | more, left=100)
-    assert best(chosen).keep == needed
-    assert chosen.minimal
-    assert len(chosen.excesses) == 3
+    search = run(World(always(needed), left=100), needed | more)
+    assert keep(search) == needed
+    assert search.is_minimal
+    assert len(group_of(search)) == 3
 
 
-def test_a_plan_that_keeps_nothing_is_minimal():
+def test_plain_low_precision_that_is_enough_is_taken_in_place_of_the_plan():
     world = World(always(NOTHING))
-    chosen = run(world, NOTHING)
-    assert (best(chosen).keep, chosen.minimal) == (NOTHING, True)
-    assert world.attempts == {NOTHING: 3}
+    search = run(world, names(1, 2))
+    assert (keep(search), search.is_minimal) == (NOTHING, True)
+    assert world.attempted == {names(1, 2): 1, NOTHING: 3}
 
 
-def test_plain_low_precision_that_is_enough_is_delivered_in_place_of_the_plan():
-    world = World(always(NOTHING))
-    chosen = run(world, names(1, 2))
-    assert (best(chosen).keep, chosen.minimal) == (NOTHING, True)
-    assert world.attempts == {names(1, 2): 1, NOTHING: 3}
+def test_what_passes_by_luck_in_one_build_of_three_is_not_taken():
+    def passes(kept: Assignment, number: int) -> bool:
+        return names(3) <= kept or (kept == NOTHING and number == 1)
 
-
-def test_what_passes_by_luck_in_one_build_of_three_is_not_delivered():
-    def passes(keep: Assignment, number: int) -> bool:
-        return names(3) <= keep or (keep == NOTHING and number == 1)
-
-    chosen = run(World(passes), names(3))
-    assert best(chosen).keep == names(3)
-    chosen = run(World(passes, added=(names(3),)), NOTHING)
-    assert best(chosen).keep == names(3)
-    assert any("keeping 0 nodes passed in only 1 of 2 builds" in note for note in chosen.notes)
-    assert run(World(passes), NOTHING).best is None
+    assert keep(run(World(passes), names(3))) == names(3)
+    assert keep(run(World(passes, left=20), NOTHING)) >= names(3)
 
 
 def test_a_smaller_plan_that_is_not_confirmed_falls_back_to_the_larger_one():
-    def passes(keep: Assignment, number: int) -> bool:
-        return names(0, 1) <= keep or (keep == names(0) and number < 3)
+    def passes(kept: Assignment, number: int) -> bool:
+        return names(0, 1) <= kept or (kept == names(0) and number < 3)
 
-    chosen = run(World(passes), names(0, 1))
-    assert best(chosen).keep == names(0, 1)
-    assert not chosen.minimal
-    assert "keeping 1 node passed in only 2 of 3 builds" in chosen.notes
+    assert keep(run(World(passes), names(0, 1))) == names(0, 1)
 
 
-def test_mostly_right_is_delivered_with_its_spread_where_nothing_better_is_left():
-    chosen = run(World(lambda keep, number: keep != NOTHING and number != 3), names(0), left=1)
-    assert best(chosen).passed
-    assert chosen.excesses == (0.5, 0.5, 20.0)
+def test_mostly_right_is_taken_where_nothing_better_is_left():
+    world = World(lambda kept, number: kept != NOTHING and number != 3, left=1)
+    search = run(world, names(0))
+    assert keep(search) == names(0)
+    assert [o.passed for o in group_of(search)] == [True, True, False]
+    assert not search.is_minimal
 
 
-def test_a_failing_plan_takes_what_is_proposed_until_one_passes():
-    world = World(always(names(0, 4)), added=(names(0), names(4), names(5)))
-    chosen = run(world, names(0), left=2)
-    assert best(chosen).keep == names(0, 4)
-    steps = ["the plan of the emulation", "plain low precision", "add"]
-    assert world.steps[:3] == steps
+def test_a_failing_plan_gets_halves_of_the_low_nodes_until_one_passes():
+    world = World(always(names(0, 6)), left=20)
+    search = run(world, names(0))
+    assert (keep(search), search.is_minimal) == (names(0, 6), True)
+    halves = [f"whether {n} more nodes in FP32 mend it" for n in (4, 3)]
+    assert world.steps[:4] == [START, PLAIN, *halves]
 
 
-def test_others_are_steady_plans_that_follow_the_rules_fastest_first():
-    world = World(
-        lambda keep, number: number == 1 or keep >= names(0), speed=lambda k: 1.0 + len(k)
-    )
-    search = world.search(builds=2)
-    for keep in (names(0, 1, 2), names(0, 1), names(3), NOTHING):
-        for _ in range(2):
-            search._attempt(keep, "")
-    assert [len(c.keep) for c in search.others(None)] == [2, 3]
-    best = search.others(None)[0]
-    assert [len(c.keep) for c in search.others(best)] == [3]
-    search.ruled = names(2)
-    assert [len(c.keep) for c in search.others(None)] == [3]
+def test_what_guards_suspect_comes_first():
+    world = World(always(names(0, 5)), suspected=names(5))
+    assert keep(run(world, names(0))) == names(0, 5)
+    assert world.steps[2] == "everything that guards suspect"
 
 
 def test_what_cannot_be_built_is_replaced():
-    world = World(
-        always(names(2)),
-        lambda keep: keep != names(2),
-        others=(names(1, 2, 3), NOTHING),
-    )
-    chosen = run(world, names(2), left=2)
-    assert best(chosen).keep == names(1, 2, 3)
+    world = World(always(names(2)), lambda plan: plan.keep != names(2) or plan.level == 5)
+    search = run(world, names(2), ruled=names(2))
+    assert search.best == EnginePlan(names(2), "fp16", level=5)
+    moves = [step.kind for step in world.steps if isinstance(step, Move)]
+    assert moves == ["level"] * 2  # after a crash the lower one is tried first
 
 
-def test_nothing_is_left_to_try():
-    world = World(always(names(7)), added=(NOTHING,))
-    search = world.search()
-    chosen = search.run(names(1))
-    assert chosen.plain is not None
-    assert (chosen.best, chosen.plain.keep) == (None, NOTHING)
-    assert world.attempts == {names(1): 1, NOTHING: 1}
-    closest = search.closest()
-    assert closest is not None
-    assert closest.excess == 20.0
-    assert len(closest.keep) == max(len(keep) for keep, _ in search.tried)
+def test_what_is_kept_in_a_refused_region_is_given_up_in_the_end():
+    world = World(always(NOTHING), lambda plan: not plan.keep, left=9)
+    assert keep(run(world, names(1, 2))) == NOTHING
 
 
-def test_where_no_engine_runs_none_is_closest():
-    search = World(always(NOTHING), lambda _: False).search()
-    assert search.run(names(1)).best is None
-    assert search.closest() is None
-
-
-@pytest.mark.parametrize(("slow", "kept"), [(2.0, names(3)), (1.0, names(2, 3, 4))])
-def test_a_unit_is_kept_whole_and_in_part_where_that_is_faster(slow, kept):
-    world = World(always(names(3)), speed=lambda keep: slow if names(2) <= keep else 1.0)
-    units = Units((names(2, 3, 4), names(5, 6)), names(3))
-    chosen = replace(world.search(left=8), units=units).run(names(3, 7))
-    assert chosen.best is not None
-    assert chosen.best.keep == kept
-    assert next(iter(world.attempts)) == names(2, 3, 4, 7)
-    assert ("attention cores in part" in world.steps) == (slow > 1)
-    assert chosen.minimal == (slow == 1)
-
-
-def test_wider_islands_where_mixed_is_slow():
-    def speed(keep: Assignment) -> float:
-        return {0: 1.0, 1: 2.0, 2: 1.5}.get(len(keep), 1.05)
-
-    world = World(always(names(0)), speed=speed, islands=(names(1), names(1, 2), names(1, 2, 3)))
-    chosen = run(world, names(0))
-    assert best(chosen).keep == names(0, 1, 2)
-    assert not chosen.minimal
-    assert names(0, 1, 2, 3) not in world.attempts
-    slow = run(World(always(names(0)), speed=speed, islands=(names(1),)), names(0), left=1)
-    assert best(slow).keep == names(0)
-
-
-def test_wider_islands_have_to_be_confirmed():
-    def passes(keep: Assignment, number: int) -> bool:
-        return keep == names(0) or (keep == names(0, 1) and number == 1)
-
-    speeds = {NOTHING: 1.0, names(0): 2.0, names(0, 1): 1.0}
-    chosen = run(World(passes, speed=speeds.__getitem__, islands=(names(1),)), names(0))
-    assert best(chosen).keep == names(0)
-    assert "a faster engine of another plan did not pass in every build" in chosen.notes
-
-
-def test_the_fastest_build_of_the_plan_is_delivered():
-    world = World(always(names(0)))
-    world.speed = lambda keep: 10.0 / (1 + world.attempts[keep])
-    chosen = run(world, names(0))
-    assert best(chosen).latency == latency(2.5)
-
-
-def test_after_samples_have_joined_the_smallest_known_plan_that_passes_is_taken():
-    world = World(always(names(0)))
-    search = world.search(left=6)
-    first = search.run(names(0, 1, 2, 3))
-    assert best(first).keep == names(0)
-    before = dict(world.attempts)
-
-    def again(candidate: Candidate) -> Candidate:
-        needed = names(0, 1)
-        excess = 0.5 if needed <= candidate.keep else 20.0
-        return Candidate(candidate.keep, candidate.step, candidate.build, excess, candidate.latency)
-
-    world.passes = always(names(0, 1))
-    second = search.again(best(first).keep, again)
-    assert best(second).passed
-    assert names(0, 1) <= best(second).keep
-    assert sum(world.attempts.values()) <= sum(before.values()) + 3
-    assert len([keep for keep in world.attempts if keep]) <= 6
-
-
-def test_nothing_known_passes_and_no_build_is_left():
-    world = World(always(names(0)))
-    search = world.search(left=1)
-    first = search.run(names(0))
-    gone = search.again(
-        best(first).keep, lambda c: Candidate(c.keep, c.step, c.build, 20.0, c.latency)
-    )
-    assert gone.best is None
+def test_where_every_build_was_lost_the_search_ends():
+    world = World(always(names(0)), lost=True)
+    assert run(world, names(0)).best is None
+    assert len(world.steps) == 2
 
 
 def test_tf32_is_allowed_where_what_is_kept_is_slow_without():
     kept = names(1, 2)
-    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, tf32=0.35, products=True)
-    chosen = run(world, kept)
-    assert best(chosen).terms.tf32
-    assert best(chosen).keep == kept
-    assert any("TF32 is allowed" in note for note in chosen.notes)
-    assert len(chosen.excesses) == 3  # confirmed like any other plan
-
-
-def test_tf32_is_left_alone_where_the_plan_is_fast_enough():
-    kept = names(1, 2)
-    chosen = run(World(always(kept), tf32=0.1, products=True), kept)
-    assert not best(chosen).terms.tf32
+    speed = lambda k: 3.0 if k else 1.0  # noqa: E731
+    world = World(always(kept), speed=speed, tf32=0.35)
+    search = run(world, kept)
+    assert search.best == EnginePlan(kept, "fp16", tf32=True)
+    assert len(world.tried[search.best]) == 3  # confirmed like any other plan
+    fast = World(always(kept), tf32=0.1)
+    assert run(fast, kept).best == EnginePlan(kept, "fp16")
 
 
 def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
     kept = names(*range(8))
-    world = World(always(kept), speed=lambda keep: 3.0 if keep else 1.0, products=True, tf32=0.3)
-    assert best(run(world, kept, left=4)).terms.tf32
+    world = World(always(kept), speed=lambda k: 3.0 if k else 1.0, tf32=0.3, left=4)
+    best = run(world, kept).best
+    assert best is not None
+    assert best.tf32
 
 
-class Foretold(Prediction):
+def test_after_samples_have_joined_the_search_goes_on_from_what_passes():
+    asked: list[EnginePlan] = []
+
+    def joins(plan: EnginePlan) -> bool:
+        asked.append(plan)
+        if len(asked) > 1:
+            return False
+        world.passes = always(names(0, 1))
+        known, world.tried = world.tried, {}
+        for one, group in known.items():
+            for outcome in group:
+                world.evaluate(one, outcome.step, free=True)
+        return True
+
+    world = World(always(names(0)), joins=joins, left=20)
+    search = run(world, names(0, 1, 2, 3))
+    assert [plan.keep for plan in asked] == [names(0), names(0, 1)]
+    assert (keep(search), search.is_minimal) == (names(0, 1), True)
+
+
+@dataclass
+class Foretold:
     """Emulation by rule; each prediction is an error, 1 being the limit."""
 
-    def __init__(
-        self, with_fusion: Callable[[Assignment], float], storage: Callable[[Assignment], float]
-    ) -> None:
-        self.with_fusion, self.storage = with_fusion, storage
-        self.learnt: list[int] = []
+    fused: Callable[[Assignment], float]
+    stored: Callable[[Assignment], float]
 
-    def learn(self, plain: BuildOutcome) -> None:
-        self.learnt.append(plain.number)
+    def is_enough(self, keep: Assignment, own: Assignment) -> bool:
+        return self.fused(keep | own) <= 1
 
-    def enough(self, keep: Assignment) -> bool:
-        return self.with_fusion(keep) <= 1
-
-    def beyond(self, keep: Assignment) -> bool:
-        return self.error(keep) > 2
-
-    def error(self, keep: Assignment) -> float:
-        return min(self.with_fusion(keep), self.storage(keep))
-
-    def excess(self, keep: Assignment) -> float:
-        return self.with_fusion(keep)
+    def is_beyond(self, keep: Assignment, own: Assignment) -> bool:
+        return min(self.fused(keep | own), self.stored(keep)) > 2
 
 
-def needs(needed: Assignment, error: float = 20.0) -> Callable[[Assignment], float]:
-    return lambda keep: 0.5 if needed <= keep else error
-
-
-def foretelling(world: World, prediction: Foretold, *, left: int = 6) -> EngineSearch:
-    return replace(world.search(left=left), prediction=prediction)
+def needs(needed: Assignment) -> Callable[[Assignment], float]:
+    return lambda keep: 0.5 if needed <= keep else 20.0
 
 
 def test_what_emulation_rules_out_is_not_built():
-    needed = names(0, 1, 2, 3, 4, 5, 6, 7)
+    needed = names(*range(8))
     world = World(always(needed))
-    chosen = foretelling(world, Foretold(needs(needed), needs(needed))).run(needed)
-    assert world.attempts == {needed: 3, NOTHING: 1}
-    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (needed, True, needed)
-    assert chosen.notes == (
-        "emulation, with fusion and without, puts 14 smaller sets of kept nodes beyond the limit "
-        "by more than chance explains, so they were not built; only this prediction shows that 8 "
-        "of 8 kept nodes are needed",
-    )
+    search = run(world, needed, prediction=Foretold(needs(needed), needs(needed)))
+    assert world.attempted == {needed: 3, NOTHING: 1}
+    assert (keep(search), search.is_minimal, search.predicted) == (needed, True, needed)
 
 
 def test_where_fusion_needs_nothing_plain_is_built_first_and_is_enough():
     world = World(always(NOTHING))
-    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
-    assert world.attempts == {NOTHING: 3}
-    assert (best(chosen).keep, chosen.minimal, chosen.predicted) == (NOTHING, True, NOTHING)
+    search = run(world, names(1), prediction=Foretold(needs(NOTHING), needs(names(1))))
+    assert world.attempted == {NOTHING: 3}
+    assert (keep(search), search.is_minimal, search.predicted) == (NOTHING, True, NOTHING)
 
 
 def test_where_fusion_is_wrong_about_nothing_the_plan_is_built_after_all():
     world = World(always(names(1)))
-    chosen = foretelling(world, Foretold(needs(NOTHING), needs(names(1)))).run(names(1))
-    assert world.attempts == {NOTHING: 1, names(1): 3}
-    assert (best(chosen).keep, chosen.minimal) == (names(1), True)
+    search = run(world, names(1), prediction=Foretold(needs(NOTHING), needs(names(1))))
+    assert world.attempted == {NOTHING: 1, names(1): 3}
+    assert (keep(search), search.is_minimal) == (names(1), True)
 
 
 def test_what_is_enough_with_fusion_is_built_at_once():
+    every = frozenset(ORDER)
     world = World(always(names(2, 5)))
-    prediction = Foretold(needs(names(2, 5)), needs(frozenset(ORDER)))
-    chosen = foretelling(world, prediction).run(frozenset(ORDER))
-    assert world.attempts == {frozenset(ORDER): 1, NOTHING: 1, names(2, 5): 3}
-    assert (best(chosen).keep, chosen.minimal) == (names(2, 5), True)
-    assert chosen.predicted == names(2, 5)
-    assert prediction.learnt == [2]
-
-
-def test_a_proposal_that_fails_leaves_the_search_as_it_was():
-    world = World(always(names(2, 5)))
-    prediction = Foretold(needs(names(2), 2.0), needs(names(2, 5)))
-    chosen = foretelling(world, prediction, left=100).run(frozenset(ORDER))
-    assert world.attempts[names(2)] == 1
-    assert best(chosen).keep == names(2, 5)
-    assert chosen.minimal
-
-
-def test_an_engine_much_better_than_predicted_refutes_the_emulation():
-    needed = names(0, 1)
-    start = names(0, 1, 2, 3)
-    world = World(always(needed))  # plain fails by 20
-    doomed = Foretold(needs(start, 35.0), needs(start, 35.0))
-    assert best(foretelling(world, doomed).run(start)).keep == start
-    refuted = Foretold(needs(start, 70.0), needs(start, 80.0))
-    chosen = foretelling(World(always(needed)), refuted).run(start)
-    assert best(chosen).keep == needed
-    assert (chosen.minimal, chosen.predicted, chosen.notes) == (True, NOTHING, ())
+    search = run(world, every, prediction=Foretold(needs(names(2, 5)), needs(every)))
+    assert world.attempted == {every: 1, NOTHING: 1, names(2, 5): 3}
+    assert (keep(search), search.is_minimal) == (names(2, 5), True)
+    assert search.predicted == names(2, 5)
 
 
 @given(needed=sets, more=sets, fused=sets, stored=sets, left=st.integers(1, 12))
-def test_whatever_is_foretold_only_what_passed_is_delivered(needed, more, fused, stored, left):
-    world = World(always(needed))
-    prediction = Foretold(needs(fused), needs(stored))
+def test_whatever_is_foretold_only_what_passed_is_taken(needed, more, fused, stored, left):
     start = needed | more
-    chosen = foretelling(world, prediction, left=left).run(start)
-    assert best(chosen).passed
-    assert needed <= best(chosen).keep <= start
-    assert chosen.predicted <= best(chosen).keep
-    if chosen.minimal:
-        shown = [k for k in world.attempts if not needed <= k]
-        for name in best(chosen).keep - chosen.predicted:
-            assert best(chosen).keep - {name} in shown
+    world = World(always(needed), left=left)
+    search = run(world, start, prediction=Foretold(needs(fused), needs(stored)))
+    assert needed <= keep(search) <= start
+    assert search.predicted <= keep(search)
 
 
-def test_a_minimal_plan_with_wider_islands_tells_nothing_of_their_nodes():
-    def speed(keep: Assignment) -> float:
-        return {0: 1.0, 1: 2.0}.get(len(keep), 1.05)
-
-    world = World(always(names(0)), speed=speed, islands=(names(1),))
-    prediction = Foretold(needs(names(0)), needs(names(0)))
-    chosen = foretelling(world, prediction).run(names(0))
-    assert best(chosen).keep == names(0, 1)
-    assert not chosen.minimal
-
-
-def test_after_a_wider_plan_with_tf32_fails_on_further_samples_the_search_goes_on():
-    def speed(keep: Assignment) -> float:
-        return {0: 1.0, 1: 9.0, 2: 2.0}[len(keep)]
-
-    world = World(always(names(0)), speed=speed, islands=(names(1),), tf32=0.9, products=True)
-    search = world.search(builds=1)
-    first = best(search.run(names(0)))
-    assert first.terms.tf32
-    assert first.keep == names(0, 1)
-    gone = search.again(first.keep, lambda c: replace(c, excess=20.0))
-    assert gone.best is None
-
-
-def test_others_hold_plans_with_tf32_and_the_same_without():
-    world = World(always(names(0)), speed=lambda k: 1.0 + 8 * len(k), tf32=0.5, products=True)
-    search = world.search(builds=1)
-    chosen = best(search.run(names(0)))
-    assert chosen.terms.tf32
-    assert [(c.keep, c.terms.tf32) for c in search.others(chosen)] == [(names(0), False)]
-    assert [c.terms.tf32 for c in search.others(None)] == [True, False]
-
-
-def test_where_every_build_was_lost_the_search_ends():
-    world = World(always(names(0)), others=(names(1), names(2)))
-    search = world.search()
-    search.attempt = world.lose
-    assert search.run(names(0)).best is None
-    assert world.attempts.total() == 2
-
-
-def test_a_plan_that_was_lost_is_not_said_to_lack_a_kernel():
-    world = World(always(names(1)), others=(names(1),))
-    search = world.search()
-    search.attempt = lambda keep, *how: (
-        world.lose(keep, *how) if keep == names(0) else world.attempt(keep, *how)
-    )
-    best = search.run(names(0)).best
-    assert best is not None
-    assert (best.keep, best.step) == (names(1), "instead of a plan that was lost")
-
-
-def test_after_ctrl_c_nothing_is_built_where_an_engine_is_proven():
-    over = iter((False, False, True))
-    world = World(always(names(0)))
-    search = world.search()
-    search.budget.over = lambda: next(over, True)
-    chosen = search.run(names(0, 1))
-    assert world.steps == ["the plan of the emulation", "plain low precision"]
-    assert best(chosen).keep == names(0, 1)
-    assert not chosen.minimal
-    untouched = World(always(NOTHING))
-    search = untouched.search()
-    search.budget.over = lambda: True
-    nothing = search.run(names(0))
-    assert (nothing.best, nothing.plain, untouched.steps) == (None, None, [])
-
-
-def test_a_build_that_ctrl_c_ended_tells_nothing():
-    def interrupted(keep: Assignment, step: Step, terms: Terms) -> Candidate:  # noqa: ARG001
-        made = build(3, str(step), status="interrupted", engine=None)
-        search.budget.over = lambda: True
-        return Candidate(keep, step, made)
-
-    search = World(always(NOTHING)).search()
-    search.attempt = interrupted
-    chosen = search.run(names(0))
-    assert (chosen.best, chosen.plain, search.tried) == (None, None, {})
+def test_after_ctrl_c_nothing_is_built():
+    world = World(always(names(0)), most=2)
+    search = run(world, names(0, 1))
+    assert world.steps == [START, PLAIN]
+    assert keep(search) == names(0, 1)
+    assert [spared.kind for spared in search.spared] == ["interrupted"]
+    untouched = World(always(NOTHING), most=0)
+    assert run(untouched, names(0)).best is None
+    assert untouched.steps == []
 
 
 def test_no_plan_is_looked_for_that_gains_no_speed():
-    world = World(always(names(0)), speed=lambda keep: 1.0 + len(keep))
-    search = world.search()
-    search.full = ProvenEngine(build=2, seconds=1.0, median_ms=0.5)
-    chosen = search.run(names(0, 1))
-    freest = "plain low precision with TF32"
-    assert world.steps == ["the plan of the emulation", "plain low precision", freest]
-    assert chosen.best is None
+    world = World(always(names(0)), speed=lambda kept: 1.0 + len(kept))
+    search = run(world, names(0, 1), full=(2, 0.5))
+    assert world.steps == [START, PLAIN, "plain low precision with TF32"]
     assert [spared.kind for spared in search.spared] == ["slower"]
-    assert [c.keep for c in search.others(None)] == [names(0, 1)]
+    strong = World(always(names(0)), speed=lambda kept: 1.0 + len(kept), typing="strong")
+    assert not [*run(strong, names(0, 1), full=(2, 0.5)).spared]
 
 
 def test_a_plan_with_tf32_is_looked_for_that_may_be_the_fastest():
-    world = World(always(names(0)), speed=lambda keep: 1.0 + len(keep) / 8, tf32=0.25)
-    search = world.search(builds=1)
-    search.full = ProvenEngine(build=2, seconds=1.0, median_ms=0.5)
-    chosen = search.run(names(0, 1))
-    assert (best(chosen).keep, best(chosen).terms.tf32) == (names(0), True)
-    assert search.spared == []
+    world = World(always(names(0)), speed=lambda k: 1.0 + len(k) / 8, tf32=0.25, builds=1)
+    search = run(world, names(0, 1), full=(2, 0.5))
+    assert search.best == EnginePlan(names(0), "fp16", tf32=True)
+    assert not [*search.spared]
+
+
+def test_the_plan_without_repairs_and_that_with_int8_use_none_of_the_budget():
+    world = World(always(NOTHING), left=1, builds=2)
+    search = run(world, names(1), unrepaired=names(0), int8=names(2))
+    assert len(world.tried[EnginePlan(names(0), "fp16", repaired=False)]) == 2
+    assert len(world.tried[EnginePlan(names(2), "int8")]) == 2
+    assert keep(search) == NOTHING
+    # One that is slower is built once: it is a row of the table.
+    slow = World(always(NOTHING), speed=lambda kept: 1.0 + len(kept), builds=2)
+    run(slow, names(1), unrepaired=names(0))
+    assert len(slow.tried[EnginePlan(names(0), "fp16", repaired=False)]) == 1
+
+
+def test_where_int8_fails_with_constraints_it_is_built_without():
+    def built(plan: EnginePlan) -> bool:
+        return plan.free or plan.rung != "int8"
+
+    world = World(always(NOTHING), built, builds=1)
+    world.search(NOTHING)
+    kept = failed(9).config.model_copy(update={"keep": (ORDER[0],)})
+    search = world.search(NOTHING, int8=names(2))
+    evaluate = world.evaluate
+
+    def constrained(plan: EnginePlan, step: Step, *, free: bool = False) -> Outcome:
+        outcome = evaluate(plan, step, free=free)
+        if outcome.excess is None:
+            made = outcome.worst.build.model_copy(update={"config": kept})
+            outcome = Outcome(plan, step, {"": Built(made)})
+            world.tried[plan] = [outcome]
+        return outcome
+
+    world.evaluate = constrained  # type: ignore[method-assign]
+    search.run()
+    assert EnginePlan(names(2), "int8", free=True) in world.tried
+
+
+@pytest.mark.parametrize("parts", range(1, 10))
+def test_runs_of_names_are_of_nearly_equal_length_and_hold_all(parts):
+    given_ = [frozenset((name,)) for name in ORDER]
+    found = [*split(given_, parts)]
+    assert frozenset().union(*found) == frozenset(ORDER)
+    assert sum(map(len, found)) == len(ORDER)
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_times_are_near_within_five_percent():
+    assert near(NEAR * 0.999, 1.0)
+    assert not near(NEAR * 1.001, 1.0)
+    assert not near(1.0, float("inf"))
+    assert (FUTILE, SLOW) == (1.07, 1.1)
+
+
+def attention(parts: int = 1) -> Any:
+    s = Sketch()
+    y = s.input("x", [1, 4, 8])
+    for i in range(parts):
+        turned = s.op("Transpose", y, name=f"turn{i}", perm=[0, 2, 1])
+        scores = s.op("MatMul", y, turned, name=f"scores{i}")
+        softmax = s.op("Softmax", scores, name=f"softmax{i}", axis=-1)
+        y = s.op("MatMul", softmax, y, name=f"mix{i}")
+    return network_from_proto(s.proto(y))
+
+
+def test_the_cores_of_attention_are_units():
+    net = attention(2)
+    found = cores_of(net, roles_of(net), NOTHING)
+    assert found == tuple(named(f"scores{i}", f"softmax{i}", f"mix{i}") for i in range(2))
+    lowered = cores_of(net, roles_of(net), named("softmax0"))
+    assert lowered == (named("scores1", "softmax1", "mix1"),)

@@ -2,35 +2,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onnx
-import onnx_ir as ir
 import pytest
 
 from halfwise.errors import RunFailed
 from halfwise.fixing.engines.workbench import Fetched, ModelFiles, save
+from halfwise.graph.loading import network_from_proto
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
-from tests.unit.casing import names
-from tests.unit.fixing.running import planner
 
 
 def test_each_file_is_written_once(tmp_path):
-    made, files = planner(models.layer_norm()), ModelFiles(tmp_path)
-    path = files.fp32(made.case.network)
+    network, files = network_from_proto(models.layer_norm().proto), ModelFiles(tmp_path)
+    path = files.file("fp32", FP32_FILE, lambda: network)
     assert path.name == FP32_FILE
-    before = path.stat().st_mtime_ns
-    assert files.fp32(made.case.network).stat().st_mtime_ns == before
-    nothing = files.mixed(made, frozenset())
-    some = files.mixed(made, names(*models.layer_norm().kept))
-    assert files.mixed(made, frozenset()) == nothing != some
-    types = {n.name for n in ir.load(some).graph if n.outputs[0].dtype == ir.DataType.FLOAT}
-    assert types >= models.layer_norm().kept
+    assert files.file("fp32", FP32_FILE, lambda: pytest.fail("written twice")) == path
+    assert files.file("other", FP32_FILE, lambda: network) != path
     assert {n.name for n in onnx.load(path).graph.node} >= models.layer_norm().kept
 
 
 def test_many_weights_lie_beside_the_model(tmp_path):
-    made = planner(models.large_weights())
-    save(made.case.network.model, tmp_path / "m.onnx")
+    made = network_from_proto(models.large_weights().proto)
+    save(made.model, tmp_path / "m.onnx")
     onnx.checker.check_model(tmp_path / "m.onnx")
 
 
@@ -42,7 +35,7 @@ class Room(NamedTuple):
 def built(stage, tmp_path):
     """A stage, two engines, and a place for them."""
     ready = stage(models.layer_norm())
-    builds, model = ready.run.builds, ready.run.fp32
+    builds, model = ready.bench.builds, ready.bench.fp32
     engines = [builds.build(model, low or "fp32", low=low).engine for low in (None, "fp16")]
     (tmp_path / "here").mkdir()
     return ready, engines, tmp_path / "here"

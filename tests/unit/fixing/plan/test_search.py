@@ -33,6 +33,7 @@ class Answer:
     passed: bool
     excess: float
     nonfinite: bool = False
+    not_run: str = ""
 
 
 @dataclass

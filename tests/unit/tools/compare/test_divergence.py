@@ -7,10 +7,9 @@ import pytest
 from halfwise.case import Samples, Settings
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
-from halfwise.fixing.engines.proposals import MARKED
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.tools.compare.divergence import compared, find_divergence
+from halfwise.tools.compare.divergence import MARKED, compared, find_divergence
 from halfwise.tools.compare.walk import Walk, emulated
 from tests import models
 from tests.unit.casing import prepare

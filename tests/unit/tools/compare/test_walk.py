@@ -3,9 +3,9 @@ import pytest
 
 from halfwise.records import TensorName
 from halfwise.tools.compare import walk as stage
-from halfwise.tools.compare.walk import comparable
-from tests.unit.graph.sketch import Sketch
-from tests.unit.tools.compare.copies import network, side, walked
+from halfwise.tools.compare.walk import Walk, comparable
+from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.tools.compare.copies import SAMPLES, network, side, walked
 
 
 def test_every_tensor_is_measured_and_equal_to_itself():
@@ -26,16 +26,16 @@ def test_an_error_is_born_where_the_node_is_another():
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 def test_the_number_of_tensors_at_once_changes_nothing(monkeypatch, at_once):
-    monkeypatch.setattr(stage, "AT_LEAST", at_once)
-    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", at_once)
+    monkeypatch.setattr(stage, "LIVE_BYTES", (1, 1))
     walk = walked(side(network(c=1.5).model))
     assert walk.found[TensorName("c_out")].born["b"].value == pytest.approx(0.5, rel=1e-3)
     assert walk.found[TensorName("y_out")].born["b"].value == 0
 
 
 def test_few_tensors_are_alive_at_a_time(monkeypatch):
-    monkeypatch.setattr(stage, "AT_LEAST", 1)
-    monkeypatch.setattr(stage, "BYTES_AT_ONCE", 2 * 4 * 16 * 4)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 1)
+    monkeypatch.setattr(stage, "LIVE_BYTES", (2 * 4 * 16 * 4, 0))
     asked = []
 
     class Watched:
@@ -72,7 +72,7 @@ def test_the_effect_of_an_error_alone():
 
 
 def test_no_more_errors_are_remembered_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(stage, "REMEMBERED", 1)
+    monkeypatch.setattr(stage, "TENSORS_AT_ONCE", 1)
     walk = walked(side(network(b=1.01, y=1.5).model))
     assert walk.effect(walk.found[TensorName("b_out")]) < np.inf
     assert walk.effect(walk.found[TensorName("y_out")]) == np.inf
@@ -86,3 +86,19 @@ def test_what_no_input_reaches_and_what_one_side_lacks():
     walk = walked(side(sketch.network("a_out").model))
     assert walk.found[TensorName("b_out")].lack == "missing"
     assert walk.line == ["a_out"]
+
+
+@pytest.mark.parametrize(("wrong", "born"), [(0.018, False), (0.028, True)])
+def test_an_error_is_born_beyond_eight_times_what_rounding_explains(wrong, born):
+    # Neighbours differ by a tenth of their size, which makes ten times of their rounding.
+    differences = np.eye(16) - np.roll(np.eye(16), 1, axis=1)
+
+    def model(factor):
+        sketch = Sketch()
+        a = sketch.op("Add", sketch.input("x", [4, 16]), 10.0, name="a")
+        return sketch.network(sketch.op("MatMul", a, f32(factor * differences), name="d"))
+
+    exact = side(model(1).model, exact=True)
+    walk = Walk(model(1), SAMPLES, exact, side(model(1 + wrong).model, arithmetic="fp16"))
+    walk.all()
+    assert bool(walk.found[TensorName("d_out")].worst) is born

@@ -1,0 +1,412 @@
+"""What a bench finds of plans, and what it does not run again."""
+
+from collections import Counter
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from halfwise.case import Sample, Samples
+from halfwise.emulation.budget import OutOfTime
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError, RunFailed
+from halfwise.fixing.bench import Bench, Outcome, has_new_nonfinite
+from halfwise.fixing.plan.plan import Plan
+from halfwise.formats import FP16
+from halfwise.graph.casts import rewrite
+from halfwise.metrics import Excess, Outputs, totals
+from halfwise.progress import Silent
+from halfwise.records import Criterion
+from tests import models
+from tests.unit.casing import Kept, Prepared, names, prepare
+from tests.unit.fixing.running import space_of
+from tests.unit.graph.sketch import Sketch, f32
+
+NONE = names()
+ALL = names("matmul", "bias", "relu")
+
+
+def rounded_once(count: int = 12) -> models.Ill:
+    """y = 3·x, whose error is that of storing x and y; sample i has its own size."""
+    sketch = Sketch()
+    y = sketch.op("Mul", sketch.input("x", [1, 32]), f32(3.0), name="mul")
+    inputs = models.signals(1, 32, seed=1, count=count)
+    inputs *= f32(1 + np.arange(count) % 5).reshape(-1, 1, 1, 1)[..., 0]
+    return models.Ill(sketch.proto(y), {"x": inputs})
+
+
+def late_failure() -> Prepared:
+    """The last of twelve samples is the only one that overflows."""
+    ill = models.root_mean_square()
+    data = np.repeat(ill.inputs["x"][:1], 12, axis=0)
+    data[11] *= 100
+    return prepare(models.Ill(ill.proto, {"x": data}))
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+def test_the_excess_is_the_error_of_the_typed_model():
+    prepared = prepare(models.small())
+    bench = prepared.bench()
+    for kept in (NONE, names("matmul"), ALL):
+        model = rewrite(prepared.network, prepared.roles, kept, FP16).model
+        session = Session(emulate_typed(model))
+        excess = Excess(Criterion(), totals(prepared.references))
+        for sample, reference in zip(prepared.samples, prepared.references, strict=True):
+            excess.update(reference, session.run(sample))
+        assert bench.evaluate(kept).excess == pytest.approx(excess.final())
+    assert bench.evaluate(ALL) == Outcome(True, 0.0, number=3)
+
+
+def test_between_the_factor_and_the_tolerance_a_sample_fails():
+    prepared = prepare(models.small())
+    excess = prepared.bench().evaluate(NONE).excess
+    assert prepared.bench(factor=0.5).evaluate(NONE).excess == pytest.approx(2 * excess)
+    criterion = Criterion(rel_max=0.01 * excess / 0.9)
+    assert prepared.bench(criterion).evaluate(NONE).passed
+    outcome = prepared.bench(criterion, factor=0.8).evaluate(NONE)
+    assert not outcome.passed
+    assert outcome.sample is not None
+
+
+def test_the_errors_are_those_of_all_samples():
+    bench = prepare(rounded_once()).bench()
+    [measured] = bench.errors(NONE).values()
+    assert measured.rel_max / 0.01 == pytest.approx(bench.evaluate(NONE).excess)
+    assert 60 < measured.snr_db < 80
+    [nothing] = bench.errors(names("mul")).values()
+    assert nothing.max_abs == 0
+
+
+def test_the_contribution_is_the_error_on_the_worst_sample():
+    bench = prepare(rounded_once()).bench(factor=0.5)
+    each = bench.survey(NONE, Silent())
+    runs = bench.runs
+    assert bench.contribution(NONE) == pytest.approx(max(each) / 0.5)
+    assert bench.contribution(names("mul")) == 0
+    assert bench.runs == runs + 2
+
+
+def outputs(*values, dtype=np.float32):
+    return {"y": np.array(values, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "expected"),
+    [
+        (outputs(1, 2), outputs(1, 3), False),
+        (outputs(1, 2), outputs(1, np.inf), True),
+        (outputs(1, 2), outputs(1, np.nan), True),
+        (outputs(1, np.inf), outputs(1, np.inf), False),
+        (outputs(1, np.inf), outputs(1, -np.inf), True),
+        (outputs(1, np.nan), outputs(1, np.nan), False),
+        (outputs(1, np.nan), outputs(1, np.inf), True),
+        (outputs(1, np.inf), outputs(1, 5), False),
+        (outputs(1, 2), outputs(1, 2, 3), False),
+        (outputs(1, 2), outputs(1, 2, np.nan), True),
+        (outputs(1, 2, dtype=np.int64), outputs(1, 3, dtype=np.int64), False),
+    ],
+)
+def test_new_nonfinite_values(reference, candidate, expected):
+    assert has_new_nonfinite(reference, candidate) == expected
+
+
+# --- which samples are run, and when -----------------------------------------------------------
+
+
+def test_the_first_sample_that_fails_ends_a_trial():
+    bench = prepare(rounded_once()).bench(Criterion(rel_max=1e-9))
+    outcome = bench.evaluate(NONE)
+    assert not outcome.passed
+    assert outcome.excess > 1
+    assert bench.runs == 1
+
+
+def test_a_survey_is_a_trial_and_orders_the_samples_worst_first():
+    prepared = prepare(rounded_once())
+    bench, surveyed = prepared.bench(), prepared.bench()
+    first = bench.evaluate(NONE)
+    assert (first.passed, bench.runs) == (True, 12)
+    assert len(surveyed.survey(NONE, Silent())) == 12
+    assert surveyed.evaluate(NONE) == first
+    assert (surveyed.runs, surveyed.evaluations) == (12, 1)
+    strict = prepared.bench(Criterion(rel_max=1e-9))
+    each = strict.survey(NONE, Silent())
+    assert strict.evaluate(NONE).sample == int(np.argmax(each))
+
+
+def test_a_sample_that_failed_at_last_is_looked_at_first_from_then_on():
+    bench = late_failure().bench()
+    outcome = bench.evaluate(NONE)
+    assert (outcome.passed, outcome.sample) == (False, 11)
+    runs = bench.runs
+    assert bench.evaluate(names("mean")).sample == 11
+    assert bench.runs == runs + 1
+
+
+def test_samples_that_join_are_looked_at_first():
+    prepared = late_failure()
+    known = replace(
+        prepared, samples=prepared.samples.select(range(11)), references=prepared.references[:11]
+    )
+    bench = known.bench()
+    assert bench.evaluate(NONE).passed
+    bench.join(prepared.samples.select([11]), prepared.references[11:])
+    assert bench.samples.ids == prepared.samples.ids
+    runs = bench.runs
+    outcome = bench.evaluate(NONE)
+    assert (outcome.passed, outcome.sample) == (False, 11)
+    assert bench.runs == runs + 1
+    assert bench.evaluate(names("square", "mean", "root")).passed
+    assert bench.tried()[NONE] == outcome
+
+
+def test_each_run_is_paid_for_before_it_begins():
+    def spend():
+        paid.append(bench.runs)
+        if len(paid) == 3:
+            raise OutOfTime
+
+    paid: list[int] = []
+    prepared = prepare(rounded_once())
+    tolerance = prepared.bench().tolerance
+    bench = Bench(prepared.bench().judge, prepared.samples, prepared.references, tolerance, spend)
+    with pytest.raises(OutOfTime):
+        bench.survey(NONE, Silent())
+    assert paid == [0, 1, 2]
+    assert bench.runs == 2
+    assert bench.exact(NONE) is None
+
+
+# --- one memo ----------------------------------------------------------------------------------
+
+
+def test_what_was_seen_on_all_samples_is_known_at_every_depth():
+    bench = prepare(rounded_once()).bench()
+    assert bench.exact(NONE) is None
+    first = bench.evaluate(NONE)
+    assert bench.evaluate(NONE) == first
+    assert bench.exact(NONE) == bench.excess(NONE) == first.excess
+    assert (bench.runs, bench.evaluations) == (12, 1)
+    assert (bench.tried(), bench.firsts()) == ({NONE: first}, {NONE: 1})
+
+
+def test_the_error_of_what_failed_is_measured_once():
+    bench = prepare(rounded_once()).bench(Criterion(rel_max=1e-9))
+    failed = bench.evaluate(NONE)
+    assert bench.bound(NONE) == failed.excess
+    assert bench.exact(NONE) is None
+    assert bench.excess(NONE) >= failed.excess
+    runs = bench.runs
+    assert bench.excess(NONE) == bench.exact(NONE)
+    assert bench.runs == runs
+
+
+def test_samples_that_join_are_another_question_at_every_depth():
+    prepared = prepare(models.small())
+    bench = prepared.bench()
+    looks: Counter[str] = Counter()
+
+    def inside() -> int:
+        looks["inside"] += 1
+        return looks["inside"]
+
+    first = bench.excess(NONE)
+    assert [bench.once(NONE, "inside", inside) for _ in range(2)] == [1, 1]
+    assert bench.once(NONE, "inside", inside, key="other") == 2
+    bench.join(prepared.samples.select([0]), prepared.references[:1])
+    assert bench.known(NONE, "inside") is None
+    assert bench.exact(NONE) is None
+    assert bench.excess(NONE) == pytest.approx(first)
+    assert bench.once(NONE, "inside", inside) == 3
+    assert bench.evaluations == 2
+    assert bench.found_at("inside") == [1, 2, 3]
+
+
+def test_another_judge_of_the_same_samples_knows_nothing_of_the_first():
+    bench = prepare(models.small()).bench()
+    bench.excess(NONE)
+    other = bench.on(bench.judge)
+    assert (other.evaluations, other.runs, other.tried()) == (0, 0, {})
+    assert other.excess(NONE) == bench.excess(NONE)
+    assert other.evaluations == 1
+
+
+# --- judges ------------------------------------------------------------------------------------
+
+
+class AsFile:
+    """Runs the file of a plan in ONNX Runtime, which leaves out roundings between low nodes."""
+
+    def __init__(self) -> None:
+        self._loaded: tuple[Plan, Session] | None = None
+
+    def prepare(self, plan: Plan, /) -> None:
+        if self._loaded is None or self._loaded[0] != plan:
+            self._loaded = plan, Session(plan.of.write(plan)[0].model)
+
+    def run(self, sample: Sample, plan: Plan, /) -> Outputs:
+        assert self._loaded is not None
+        assert self._loaded[0] == plan
+        return self._loaded[1].run(sample)
+
+    def release(self) -> None:
+        self._loaded = None
+
+
+def test_a_judge_is_one_class_and_a_search_takes_it_as_it_is():
+    space = space_of(models.position_bucket(), no_repair=True)
+    low = space.fresh(NONE)
+    assert space.evaluate(NONE).passed
+    filed = replace(space, bench=space.bench.on(AsFile()))
+    assert not filed.evaluate(NONE).passed
+    assert filed.bench.runs == 1
+    assert filed.bench.evaluate(low) == filed.evaluate(NONE)
+    found = filed.find(NONE)
+    assert found.passed
+    assert NONE < found.kept < filed.choices
+    # Each bench keeps what its own judge finds.
+    assert space.bench.evaluate(low).passed
+    filed.bench.release()
+    assert filed.bench.excess(filed.fresh(found.kept)) <= 1
+
+
+def test_what_passes_may_be_demanded_more_of():
+    bench = prepare(models.small()).bench()
+    bench.demand(lambda kept: 0.5 if kept else 3.0)
+    assert bench.evaluate(NONE) == Outcome(False, 3.0, number=1)
+    assert bench.evaluate(names("matmul")).passed
+    surveyed = prepare(models.small()).bench()
+    surveyed.demand(lambda _: 3.0)
+    surveyed.survey(NONE, Silent())
+    assert not surveyed.evaluate(NONE).passed
+
+
+# --- runs that fail ----------------------------------------------------------------------------
+
+
+def test_a_sample_that_could_not_be_run_says_so_and_the_plan_did_not_pass():
+    prepared = prepare(models.detector())
+    bench = prepared.bench()
+    outcome = bench.evaluate(NONE)
+    assert (outcome.passed, outcome.excess, outcome.sample) == (False, inf, 0)
+    assert outcome.not_run == bench.refused != ""
+    assert not outcome.nonfinite
+    assert bench.evaluate(names("square", "energy", "norm")).passed
+    assert bench.survey(NONE, Silent()) == [inf] * len(prepared.samples)
+    assert bench.contribution(NONE) == bench.excess(NONE) == inf
+    [error] = bench.errors(NONE).values()
+    assert (error.misshapen, error.passed) == (len(prepared.samples), False)
+
+
+def test_no_metric_is_asked_about_it():
+    bench = prepare(models.detector()).bench(Criterion(metric="m"), lambda *_: 1.0)
+    assert bench.evaluate(NONE).not_run
+    assert bench.excess(NONE) == inf
+
+
+def test_a_plan_that_is_wrong_was_run():
+    outcome = late_failure().bench().evaluate(NONE)
+    assert (outcome.passed, outcome.nonfinite, outcome.not_run) == (False, True, "")
+
+
+class Failing:
+    """A judge that runs nothing."""
+
+    def __init__(self, *failures: RunFailed) -> None:
+        self._failures = iter(failures)
+
+    def prepare(self, kept: Kept, /) -> None:
+        """Load nothing."""
+
+    def run(self, _sample: Sample, _kept: Kept, /) -> Outputs:
+        raise next(self._failures)
+
+    def release(self) -> None:
+        """Free nothing."""
+
+
+def test_runs_that_take_too_long_are_counted_and_the_first_other_failure_is_kept():
+    bench = prepare(models.small()).bench()
+    slow = bench.on(Failing(RunFailed("too long", late=True)))
+    assert slow.evaluate(NONE).not_run == "too long"
+    assert (slow.late, slow.refused) == (1, "")
+    refusing = bench.on(Failing(RunFailed("first"), RunFailed("second")))
+    assert refusing.evaluate(NONE).excess == inf
+    refusing.contribution(NONE)
+    assert (refusing.refused, refusing.late) == ("first", 0)
+    assert (bench.late, bench.refused) == (0, "")
+
+
+# --- metrics -----------------------------------------------------------------------------------
+
+
+def agreement(reference, candidate, labels):
+    """Return the fraction of samples whose largest output is at its label."""
+    assert len(reference) == len(candidate) == len(labels)
+    hits = [c["matmul_out"].argmax() == label for c, label in zip(candidate, labels, strict=True)]
+    return sum(hits) / len(hits)
+
+
+def test_a_metric_decides_alone():
+    ill = models.huge_weights()
+    exact = [int(r["matmul_out"].argmax()) for r in prepare(ill).references]
+    prepared = prepare(ill, labels=tuple(exact))
+    bench = prepared.bench(Criterion(metric="agreement"), agreement)
+    # Weights that saturate are far off, yet point the same way for most samples.
+    outcome = bench.evaluate(NONE)
+    kept = bench.evaluate(names("matmul"))
+    assert (kept.passed, kept.excess) == (True, 1.0)
+    model = rewrite(prepared.network, prepared.roles, NONE, FP16).model
+    low = [*map(Session(emulate_typed(model)).run, prepared.samples)]
+    lost = 1 - agreement(prepared.references, low, exact)
+    assert outcome.excess == pytest.approx(1 + lost)
+    assert outcome.passed == (lost == 0)
+    allowed = prepared.bench(Criterion(metric="agreement", metric_drop=lost), agreement)
+    assert allowed.evaluate(NONE).passed
+
+
+def test_new_nonfinite_values_fail_whatever_the_metric_says():
+    bench = prepare(models.bare_logarithm()).bench(Criterion(metric="fine"), lambda *_: 1.0)
+    outcome = bench.evaluate(NONE)
+    assert (outcome.passed, outcome.excess, outcome.nonfinite) == (False, inf, True)
+    assert bench.evaluate(names("square", "log")).passed
+
+
+@pytest.mark.parametrize("labels", [tuple(range(100, 112)), None])
+def test_labels_stay_with_their_samples(labels):
+    seen = []
+
+    def metric(_reference, _candidate, labels):
+        seen.append(labels if labels is None else tuple(labels))
+        return 1.0
+
+    prepared = prepare(rounded_once(), labels=labels)
+    assert isinstance(prepared.samples, Samples)
+    bench = prepared.bench(Criterion(metric="m"), metric)
+    bench.survey(NONE, Silent())
+    assert bench.evaluate(names("mul")).passed
+    assert {*seen} == {labels}
+
+
+@pytest.mark.parametrize(("lost", "passed"), [(0.0, True), (1.0, False)])
+def test_what_a_survey_shows_of_a_metric_is_not_run_again(lost, passed):
+    metric = lambda ref, new, _: 1.0 if new is ref else 1.0 - lost  # noqa: E731
+    bench = prepare(rounded_once()).bench(Criterion(metric="m", metric_drop=0.1), metric)
+    bench.survey(NONE, Silent())
+    assert bench.evaluate(NONE).passed is passed
+    assert bench.exact(NONE) == bench.evaluate(NONE).excess
+    assert bench.bound(NONE) == 0  # a metric over all samples bounds nothing
+    assert bench.evaluations == 1
+
+
+def test_a_metric_that_cannot_judge_at_all_is_reported():
+    def metric(*_):
+        raise CaseError("broken", "")
+
+    bench = prepare(rounded_once()).bench(Criterion(metric="broken"), metric)
+    with pytest.raises(CaseError, match="broken"):
+        bench.evaluate(NONE)

@@ -1,0 +1,122 @@
+"""What samples show of a network."""
+
+import pytest
+from onnx import TensorProto
+
+from halfwise.case import Samples, Settings
+from halfwise.fixing.evidence import gather, headroom_limits
+from halfwise.formats import BF16, FP16, Format
+from halfwise.graph.casts import low_type
+from halfwise.graph.roles import roles_of
+from halfwise.records import Observations, TensorName
+from tests import models
+from tests.unit.casing import prepare
+from tests.unit.fixing.running import space_of
+from tests.unit.graph.sketch import Sketch
+from tests.unit.reporting.runs import observation
+
+
+def network():
+    sketch = Sketch()
+    x = sketch.input("x", [4])
+    a = sketch.op("Mul", x, 2.0, name="a")
+    moved = sketch.op("Reshape", a, [2, 2], name="move")
+    counted = sketch.op("Cast", moved, name="count", to=TensorProto.INT64)
+    back = sketch.op("Cast", counted, name="back", to=TensorProto.FLOAT)
+    return sketch.network(sketch.op("Exp", back, name="b"))
+
+
+def seen(**absmax: float) -> Observations:
+    producers = {"x": None}
+    return Observations(
+        tensors=tuple(
+            observation(name if name == "x" else f"{name}_out", producers.get(name, name), value)
+            for name, value in absmax.items()
+        ),
+        inner=(),
+        samples=("s0", "s1"),
+    )
+
+
+def limits(observations: Observations, fmt: Format, headroom: float) -> dict[TensorName, float]:
+    roles = roles_of(network(), low_type(fmt))
+    return headroom_limits(network(), roles, observations, fmt, headroom)
+
+
+@pytest.mark.parametrize(
+    ("absmax", "limited"),
+    [(32_759, False), (32_760, True), (65_519, True), (65_520, False), (1e9, False), (0, False)],
+)
+def test_what_fits_but_not_with_headroom_is_limited(absmax, limited):
+    found = limits(seen(a=absmax), FP16, 2.0)
+    assert found == ({"a_out": 32_760} if limited else {})
+
+
+def test_inputs_have_the_same_headroom():
+    assert limits(seen(x=60_000), FP16, 2.0) == {"x": 32_760}
+
+
+def test_without_headroom_nothing_is_limited():
+    assert limits(seen(a=65_519, b=3), FP16, 1.0) == {}
+
+
+def test_a_format_with_the_range_of_fp32_has_no_limits():
+    assert limits(seen(a=65_519, b=2e38), BF16, 2.0) == {}
+
+
+def test_a_mask_does_not_grow_with_the_data():
+    sketch = Sketch()
+    allowed = sketch.input("allowed", [4], TensorProto.BOOL)
+    filled = sketch.op("Where", allowed, 0.0, -60_000.0, name="fill")
+    masked = sketch.network(sketch.op("Add", sketch.input("x", [4]), filled, name="add"))
+    found = headroom_limits(masked, roles_of(masked), seen(fill=60_000, add=60_010), FP16, 2.0)
+    assert found == {"add_out": 32_760}
+
+
+def evidence(ill, **settings):
+    prepared = prepare(ill)
+    found = gather(
+        prepared.network, prepared.roles, prepared.samples, Settings(**settings), lambda *_: None
+    )
+    return prepared, found
+
+
+def test_references_come_with_the_observation():
+    prepared, found = evidence(models.small())
+    assert len(found.references) == len(prepared.samples)
+    for one, other in zip(found.references, prepared.references, strict=True):
+        assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_what_overflows_is_certain():
+    _, found = evidence(models.layer_norm())
+    assert models.layer_norm().kept <= found.suspected
+    assert frozenset().union(*found.certain) <= found.suspected
+    assert found.certain
+
+
+def test_a_healthy_model_raises_no_suspicion():
+    _, found = evidence(models.small())
+    assert found.guards == ()
+    assert found.limits == {}
+    assert found.nonfinite == frozenset()
+
+
+def test_headroom_gives_smaller_ranges():
+    _, found = evidence(models.near_the_edge())
+    assert found.limits
+    _, without = evidence(models.near_the_edge(), headroom=1.0)
+    assert without.limits == {}
+
+
+def test_samples_that_join_are_looked_at_and_ranges_may_shrink():
+    space = space_of(models.root_mean_square())
+    variant, bench, observed = space.variant, space.bench, space.observed
+    before = space.evidence
+    observed.catch_up(variant, bench.samples)
+    assert space.evidence is before
+    large = Samples(("large",), lambda _: {"x": 20 * bench.samples[0]["x"]})
+    space.join(large, [bench.judge.run(large[0], space.fresh(space.choices))])
+    assert space.evidence.samples == (*before.samples, "large")
+    assert space.evidence.certain
+    assert not before.certain

@@ -1,0 +1,84 @@
+"""The samples that no search has seen, and how plans do on them."""
+
+import numpy as np
+import pytest
+
+from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.space import LowSpace
+from halfwise.judging.judge import Judged, judge_outputs
+from halfwise.progress import Silent
+from halfwise.records import Criterion
+from tests import models
+from tests.models import Ill
+from tests.tasks import classifier
+from tests.unit.fixing.running import found, heldout_of, space_of
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
+
+def two(ill: Ill) -> tuple[LowSpace, HeldOut]:
+    """Plans of a model, and its two held-out samples."""
+    space = space_of(ill)
+    left, seen = space.variant.case.heldout, space.bench
+    everything = space.fresh(space.choices)
+    references = [seen.judge.run(sample, everything) for sample in left]
+    return space, HeldOut(space.variant.case, left, references, seen.references, Silent())
+
+
+def failing(heldout: HeldOut, *indices: int) -> Judged:
+    """Judge outputs that are wrong on some samples."""
+    results = [
+        {name: array + (10.0 if i in indices else 0.0) for name, array in reference.items()}
+        for i, reference in enumerate(heldout.references)
+    ]
+    return judge_outputs(results, heldout.samples, heldout.references, Criterion(), None)
+
+
+def test_failing_samples_join_the_calibration_and_the_rest_judges():
+    space, heldout = two(models.layer_norm())
+    first, second = heldout.samples.ids
+    before = space.bench.samples.ids
+    moved, references = heldout.join(failing(heldout, 1), space)
+    assert (moved.ids, len(references)) == ((second,), 1)
+    assert (heldout.joined, heldout.filed) == ((second,), ())
+    assert heldout.samples.ids == (first,)
+    assert len(heldout.references) == 1
+    assert space.bench.samples.ids == space.evidence.samples == (*before, second)
+    # The last one stays, whatever it shows.
+    assert not heldout.may_join(failing(heldout, 0))
+    assert not heldout.join(failing(heldout, 0), space)[0]
+    assert heldout.samples.ids == (first,)
+
+
+def test_what_passed_does_not_join():
+    space, heldout = two(models.layer_norm())
+    assert not heldout.join(failing(heldout), space)[0]
+    assert (heldout.joined, len(heldout.left)) == ((), 2)
+
+
+def test_without_any_the_calibration_is_judged():
+    ill = models.layer_norm()
+    fixed = found(Ill(ill.proto, {"x": ill.inputs["x"][:1]}))
+    heldout = fixed.heldout.anew(Silent())
+    assert not heldout.unseen
+    assert heldout.samples.ids == fixed.space.bench.samples.ids
+    assert not heldout.may_join(failing(heldout, 0))
+
+
+def test_given_outputs_are_measured_by_the_tolerance_and_the_task():
+    space = space_of(classifier())
+    heldout, tolerance = heldout_of(space), space.bench.tolerance
+    exact = heldout.given(heldout.references, tolerance)
+    assert (exact.heldout, exact.rel_max, exact.nonfinite) == (0, 0, False)
+    assert [one.metric for one in heldout.recognised] == ["top1"]
+    (score,) = exact.scores
+    assert (score.metric, score.value, score.passed) == ("top1", 1.0, True)
+    assert heldout.serves(heldout.references, heldout.references, None)
+    wrong = [{name: -array for name, array in one.items()} for one in heldout.references]
+    far = heldout.given(wrong, tolerance)
+    assert far.rel_max == pytest.approx(2)
+    assert far.heldout == pytest.approx(2 / 0.01)
+    assert not any(score.passed for score in far.scores)
+    assert not heldout.serves(wrong, heldout.references, None)
+    broken = [{name: array * np.inf for name, array in one.items()} for one in heldout.references]
+    assert heldout.given(broken, tolerance).nonfinite
