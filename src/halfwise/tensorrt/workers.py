@@ -186,7 +186,7 @@ def resolve(
     first = {UNNAMED: tables} if tables.command else {}
     if first.keys() & tables.workers.keys():
         raise UsageError(
-            f"{path} has two workers called {UNNAMED}: [tensorrt] and [tensorrt.workers.{UNNAMED}].",
+            f"{path} has two workers called {UNNAMED}: in [tensorrt] and [tensorrt.workers].",
             f"Give the second one another name. {_SAY_HOW}",
         )
     named = {**first, **tables.workers}
