@@ -12,9 +12,9 @@ from bench.runs import Workbench
 from examples.digits import vit
 from halfwise.case import Settings
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.evidence import gather
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.repair.scale import Scale
-from halfwise.fixing.trial import gather
 from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand

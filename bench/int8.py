@@ -29,15 +29,16 @@ from bench.figures import Figure, Result, at_least, at_most, equal, machine, rep
 from bench.inference import difference
 from bench.int8_peers import Defaults, bisected, by_itself, debugged, first_passing, left_alone
 from bench.runs import MODELS_VARIABLE, ROOT, Workbench, digits, models_folder
-from halfwise.case import Case, Settings
+from halfwise.case import Case, Sample, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import RunFailed
+from halfwise.fixing.bench import Bench
 from halfwise.fixing.int8.placing import quantisable, quantised, ranges
-from halfwise.fixing.int8.planner import Int8Planner
 from halfwise.fixing.loop import fix
+from halfwise.fixing.space import Int8Space
 from halfwise.graph.model import node_name
-from halfwise.metrics import Computed, metric_loss
+from halfwise.metrics import Computed, Outputs, metric_loss
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data
 from halfwise.progress import Silent
@@ -168,6 +169,26 @@ class Score:
     evaluations: int
 
 
+class LeftOut:
+    """Runs what leaves nodes out of INT8."""
+
+    def __init__(self, space: Int8Space) -> None:
+        """Take the plans."""
+        self._space, self._judge = space, space.bench.judge
+
+    def prepare(self, left: Left, /) -> None:
+        """Load it."""
+        self._judge.prepare(self._space.fresh(left))
+
+    def run(self, sample: Sample, left: Left, /) -> Outputs:
+        """Return its outputs."""
+        return self._judge.run(sample, self._space.fresh(left))
+
+    def release(self) -> None:
+        """Free what was loaded."""
+        self._judge.release()
+
+
 class Found:
     """What a run finds for one task, and what other tools would."""
 
@@ -176,16 +197,17 @@ class Found:
         self.task, self.case = task, case
         fixed = fix(case, Settings(int8=True), Silent())
         self.fixed = fixed.rungs[-1] if fixed.rungs else fixed
-        planner = self.fixed.planner
-        assert isinstance(planner, Int8Planner), f"{task.name}: no INT8 rung"
-        self.planner, self.candidates = planner, planner.choices
-        self.network = planner.below.case.network
+        space = self.fixed.space
+        assert isinstance(space, Int8Space), f"{task.name}: no INT8 rung"
+        self.space, self.candidates = space, space.choices
+        self.network = space.variant.case.network
         # Without those that joined later: the rung found its ranges earlier.
-        samples = planner.case.calibration
-        self.ranges = ranges(self.network, samples, planner.method or "minmax")
-        self.trials = replace(planner.trials, spend=lambda: None)
+        samples = space.variant.case.calibration
+        self.ranges = ranges(self.network, samples, space.quantisation.method or "minmax")
+        own, judge = space.bench, LeftOut(space)
+        self.searched = Bench(judge, own.samples, own.references, own.tolerance)
         references = [Session(case.network.model).run(sample) for sample in case.heldout]
-        self.heldout = self.trials.of(case.heldout, references)
+        self.heldout = Bench(judge, case.heldout, references, own.tolerance)
         # The curve scores plans on held-out samples, which finds none.
         scored = sum(point.heldout is not None for point in self.fixed.curve.points)
         self.own = self.score(self.fixed.found.kept, self.fixed.evaluations - scored)
@@ -199,13 +221,14 @@ class Found:
     @property
     def macs(self) -> float:
         """The share of multiply-accumulates in INT8."""
-        assert self.planner.prices is not None
-        return self.planner.prices.model.macs(self.candidates - self.fixed.found.kept)
+        prices = self.space.variant.prices
+        assert prices is not None
+        return prices.model.macs(self.candidates - self.fixed.found.kept)
 
     def score(self, left: Left, evaluations: int) -> Score:
         """Return the score of leaving these out."""
         left &= self.candidates
-        passes = self.trials.evaluate(left).passed
+        passes = self.searched.evaluate(left).passed
         return Score(
             len(left),
             tuple(sorted(left)),
@@ -217,7 +240,7 @@ class Found:
 
     def price_of(self, left: Left) -> float:
         """Return the cost of leaving these out."""
-        least, cost = self.planner.price(frozenset()), self.planner.price(left)
+        least, cost = self.space.cost(frozenset()), self.space.cost(left)
         assert least is not None
         assert cost is not None
         return cost - least
@@ -226,11 +249,11 @@ class Found:
         return self._worth(self.heldout.results(left))
 
     def _worth(self, results: Sequence[Computed]) -> float:
-        judge = self.heldout
-        if judge.metric is None:
-            return judge.excess_of(results) * judge.factor
+        bench, tolerance = self.heldout, self.heldout.tolerance
+        if tolerance.metric is None:
+            return bench.excess_of(results) * tolerance.factor
         computed = [one for one in results if not isinstance(one, RunFailed)]
-        return metric_loss(judge.metric, judge.references, computed, judge.samples.labels)
+        return metric_loss(tolerance.metric, bench.references, computed, bench.samples.labels)
 
     def _again(self, known: Mapping[str, Any]) -> dict[str, Score]:
         """Judge what peers left out in an earlier run; only onnxruntime's own model is not run."""
@@ -245,18 +268,18 @@ class Found:
 
     def _peers(self) -> dict[str, Score]:
         """Return what each ranking leaves out until it passes; no ranking if all in INT8 passes."""
-        if self.trials.evaluate(frozenset()).passed:
+        if self.searched.evaluate(frozenset()).passed:
             return {"all in INT8": self.score(frozenset(), 1)}
         int8 = quantised(self.network, self.candidates, self.ranges)
-        debugger = debugged(self.network, int8, self.trials.samples)
+        debugger = debugged(self.network, int8, self.searched.samples)
         rankings = {
-            "each quantised by itself": by_itself(self.trials, self.candidates),
-            "each left out by itself": left_alone(self.trials, self.candidates),
+            "each quantised by itself": by_itself(self.searched, self.candidates),
+            "each left out by itself": left_alone(self.searched, self.candidates),
             "onnxruntime's debugger": debugger,
         }
         found = {}
         for name, ranking in rankings.items():
-            left, tried = first_passing(self.trials, ranking.nodes)
+            left, tried = first_passing(self.searched, ranking.nodes)
             found[name] = self.score(left, ranking.evaluations + tried)
         defaults = self._defaults(debugger.nodes)
         return found | ({} if defaults is None else {DEFAULTS: defaults})
@@ -266,12 +289,12 @@ class Found:
 
         Other nodes that it quantises are left out last; they cost nothing here.
         """
-        samples, others = self.trials.samples, set(map(node_name, self.network.nodes()))
+        samples, others = self.searched.samples, set(map(node_name, self.network.nodes()))
         made = Defaults(self.case.network, samples)
 
         def passes(left: Left) -> bool:
             session = Session(made.without(left))
-            return self.trials.excess_of([session.run(s) for s in samples]) <= 1
+            return self.searched.excess_of([session.run(s) for s in samples]) <= 1
 
         found = bisected(passes, [*ranked, *sorted(others.difference(ranked))])
         if found is None:
@@ -284,7 +307,7 @@ class Found:
 
     def plain(self) -> float:
         """Return the loss of all candidates in INT8 with MinMax, the rest FP32, held out."""
-        seen = ranges(self.network, self.trials.samples, "minmax")
+        seen = ranges(self.network, self.searched.samples, "minmax")
         session = Session(quantised(self.network, quantisable(self.network), seen).model)
         return self._worth([session.run(sample) for sample in self.heldout.samples])
 
@@ -321,7 +344,7 @@ class Found:
             return []
         counts = range(len(self.candidates) + 1)
         plans = [frozenset(p) for n in counts for p in combinations(sorted(self.candidates), n)]
-        passing = (p for p in plans if self.trials.evaluate(p).passed)
+        passing = (p for p in plans if self.searched.evaluate(p).passed)
         least = min(map(self.price_of, passing))
         what = f"{self.task.name}: least cost of all {len(plans)} plans, of those that pass"
         return [reported(what, least)]
@@ -336,15 +359,17 @@ class Found:
 
         ONNX Runtime's CPU computes FP16 in FP32: the plan's file is compared in typed emulation.
         """
-        planner, name = self.planner, self.task.name
-        plan = planner.resolve(self.fixed.found.kept)
-        every = frozenset(n for n, role in planner.roles.items() if role.free)
+        space, name = self.space, self.task.name
+        plan = space.fresh(self.fixed.found.kept)
+        rest = space.variant.computing - self.candidates
+        every = replace(plan, kept=rest, int8=self.candidates)
         int8 = quantised(self.network, self.candidates, self.ranges).model
         typed = Session(emulate_typed(self.fixed.rewritten.model))
         plain, optimised = (Session(int8, optimise=how) for how in (False, True))
         one = two = three = largest = 0.0
-        for sample in self.trials.samples.select(range(min(COMPARED, len(self.trials.samples)))):
-            run = partial(planner.trials.runner.run, sample)
+        samples = self.searched.samples
+        for sample in samples.select(range(min(COMPARED, len(samples)))):
+            run = partial(space.bench.judge.run, sample)
             outputs = plain.run(sample)
             one = max(one, difference(run(plan), typed.run(sample)))
             two = max(two, difference(run(every), outputs))

@@ -22,7 +22,7 @@ from onnxruntime.quantization import qdq_loss_debug, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
 from halfwise.case import Sample, Samples
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.bench import Bench
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.metrics import Excess, totals
@@ -44,15 +44,15 @@ class Ranking:
     evaluations: int
 
 
-def by_itself(trials: Trials, candidates: Nodes) -> Ranking:
+def by_itself(bench: Bench[Nodes], candidates: Nodes) -> Ranking:
     """Rank nodes by the loss when each alone is INT8."""
-    lost = {node: _lost(trials, candidates - {node}) for node in sorted(candidates)}
+    lost = {node: _lost(bench, candidates - {node}) for node in sorted(candidates)}
     return Ranking(tuple(sorted(lost, key=lambda n: lost[n], reverse=True)), len(lost))
 
 
-def left_alone(trials: Trials, candidates: Nodes) -> Ranking:
+def left_alone(bench: Bench[Nodes], candidates: Nodes) -> Ranking:
     """Rank nodes by the loss that remains when all others are INT8, smallest first."""
-    lost = {node: _lost(trials, frozenset((node,))) for node in sorted(candidates)}
+    lost = {node: _lost(bench, frozenset((node,))) for node in sorted(candidates)}
     return Ranking(tuple(sorted(lost, key=lambda n: lost[n])), len(lost))
 
 
@@ -127,21 +127,21 @@ def bisected(
     return frozenset(nodes[:most]), tried
 
 
-def first_passing(trials: Trials, nodes: Sequence[NodeName]) -> tuple[Nodes, int]:
+def first_passing(bench: Bench[Nodes], nodes: Sequence[NodeName]) -> tuple[Nodes, int]:
     """Return the first nodes of a ranking without which the rest passes, and the plans tried.
 
     Adds one after another, as a user would who cannot know that fewer may do; all if none passes.
     """
     for count in range(len(nodes) + 1):
-        if trials.evaluate(frozenset(nodes[:count])).passed:
+        if bench.evaluate(frozenset(nodes[:count])).passed:
             return frozenset(nodes[:count]), count + 1
     return frozenset(nodes), len(nodes) + 1
 
 
-def _lost(trials: Trials, left: Nodes) -> tuple[float, float]:
+def _lost(bench: Bench[Nodes], left: Nodes) -> tuple[float, float]:
     """Return the error over what is allowed, and the error of the outputs to break ties."""
-    results = trials.results(left)
-    own = Excess(Criterion(), totals(trials.references))
-    for reference, result in zip(trials.references, results, strict=True):
+    results = bench.results(left)
+    own = Excess(Criterion(), totals(bench.references))
+    for reference, result in zip(bench.references, results, strict=True):
         own.update(reference, result)
-    return trials.excess_of(results), own.final()
+    return bench.excess_of(results), own.final()

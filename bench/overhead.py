@@ -25,9 +25,9 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import ExtremaProbe, observable
 from halfwise.emulation.switched import SWITCH_INPUT, Switched, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
+from halfwise.fixing.evidence import headroom_limits
 from halfwise.fixing.loop import fix
 from halfwise.fixing.rewrite import rewrite
-from halfwise.fixing.trial import headroom_limits
 from halfwise.formats import FP16
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import network_from_proto
@@ -207,7 +207,7 @@ def searching(name: str, case: Case) -> list[Figure]:
     """
     beside, searches = _Beside(Session(case.network.model, optimise=True)), 0
     while beside.spent < SEARCH_LEAST:
-        with mock.patch("halfwise.fixing.planner.SwitchedRunner", beside.runner):
+        with mock.patch("halfwise.fixing.emulating.SwitchedRunner", beside.runner):
             fixed = fix(case, Settings(time_budget=SEARCH_SECONDS), beside)
         beside.stage("")
         searches += 1

@@ -28,10 +28,10 @@ from bench.figures import Figure, at_most, equal, reported
 from bench.peers.tasks import keywords
 from bench.runs import ROOT, Workbench, models_folder
 from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.fixing.bench import Bench
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import worth_of
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.space import Space
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
@@ -121,14 +121,14 @@ def plan(task: Task) -> Found:
     case = load_case(task.model, request.data, request.criterion)
     with counting(task.cap) as spent:
         fixed = fix(case, request.settings, Silent())
-    kept, trials = fixed.found.kept, fixed.planner.trials
-    worth = worth_of(fixed.planner, kept)
+    kept = fixed.found.kept
+    worth = worth_of(fixed.space, kept)
     return Found(
         fixed.plan.candidates,
         len(kept),
         None if worth is None else worth.cost,
         spent[0],
-        trials.excess(kept),
+        fixed.space.bench.excess(fixed.assigned),
         fixed.found.passed,
         fixed.found.minimal,
         None if worth is None else worth.fp32,
@@ -141,9 +141,9 @@ def counting(cap: int | None) -> Iterator[list[int]]:
     spent, since, inside = [0], [0], [0]
     original: dict[tuple[type, str], Callable[..., Any]] = {
         (Budget, "bounding"): Budget.bounding,
-        (Planner, "find"): Planner.find,
-        (Trials, "evaluate"): Trials.evaluate,
-        (Trials, "contribution"): Trials.contribution,
+        (Space, "find"): Space.find,
+        (Bench, "evaluate"): Bench.evaluate,
+        (Bench, "contribution"): Bench.contribution,
     }
 
     @contextmanager
@@ -155,25 +155,25 @@ def counting(cap: int | None) -> Iterator[list[int]]:
         finally:
             inside[0] -= 1
 
-    def find(self: Planner, *arguments: Any, **more: Any) -> Any:
-        since[0] = self.trials.evaluations
+    def find(self: Space, *arguments: Any, **more: Any) -> Any:
+        since[0] = self.bench.evaluations
         try:
-            return original[Planner, "find"](self, *arguments, **more)
+            return original[Space, "find"](self, *arguments, **more)
         finally:
-            spent[0] += self.trials.evaluations - since[0]
+            spent[0] += self.bench.evaluations - since[0]
             since[0] = sys.maxsize
 
     def ended(name: str) -> Callable[..., Any]:
-        def method(self: Trials, *arguments: Any, **more: Any) -> Any:
+        def method(self: Bench[Any], *arguments: Any, **more: Any) -> Any:
             if cap is not None and inside[0] and spent[0] + self.evaluations - since[0] >= cap:
                 raise OutOfTime
-            return original[Trials, name](self, *arguments, **more)
+            return original[Bench, name](self, *arguments, **more)
 
         return method
 
     since[0] = sys.maxsize
-    changed: dict[tuple[type, str], Any] = {(Budget, "bounding"): bounding, (Planner, "find"): find}
-    changed |= {(Trials, name): ended(name) for name in ("evaluate", "contribution")}
+    changed: dict[tuple[type, str], Any] = {(Budget, "bounding"): bounding, (Space, "find"): find}
+    changed |= {(Bench, name): ended(name) for name in ("evaluate", "contribution")}
     for (owner, name), method in changed.items():
         setattr(owner, name, method)
     try:

@@ -93,7 +93,7 @@ def examine(drawn: Drawn, tally: Tally) -> None:
     tally.repaired += 1
     tally.rules.update(rules)
     double = DoubleSession(case.network.model)
-    sides = Session(case.network.model), Session(fixed.planner.case.network.model)
+    sides = Session(case.network.model), Session(fixed.space.variant.case.network.model)
     for place, sample in enumerate((*drawn.seen, *drawn.unseen)):
         right = None
         with suppress(CaseError, RunFailed):

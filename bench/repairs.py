@@ -30,7 +30,6 @@ from bench.gpu.models import digits_ffn
 from bench.plans import FOREVER, Task
 from bench.runs import ROOT, Workbench, models_folder
 from halfwise.fixing.loop import fix
-from halfwise.fixing.repair.choice import cost_within
 from halfwise.graph.loading import load_network
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
@@ -139,7 +138,7 @@ def side(task: Task, **options: Any) -> Side:
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
         kept=len(fixed.found.kept),
-        cost=cost_within(fixed.planner, fixed.found.kept),
+        cost=fixed.space.variant.cost_within(fixed.found.kept),
         passed=fixed.verdict.passed,
         right=seen.verdict.passed,
         seconds=seconds,

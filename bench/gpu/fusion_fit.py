@@ -19,14 +19,17 @@ from statistics import median
 from typing import Any
 
 from bench.figures import Figure, Result, reported, table
-from bench.gpu.rounds import RESULTS, Seen, model_folders, planner_of, take
+from bench.gpu.rounds import RESULTS, Seen, model_folders, plans_of, take
 from bench.runs import ROOT
+from halfwise.case import Sample
 from halfwise.emulation.rounding import POINTWISE, fused_tensors
 from halfwise.emulation.switched import SwitchedRunner, emulate_switched
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import Trials
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import Role, is_float
+from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 
 PAGE = ROOT / "docs" / "tensorrt-measured.md"
@@ -36,18 +39,39 @@ _PRODUCTS = ("Conv", "Gemm", "MatMul")
 Rule = Callable[[Network], frozenset[TensorName]]
 
 
-def trials_with(planner: Planner, fused: frozenset[TensorName]) -> Trials:
-    """Return trials without headroom in which `fused` are not rounded between low nodes."""
-    switched = emulate_switched(
-        planner.case.network,
-        planner.roles,
-        planner.settings.fmt,
-        accumulate=planner.settings.accumulate,
-        low_io=planner.low_io,
-        weights=planner.weights,
-        fused=fused,
-    )
-    return planner.trials.on(SwitchedRunner(lambda: switched))
+class Fusing:
+    """Runs plans without headroom, with tensors that are not rounded between low nodes."""
+
+    def __init__(self, space: LowSpace, fused: frozenset[TensorName]) -> None:
+        """Load the model that runs any plan."""
+        variant = space.variant
+        switched = emulate_switched(
+            variant.case.network,
+            variant.roles,
+            variant.settings.fmt,
+            accumulate=variant.settings.accumulate,
+            low_io=variant.low_io,
+            weights=variant.weights,
+            fused=fused,
+        )
+        self._runner = SwitchedRunner(lambda: switched)
+
+    def prepare(self, plan: Plan, /) -> None:
+        """Load the model, unless it is loaded."""
+        self._runner.prepare(plan.of.assignment(plan))
+
+    def run(self, sample: Sample, plan: Plan, /) -> Outputs:
+        """Return the outputs of a plan."""
+        return self._runner.run(sample, plan.of.assignment(plan))
+
+    def release(self) -> None:
+        """Free the model."""
+        self._runner.release()
+
+
+def bench_with(space: LowSpace, fused: frozenset[TensorName]) -> Bench[Plan]:
+    """Return a bench without headroom in which `fused` are not rounded between low nodes."""
+    return space.bench.on(Fusing(space, fused))
 
 
 def _between(network: Network, makers: Sequence[str], readers: Sequence[str]) -> Iterator[str]:
@@ -73,18 +97,18 @@ RULES: Mapping[str, Rule] = {
 OWN = "the engine's own FP32"
 
 
-def predict(seen: Seen, planner: Planner) -> Iterator[dict[str, Any]]:
+def predict(seen: Seen, space: LowSpace) -> Iterator[dict[str, Any]]:
     """Yield every round with the errors that each rule predicts, FP32 blocks unknown and known."""
-    roles = planner.roles
+    roles = space.variant.roles
     own = frozenset(NodeName(n) for n in seen.fp32 if roles[NodeName(n)].role is Role.COMPUTE)
     found: dict[frozenset[NodeName], dict[str, float]] = {}
     keeps = [frozenset(map(NodeName, keep)) for keep, _ in seen.rounds]
     for name, rule in RULES.items():
-        trials = trials_with(planner, rule(planner.case.network))
+        bench = bench_with(space, rule(space.variant.case.network))
         for keep in dict.fromkeys(keeps):
             errors = found.setdefault(keep, {})
-            errors[name] = trials.excess(keep)
-            errors[f"{name}, {OWN}"] = trials.excess(keep | own)
+            errors[name] = bench.excess(space.fresh(keep))
+            errors[f"{name}, {OWN}"] = bench.excess(space.fresh(keep | own))
     for keep, (_, measured) in zip(keeps, seen.rounds, strict=True):
         yield {
             "run": f"{seen.name} {seen.date}",
@@ -190,7 +214,7 @@ def main() -> None:
         if folder is None:
             lacking.append(f"{seen.name} {seen.date}")
             continue
-        rounds += list(predict(seen, planner_of(seen, folder)))
+        rounds += list(predict(seen, plans_of(seen, folder)))
     if not rounds:
         parser.error("there is no round whose model is there")
     command = "python -m bench.gpu.fusion_fit --models DIR"

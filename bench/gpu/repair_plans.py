@@ -30,7 +30,7 @@ from halfwise.records import Repair
 FILE = ROOT / "bench" / "results" / "gpu_repair_plans.json"
 SCALE = "scaled"
 """Name of the plan that changes only the scale of tensors."""
-OTHER_RULES = ("stable", "one-node", "mask", "phase")
+OTHER_RULES = ("one-node", "mask")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The rounds of engines recorded in `gpu_rounds.json`, and planners that predict them."""
+"""The rounds of engines recorded in `gpu_rounds.json`, and the plans that predict them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any
 from bench.gpu.race import FILE as RACE
 from bench.runs import ROOT
 from halfwise.case import Case, Samples, Settings
+from halfwise.emulation.budget import Budget
 from halfwise.emulation.rounding import fp32_nodes
-from halfwise.fixing.planner import Planner
-from halfwise.fixing.trial import gather
-from halfwise.graph.casts import low_type
+from halfwise.fixing.bench import Bench, Tolerance
+from halfwise.fixing.emulating import Emulation
+from halfwise.fixing.evidence import Observed
+from halfwise.fixing.plan.plan import Plan, Variant
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
-from halfwise.graph.roles import roles_of
 from halfwise.options.loading import load_case, load_model
 from halfwise.options.options import Data
 from halfwise.progress import Silent
@@ -94,8 +96,8 @@ def seen_in(run: Run, network: Network, name: str) -> Seen | None:
     )
 
 
-def planner_of(seen: Seen, folder: Path) -> Planner:
-    """Return a planner with the samples and settings of the run."""
+def plans_of(seen: Seen, folder: Path) -> LowSpace:
+    """Return plans with the samples and settings of the run."""
     given = dict(seen.settings)
     criterion = Criterion.model_validate(given.pop("criterion"))
     name = criterion.metric
@@ -104,10 +106,12 @@ def planner_of(seen: Seen, folder: Path) -> Planner:
     case = load_case(folder / "model.onnx", Data(folder / "inputs.npz", heldout=heldout), criterion)
     settings = Settings(**given)
     case = replace(case, calibration=_chosen(case, seen.calibration))
-    roles = roles_of(case.network, low_type(settings.fmt))
-    planner = Planner(case, settings, roles, Silent())
-    planner.begin(gather(case.network, roles, case.calibration, settings, Silent().step))
-    return planner
+    variant, budget, watcher = Variant(case, settings), Budget(), Silent()
+    observed = Observed(budget, watcher)
+    references = observed.look(variant, case.calibration).references
+    tolerance = Tolerance(case.criterion, case.metric, 1.0 if case.metric else settings.margin)
+    bench: Bench[Plan] = Bench(Emulation(observed), case.calibration, references, tolerance)
+    return LowSpace.of(variant, bench, observed, budget, watcher)
 
 
 def _chosen(case: Case, identifiers: Sequence[str]) -> Samples:

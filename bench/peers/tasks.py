@@ -73,8 +73,10 @@ def tasks_of(bench: Workbench) -> list[Task]:
 def keywords(options: Sequence[str]) -> dict[str, Any]:
     """Return command-line options, `--name value` each, as those of the library."""
     found: dict[str, Any] = {}
-    for option, value in zip(options[::2], options[1::2], strict=True):
-        name = option.removeprefix("--").replace("-", "_")
+    for option, text in zip(options[::2], options[1::2], strict=True):
+        named = option in ("--require", "--allow", "--budget", "--engine")
+        name, value = text.split("=", 1) if named else (option.removeprefix("--"), text)
+        name = name.replace("-", "_")
         try:
             found[name] = float(value)
         except ValueError:

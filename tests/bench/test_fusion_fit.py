@@ -38,12 +38,12 @@ def seen(**changed: Any) -> Seen:
 
 
 def test_rounds_are_predicted_with_each_rule(folder):
-    planner = recorded.planner_of(seen(), folder)
-    assert planner.trials.samples.ids == ("inputs.npz[1]", "inputs.npz[0]")
-    rounds = list(predict(seen(), planner))
+    space = recorded.plans_of(seen(), folder)
+    assert space.bench.samples.ids == ("inputs.npz[1]", "inputs.npz[0]")
+    rounds = list(predict(seen(), space))
     assert [r["kept"] for r in rounds] == [5, 3, 0]
     first, second, third = (r["predicted"] for r in rounds)
-    assert first["nothing"] == planner.trials.excess(frozenset(map(NodeName, KEPT[0])))
+    assert first["nothing"] == space.excess(frozenset(map(NodeName, KEPT[0])))
     assert second["nothing"] == inf
     assert second["the profile"] < 1
     assert third["the profile"] > 1
@@ -89,7 +89,7 @@ def test_the_page_has_every_rule():
 
 
 def test_a_run_tells_its_rounds(folder):
-    network = recorded.planner_of(seen(), folder).case.network
+    network = recorded.plans_of(seen(), folder).variant.case.network
     found = recorded.seen_in(run(engines=engines(), search=search()), network, "scaled")
     assert found is not None
     assert found.engines == "TensorRT 8.6.0, NVIDIA H200"

@@ -1,8 +1,5 @@
 """The peers of the INT8 bench are cut where they should be; its CNN is what it is trained as."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,44 +7,48 @@ from hypothesis import strategies as st
 
 from bench.digits_cnn import Network, drawn, written
 from bench.int8_peers import bisected, by_itself, first_passing, left_alone
+from halfwise.case import Sample, Samples
 from halfwise.emulation.ort import Session
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.graph.loading import network_from_proto
-from halfwise.records import NodeName
+from halfwise.records import Criterion, NodeName
 
 NODES = tuple(map(NodeName, "abcdefgh"))
 
 
 class Losing:
-    """Trials in which each node that has INT8 loses so much; what sums to at most 1 passes."""
+    """A judge of models in which each node that has INT8 loses so much."""
 
-    def __init__(self, losses: dict[str, float]) -> None:
+    def __init__(self, losses: dict[NodeName, float]) -> None:
         self.losses = losses
-        self.references = [{"y": np.ones(1, np.float32)}]
 
-    def results(self, left: frozenset[NodeName]) -> list[dict[str, np.ndarray]]:
+    def prepare(self, left: frozenset[NodeName], /) -> None:
+        """Load nothing."""
+
+    def run(self, _sample: Sample, left: frozenset[NodeName], /) -> dict[str, np.ndarray]:
         lost = sum(loss for node, loss in self.losses.items() if node not in left)
-        return [{"y": np.full(1, 1 + lost, np.float32)}]
+        return {"y": np.full(1, 1 + lost, np.float32)}
 
-    def excess_of(self, results: list[dict[str, np.ndarray]]) -> float:
-        return float(results[0]["y"][0] - 1)
-
-    def evaluate(self, left: frozenset[NodeName], *, confirm: bool) -> Any:
-        return SimpleNamespace(passed=confirm and self.excess_of(self.results(left)) <= 1)
+    def release(self) -> None:
+        """Free nothing."""
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
 def test_rankings_put_what_loses_most_first_and_are_cut_where_the_rest_passes(losses):
-    trials: Any = Losing(dict(zip(NODES, losses, strict=True)))
-    for ranking in (by_itself(trials, frozenset(NODES)), left_alone(trials, frozenset(NODES))):
-        ranked = [float(np.float32(1 + trials.losses[n])) for n in ranking.nodes]
+    judge, sample = Losing(dict(zip(NODES, losses, strict=True))), {"x": np.ones(1, np.float32)}
+    references = [{"y": np.ones(1, np.float32)}]
+    tolerance = Tolerance(Criterion(max_abs=1.0))
+    bench = Bench(judge, Samples(("x",), lambda _: sample), references, tolerance)
+    for ranking in (by_itself(bench, frozenset(NODES)), left_alone(bench, frozenset(NODES))):
+        ranked = [float(np.float32(1 + judge.losses[n])) for n in ranking.nodes]
         assert ranking.evaluations == 8
         assert np.all(np.diff(ranked) <= 1e-6)
-        left, tried = first_passing(trials, ranking.nodes)
-        assert trials.evaluate(left).passed
+        left, tried = first_passing(bench, ranking.nodes)
+        assert bench.evaluate(left).passed
         fewer = frozenset(ranking.nodes[: len(left) - 1])
-        assert not left or not trials.evaluate(fewer).passed
+        assert not left or not bench.evaluate(fewer).passed
         assert tried == len(left) + 1
-        halved = bisected(lambda some: trials.evaluate(some).passed, ranking.nodes)
+        halved = bisected(lambda some: bench.evaluate(some).passed, ranking.nodes)
         assert halved is not None
         assert halved[0] == left
 

@@ -21,7 +21,7 @@ KEEPING = Side(
     undone={},
     reasons={"overflow": 3},
 )
-FREED = replace(KEEPING, kept=0, cost=1.0, rules={"stable": 1}, reasons={})
+FREED = replace(KEEPING, kept=0, cost=1.0, rules={"mask": 1}, reasons={})
 
 
 def measured(*pairs: Pair) -> dict[str, tuple[object, bool]]:

@@ -30,7 +30,6 @@ from halfwise.records import (
     Point,
     Proof,
     Repair,
-    Row,
     Run,
     Step,
     TensorName,
@@ -137,7 +136,6 @@ class Drawn:
             points=tuple(points),
             front=tuple(sorted({0, *front}, key=lambda i: points[i].price)),
             plan=0,
-            rows=(Row(kind="guard", name="square", kept=points[0].kept, count=len(mine), alone=0),),
             recommended=0,
         )
 

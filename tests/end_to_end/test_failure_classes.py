@@ -6,9 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from halfwise.emulation.switched import SwitchedRunner, emulate_switched
-from halfwise.fixing.trial import Trials
-from halfwise.formats import FP16
+from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.graph.loading import load_network
 from halfwise.graph.roles import roles_of
 from halfwise.judging.reference import inspected_reference
@@ -25,6 +23,7 @@ from tests.end_to_end.soundness import (
 from tests.golden.comparing import differences
 from tests.golden.facts import facts
 from tests.golden.running import golden_facts
+from tests.unit.casing import Emulated
 from tools import failure_classes
 
 # Rounding differs between processors in the last digits.
@@ -189,22 +188,14 @@ def test_headroom_keeps_what_twice_the_range_would_break(fix):
     run, network = read_run(ended.folder), load_network(ended.folder.parent / "model.onnx")
     roles = roles_of(network)
     limits = {TensorName("enlarge_out"): 65504 / 2}
-    switched = emulate_switched(network, roles, FP16, limits=limits)
     assert run.search is not None
     samples = picked(ill, run.search.calibration)
     references = inspected_reference(network, samples)[0]
-    trials = Trials(
-        runner=SwitchedRunner(lambda: switched),
-        samples=samples,
-        references=references,
-        criterion=Criterion(),
-        factor=0.8,
-        metric=None,
-        resolve=lambda kept: kept,
-    )
+    judge, tolerance = Emulated(network, roles, limits), Tolerance(Criterion(), factor=0.8)
+    bench = Bench(judge, samples, references, tolerance)
     kept = frozenset(map(NodeName, ill.kept))
-    assert trials.evaluate(kept).passed
-    assert not any(trials.evaluate(kept - {node}).passed for node in kept)
+    assert bench.evaluate(kept).passed
+    assert not any(bench.evaluate(kept - {node}).passed for node in kept)
 
 
 def test_without_headroom_the_edge_is_not_kept(fix, call):

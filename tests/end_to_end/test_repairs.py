@@ -40,7 +40,7 @@ def test_a_repaired_model_keeps_nothing_and_is_judged_against_the_original(call,
     [
         (Sluice(), ["--no-repair"]),
         (Sluice(), ["--no-repair", "--seed", "1"]),
-        (Sluice(), ["--no-repair", "stable", "--no-repair", "scale"]),
+        (Sluice(), ["--no-repair", "mask", "--no-repair", "scale"]),
         (Sluice(spoil=renamed), ["--lower", "down_0"]),
         (Sluice(spoil=replaced), ["--lower", "down_0"]),
         (Sluice(spoil=replaced), ["--keep-op", "Mul"]),

@@ -1,6 +1,7 @@
 """A network, its roles, samples and reference outputs, made of a tiny model."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from halfwise.case import Sample, Samples
@@ -13,7 +14,7 @@ from halfwise.graph.movement import carried
 from halfwise.graph.roles import Roles, roles_of
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Metric, Outputs
-from halfwise.records import Criterion, NodeName
+from halfwise.records import Criterion, NodeName, TensorName
 from tests.models import Ill
 
 Kept = frozenset[NodeName]
@@ -21,14 +22,15 @@ Kept = frozenset[NodeName]
 
 @dataclass(frozen=True)
 class Emulated:
-    """A judge of plans that are sets of nodes in FP32."""
+    """A judge of plans that are sets of nodes in FP32, some tensors with a smaller range."""
 
     network: Network
     roles: Roles
+    limits: Mapping[TensorName, float] = field(default_factory=dict)
 
     @cached_property
     def _runner(self) -> SwitchedRunner:
-        switched = emulate_switched(self.network, self.roles, FP16)
+        switched = emulate_switched(self.network, self.roles, FP16, limits=self.limits)
         return SwitchedRunner(lambda: switched)
 
     def prepare(self, kept: Kept, /) -> None:

@@ -274,8 +274,7 @@ class Plan(TypedDict, total=False):
     no_repair: Annotated[
         Sequence[str] | bool,
         _plan(
-            "Make no repairs, or none of kind RULE: scale, stable, one-node, mask, "
-            "phase. Repeatable.",
+            "Make no repairs, or none of kind RULE: scale, one-node, mask. Repeatable.",
             "[RULE]",
             alone="all",
         ),

@@ -73,7 +73,7 @@ MOST_BYTES = 1 << 20
 _LEFT = frozenset(("DequantizeLinear", "If", "Loop", "QuantizeLinear", "Scan", "SequenceMap"))
 
 
-def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]:
+def fold_constants(model: ir.Model) -> list[NodeName]:
     """Replace nodes of the main graph that compute constants by those constants, in place.
 
     Values keep their names. Nodes stay if their results are graph outputs, or are not known to be
@@ -81,7 +81,6 @@ def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]
 
     Args:
         model: In normal form, with inferred types and shapes.
-        integers: Whether to fold only integer results, such as sizes.
 
     Returns:
         The removed nodes: first those that read sizes, then the others, each in graph order.
@@ -90,39 +89,29 @@ def fold_constants(model: ir.Model, *, integers: bool = False) -> list[NodeName]
         CaseError, RunFailed: ONNX Runtime cannot compute one of them.
     """
     gone = [node_name(n) for n in _fold(model, _sizes)]
-    nodes = [n for n in constant_nodes(model) if integers <= _gives_integers(n)]
+    nodes = _constant_nodes(model)
     if not nodes:
         return gone
-    values = Session(part_of(model, nodes)).run({})
+    values = Session(_part_of(model, nodes)).run({})
     folded = _fold(model, lambda n: values[tensor_name(n.outputs[0])] if n in nodes else None)
     order = {node: place for place, node in enumerate(nodes)}
     return gone + [node_name(n) for n in sorted(folded, key=order.__getitem__)]
 
 
-def _gives_integers(node: ir.Node) -> bool:
-    dtype = node.outputs[0].dtype
-    return dtype is not None and dtype.is_integer()
-
-
-def constant_nodes(model: ir.Model, most_bytes: int = MOST_BYTES) -> list[ir.Node]:
-    """Return the nodes of the main graph that compute constants of known size, in graph order.
-
-    Args:
-        model: As for `fold_constants`.
-        most_bytes: Largest size of one node's result.
-    """
+def _constant_nodes(model: ir.Model) -> list[ir.Node]:
+    """Return the nodes of the main graph that compute constants of known size, in graph order."""
     constant = {v for v in model.graph.initializers.values() if v.const_value is not None}
     nodes: list[ir.Node] = []
     for node in model.graph:
         computable = all(v is None or v in constant for v in node.inputs)
-        if computable and _is_foldable(node, most_bytes):
+        if computable and _is_foldable(node):
             nodes.append(node)
             constant.update(node.outputs)
     return nodes
 
 
-def part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:
-    """Return a model without inputs that outputs the results of `nodes` (see `constant_nodes`)."""
+def _part_of(model: ir.Model, nodes: Iterable[ir.Node]) -> ir.Model:
+    """Return a model without inputs that outputs the results of `nodes` (see `_constant_nodes`)."""
     outputs = [v for n in nodes for v in n.outputs if v.name]
     graph = ir.convenience.extract(model.graph, [], outputs)
     return ir.Model(graph, ir_version=model.ir_version)
@@ -137,12 +126,12 @@ def _fold(
             continue
         array = compute(node)
         if array is not None:
-            make_constant(model.graph, node, array)
+            _make_constant(model.graph, node, array)
             folded.append(node)
     return folded
 
 
-def make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
+def _make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) -> None:
     """Replace a node that has one output by a constant of the same name, in place."""
     old = node.outputs[0]
     name = tensor_name(old)
@@ -158,7 +147,7 @@ def make_constant(graph: ir.Graph, node: ir.Node, array: NDArray[np.generic]) ->
     graph.register_initializer(new)
 
 
-def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
+def _is_foldable(node: ir.Node) -> bool:
     if not is_standard(node) or node.op_type in _LEFT | RANDOM:
         return False
     if node.op_type.startswith(RANDOM_PREFIX) or len(node.outputs) != 1 or not node.inputs:
@@ -171,7 +160,7 @@ def _is_foldable(node: ir.Node, most_bytes: int) -> bool:
         return False
     bits = output.type.dtype.bitwidth if output.type.dtype != ir.DataType.STRING else None
     return (
-        bits is not None and prod(s for s in sizes if isinstance(s, int)) * bits <= most_bytes * 8
+        bits is not None and prod(s for s in sizes if isinstance(s, int)) * bits <= MOST_BYTES * 8
     )
 
 

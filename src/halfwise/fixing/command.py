@@ -29,8 +29,8 @@ from halfwise.judging.batching import (
     Batching,
     batch_axes,
     dynamic_inputs,
+    find_batching,
     plan_batches,
-    try_batching,
 )
 from halfwise.judging.judge import judge_outputs
 from halfwise.judging.reference import check_types, frozen_named
@@ -268,7 +268,7 @@ def _in_batches(
     settings: Settings,
 ) -> _Tried:
     session = Session(case.network.model, runtime=settings.runtime)
-    found = try_batching(case.network, session, samples)
+    found = find_batching(case.network, session, samples)
     tried = _Tried(found.inputs)
     whole = isinstance(found, Apart)
     if isinstance(found, Apart):
@@ -328,7 +328,7 @@ def _by_twos(batching: Batching, samples: Samples) -> tuple[Batches, int]:
     for name, axis in batching.inputs.items():
         shape = (*first[name].shape[:axis], size, *first[name].shape[axis + 1 :])
         shapes[name] = ShapeRange(min=shape, opt=shape, max=shape)
-    (batches,) = plan_batches(batching, "", [Profile(shapes=shapes)], samples)
+    (batches,) = plan_batches(batching, [Profile(shapes=shapes)], samples)
     return batches, size
 
 

@@ -14,10 +14,9 @@ by a separate kernel. Sums are wider internally: the kernel writes what its read
 Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from math import prod
 
@@ -114,18 +113,20 @@ def described(
     ]
     most = sum(count for _, count, _ in written)
     read, stored, weights = [], 0, 0
-    floats = [(slot, v) for slot, v in enumerate(node.inputs) if v is not None and is_float(v)]
     factors = {0, 1} if is_standard(node, *QUANTISABLE) else {residual}
-    through = set(pairs) or factors
-    for slot, value in floats:
-        raw = _raw(value, pairs.get(slot))
-        if raw.const_value is not None:
-            size = _read(raw.const_value.size, most, role)
-            stored += size
-            weights += size if slot in through else 0
+    for slot, value in enumerate(node.inputs):
+        if value is None or not is_float(value):
             continue
-        size = _read(elements(raw, shapes), most, role)
-        read.append(Read(tensor_name(raw), size, _at(role.inputs, slot), slot in through))
+        raw, quantised = _raw(value, pairs.get(slot)), slot in (set(pairs) or factors)
+        constant = raw.const_value
+        size = elements(raw, shapes) if constant is None else constant.size
+        # Gather and Slice read what they return.
+        size = min(size, most) if role.role is Role.MOVEMENT else size
+        if constant is None:
+            read.append(Read(tensor_name(raw), size, _at(role.inputs, slot), quantised))
+        else:
+            stored += size
+            weights += size if quantised else 0
     flops, free = _flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
     return Kernel(node_name(node), flops, stored, weights, tuple(read), tuple(written), free, times)
 
@@ -169,21 +170,13 @@ def _readers(value: ir.Value) -> Iterator[ir.Node]:
             yield use.node
 
 
-def _read(count: int, written: int, role: NodeRole) -> int:
-    """Return the elements read from an input: Gather and Slice read what they return."""
-    return min(count, written) if role.role is Role.MOVEMENT else count
-
-
 def _at(slots: tuple[bool, ...], index: int) -> bool:
     return index < len(slots) and slots[index]
 
 
 def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     """Return the operations of a product: two per multiply-accumulate."""
-    if not node.inputs or node.inputs[0] is None:
-        return 0.0
-    left = _shape(node.inputs[0], shapes)
-    weight = _shape(node.inputs[1], shapes) if len(node.inputs) > 1 else ()
+    left, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
     per_element = 0.0
     if is_standard(node, "Conv"):
         per_element = prod(weight[1:])
@@ -192,10 +185,8 @@ def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     elif is_standard(node, "MatMul", "Gemm") and left:
         per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
     elif is_standard(node, *_RECURRENT):
-        per_element, written = (
-            sum(prod(_shape(v, shapes)) for v in node.inputs[1:3]),
-            prod(left[:2]),
-        )
+        per_element = sum(prod(_shape(v, shapes)) for v in node.inputs[1:3])
+        written = prod(left[:2])
     return 2.0 * written * per_element
 
 
@@ -216,8 +207,36 @@ FLOPS_PER_BYTE_TF32 = 100.0
 """A100 156 TFLOP/s, H200 494; T4 has no TF32."""
 FLOPS_PER_BYTE_INT8 = 2 * FLOPS_PER_BYTE_LOW
 """Dense INT8, from the same data sheets: A100 624 TOP/s, H200 1979, T4 130."""
-LOW_BYTES, FP32_BYTES = 2, 4
-INT8_BYTES = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Type:
+    """A type that nodes compute in.
+
+    Attributes:
+        size: Bytes per element.
+        flops_per_byte: Operations of a product in the time that memory takes to move one byte.
+    """
+
+    size: int
+    flops_per_byte: float
+
+    @property
+    def made(self) -> "_Type":
+        """The type that such a node outputs, and reads unless quantised."""
+        return _LOW if self is _INT8 else self
+
+    def read(self, *, low: bool, quantised: bool) -> "_Type":
+        """Return the type in which such a node reads an input."""
+        if self is _INT8 and quantised:
+            return self
+        return self.made if low else _FP32
+
+
+_INT8 = _Type(1, FLOPS_PER_BYTE_INT8)
+_LOW = _Type(2, FLOPS_PER_BYTE_LOW)
+_BF16 = _Type(2, FLOPS_PER_BYTE_LOW)
+_FP32 = _Type(4, FLOPS_PER_BYTE_FP32)
 
 Assignment = frozenset[NodeName]
 _NONE: Assignment = frozenset()
@@ -246,21 +265,20 @@ class CostModel:
         """
         self.low_io, self._roles = low_io, roles
         self._following = Following(network, roles)
-        self._nodes: list[Kernel] = []
-        self._parts: dict[NodeName, Part] = {}
+        self._nodes: list[tuple[Kernel, Part]] = []
         self._inner: dict[TensorName, NodeName] = {}
-        self._outputs: list[tuple[TensorName, int]] = []
+        self._outputs: dict[TensorName, int] = {}
         self._times: dict[TensorName, float] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
         self._residuals = {name: found.slot for name, found in residuals(network).items()}
-        stored = (
-            (n, slot)
-            for pair in pairs_of(network)
-            if pair.source is None
-            for n, slot in pair.readers
-        )
+        stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         self._add(network.graph, shapes, runs or {}, 1.0)
+        self._reads: dict[TensorName, list[tuple[Kernel, Part, Read]]] = {}
+        for node, part in self._nodes:
+            for read in node.inputs:
+                self._reads.setdefault(read.name, []).append((node, part, read))
+        self._reads |= {name: [] for name in self._outputs if name not in self._reads}
 
     def with_ends(self, low_io: frozenset[TensorName]) -> "CostModel":
         """Return a model of the same network with other float graph inputs and outputs low."""
@@ -280,23 +298,20 @@ class CostModel:
             for body, ran in bodies:
                 if ran:
                     self._add(body, shapes, runs, ran)
-            has_bodies = any(ran is not None for _, ran in bodies)
-            pairs = self._pairs.get(name, {})
             kernel = described(
                 node,
                 part.role,
                 shapes,
-                pairs,
+                self._pairs.get(name, {}),
                 residual=self._residuals.get(name),
-                has_bodies=has_bodies,
+                has_bodies=any(ran is not None for _, ran in bodies),
                 times=times,
             )
-            self._nodes.append(kernel)
-            self._parts[name] = part
+            self._nodes.append((kernel, part))
             self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
             self._times |= {value: times for value, _, _ in kernel.outputs}
-        values = dict.fromkeys(v for v in graph.outputs if v.name and is_float(v))
-        self._outputs += [(tensor_name(v), elements(v, shapes)) for v in values]
+        values = (v for v in graph.outputs if v.name and is_float(v))
+        self._outputs |= {tensor_name(v): elements(v, shapes) for v in values}
 
     def cost(
         self,
@@ -316,67 +331,64 @@ class CostModel:
                 through a quantisation; if the network has none, both factors, or the residual.
             tf32: Whether FP32 products compute in TF32.
         """
-        bf16 = self._following(fp32, bf16)
-        own = {n.name: self._type_of(n.name, fp32, bf16, int8) for n in self._nodes}
-        low_ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _Type.LOW)
-        # Without INT8, a value has the type of the node that gives it, whatever reads it.
-        wanted = self._wanted(own, low_ends) if int8 or self._int8 else {}
-        types: dict[TensorName, _Type] = dict(low_ends)
+        bf16, int8 = self._following(fp32, bf16), int8 | self._int8
+        own = {node.name: _type_of(node, part, fp32, bf16, int8) for node, part in self._nodes}
+        ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _LOW)
+        types: dict[TensorName, _Type] = dict(ends)
         computed: dict[TensorName, _Type] = {}
-        casts = _Casts(self._times)
+        casts: list[tuple[TensorName, int, _Type, _Type]] = []
         total = 0.0
-        for node in self._nodes:
+        for node, _ in self._nodes:
             mine = own[node.name]
             moved = node.weights * mine.size + (node.stored - node.weights) * mine.made.size
             for read in node.inputs:
-                want = mine.read(low=read.takes_low, quantised=read.quantised)
-                name, given = read.name, types.get(read.name, _Type.FP32)
-                if want is not _Type.INT8 or name not in computed:
-                    casts.add(name, read.elements, given, want)
+                want, name = mine.read(low=read.takes_low, quantised=read.quantised), read.name
+                if want is not _INT8 or name not in computed:
+                    casts.append((name, read.elements, types.get(name, _FP32), want))
                 if name not in computed or not self._stays_inside(name, computed[name], own):
                     moved += read.elements * want.size
             for name, count, gives_low in node.outputs:
-                wants = wanted.get(name, set())
-                made = mine.gives(wants) if gives_low else _Type.FP32
+                # Without INT8, a value has the type of the node that gives it, whatever reads it.
+                wants = self._wanted(name, own, ends) if int8 else frozenset()
+                widened = mine is _INT8 and _FP32 in wants
+                made = mine.made if gives_low and not widened else _FP32
                 types[name] = computed[name] = made
                 if not self._stays_inside(name, made, own):
                     moved += count * _stored(made, wants)
             if not node.is_free:
-                rate = FLOPS_PER_BYTE_TF32 if tf32 and mine is _Type.FP32 else mine.flops_per_byte
+                rate = FLOPS_PER_BYTE_TF32 if tf32 and mine is _FP32 else mine.flops_per_byte
                 total += node.times * max(node.flops / rate, moved)
-        for name, count in self._outputs:
-            wants_end = low_ends.get(name, _Type.FP32)
-            casts.add(name, count, computed.get(name, wants_end), wants_end)
-        return total + casts.cost
+        for name, count in self._outputs.items():
+            end = ends.get(name, _FP32)
+            casts.append((name, count, computed.get(name, end), end))
+        return total + self._converted(casts)
+
+    def _converted(self, casts: Iterable[tuple[TensorName, int, _Type, _Type]]) -> float:
+        """Return the cost of conversions, one per tensor and precision."""
+        sizes: dict[tuple[TensorName, _Type], float] = {}
+        for name, count, given, wanted in casts:
+            if given is not wanted:
+                size = self._times.get(name, 1.0) * count * (given.size + wanted.size)
+                sizes.setdefault((name, wanted), size)
+        return sum(sizes.values())
+
+    def _wanted(
+        self,
+        name: TensorName,
+        own: Mapping[NodeName, _Type],
+        ends: Mapping[TensorName, _Type],
+    ) -> frozenset[_Type]:
+        """Return the types in which a tensor is read."""
+        reads = self._reads.get(name, ())
+        found = (own[n.name].read(low=r.takes_low, quantised=r.quantised) for n, _, r in reads)
+        end = (ends.get(name, _FP32),) if name in self._outputs else ()
+        return frozenset((*found, *end))
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
-        each = {n.name: n.times * n.flops for n in self._nodes}
+        each = {n.name: n.times * n.flops for n, _ in self._nodes}
         whole = sum(each.values())
         return sum(each.get(name, 0.0) for name in nodes) / whole if whole else 0.0
-
-    def _wanted(
-        self, own: Mapping[NodeName, "_Type"], low_ends: Mapping[TensorName, "_Type"]
-    ) -> dict[TensorName, set["_Type"]]:
-        """Return the types in which each tensor is read."""
-        found: dict[TensorName, set[_Type]] = {}
-        for node in self._nodes:
-            for read in node.inputs:
-                type_ = own[node.name].read(low=read.takes_low, quantised=read.quantised)
-                found.setdefault(read.name, set()).add(type_)
-        for name, _ in self._outputs:
-            found.setdefault(name, set()).add(low_ends.get(name, _Type.FP32))
-        return found
-
-    def _type_of(
-        self, name: NodeName, fp32: Assignment, bf16: Assignment, int8: Assignment
-    ) -> "_Type":
-        part = self._parts[name]
-        if name in int8 or name in self._int8:
-            return _Type.INT8
-        if part.is_low(fp32):
-            return _Type.LOW
-        return _Type.BF16 if part.decider in bf16 else _Type.FP32
 
     def terms(self) -> Terms:
         """Return the cost as a sum over nodes and pairs, up to a constant.
@@ -387,24 +399,20 @@ class CostModel:
         terms = Terms()
         ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
         ends |= self._roles.low_formals(frozenset())
-        read: dict[TensorName, tuple[list[End], float]] = {}
-        for node in self._nodes:
-            part = self._parts[node.name]
-            end: End = part.decider if part.role.free else True
+        own = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
+        for node, _ in self._nodes:
+            end: End = own[node.name]
             if not node.is_free and not isinstance(end, bool):
-                extra = self._alone(node, _Type.FP32) - self._alone(node, _Type.LOW)
+                extra = self._alone(node, _FP32) - self._alone(node, _LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
-            for one in node.inputs:
-                readers, most = read.get(one.name, ([], 0.0))
-                readers.append(end if one.takes_low else True)
-                read[one.name] = readers, max(most, one.elements * node.times)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
-        for name, count in self._outputs:
-            read.setdefault(name, ([], float(count)))[0].append(name not in self.low_io)
-        for name, (readers, most) in read.items():
+        for name, reads in self._reads.items():
+            readers: list[End] = [own[n.name] if r.takes_low else True for n, _, r in reads]
+            readers += [name not in self.low_io] if name in self._outputs else []
             # If fused, it is stored and read in addition to the Cast.
-            bytes_each = (LOW_BYTES + FP32_BYTES) * (2 if name in self._inner else 1)
-            terms.values.append((ends.get(name, True), tuple(readers), bytes_each * most))
+            bytes_each = (_LOW.size + _FP32.size) * (2 if name in self._inner else 1)
+            cost = bytes_each * self._most_read(name)
+            terms.values.append((ends.get(name, True), tuple(readers), cost))
         return terms
 
     def int8_terms(self, candidates: Assignment) -> Terms:
@@ -414,28 +422,29 @@ class CostModel:
         FP32, and no INT8 node outputs FP32.
         """
         terms = Terms()
-        made = {name for node in self._nodes for name, _, _ in node.outputs}
-        read: dict[TensorName, tuple[list[End], float]] = {}
-        for node in self._nodes:
-            chosen = node.name in candidates
-            if chosen:
-                extra = self._alone(node, _Type.LOW) - self._alone(node, _Type.INT8)
+        for node, _ in self._nodes:
+            if node.name in candidates:
+                extra = self._alone(node, _LOW) - self._alone(node, _INT8)
                 terms.nodes[node.name] = max(0.0, extra)
-            for one in node.inputs:
-                readers, most = read.get(one.name, ([], 0.0))
-                readers.append(node.name if chosen and one.quantised else True)
-                read[one.name] = readers, max(most, one.elements * node.times)
-        for name, _ in self._outputs:
-            if name in read:
-                read[name][0].append(True)
-        for name, (readers, most) in read.items():
-            given = 0 if name in made else LOW_BYTES if name in self.low_io else FP32_BYTES
-            low = 0 if name in self.low_io else LOW_BYTES + given
-            terms.values.append((False, tuple(readers), low * most))
-            terms.values.append((True, tuple(readers), (INT8_BYTES + given) * most))
+        made = {name for node, _ in self._nodes for name, _, _ in node.outputs}
+        for name, reads in self._reads.items():
+            chosen = [n.name in candidates and r.quantised and n.name for n, _, r in reads]
+            readers: tuple[End, ...] = tuple(end or True for end in chosen)
+            readers += (True,) if reads and name in self._outputs else ()
+            given = 0 if name in made else _LOW.size if name in self.low_io else _FP32.size
+            low = 0 if name in self.low_io else _LOW.size + given
+            most = self._most_read(name)
+            if reads:
+                terms.values.append((False, readers, low * most))
+                terms.values.append((True, readers, (_INT8.size + given) * most))
         return terms
 
-    def _alone(self, node: Kernel, own: "_Type") -> float:
+    def _most_read(self, name: TensorName) -> float:
+        """Return how many elements of a tensor are read at most, or given out."""
+        reads = (r.elements * n.times for n, _, r in self._reads[name])
+        return max(reads, default=float(self._outputs.get(name, 0)))
+
+    def _alone(self, node: Kernel, own: _Type) -> float:
         """Return a node's cost if everything that may be fused with it has its precision."""
         moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
         for read in node.inputs:
@@ -444,76 +453,27 @@ class CostModel:
         moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * own.made.size
         return node.times * max(node.flops / own.flops_per_byte, moved)
 
-    def _stays_inside(
-        self, value: TensorName, made: "_Type", own: Mapping[NodeName, "_Type"]
-    ) -> bool:
+    def _stays_inside(self, value: TensorName, made: _Type, own: Mapping[NodeName, _Type]) -> bool:
         """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
         return reader is not None and own[reader].made is made
 
 
-class _Type(Enum):
-    """The type that a node computes in, named as in the options."""
-
-    INT8 = "int8"
-    LOW = "low"
-    BF16 = "bf16"
-    FP32 = "fp32"
-
-    @property
-    def size(self) -> int:
-        """Bytes per element."""
-        # Read so often that hashing an Enum for a dictionary took half of the time of a cost.
-        if self is _Type.INT8:
-            return INT8_BYTES
-        return FP32_BYTES if self is _Type.FP32 else LOW_BYTES
-
-    @property
-    def flops_per_byte(self) -> float:
-        """Operations of a product in the time that memory takes to move one byte."""
-        if self is _Type.INT8:
-            return FLOPS_PER_BYTE_INT8
-        return FLOPS_PER_BYTE_FP32 if self is _Type.FP32 else FLOPS_PER_BYTE_LOW
-
-    @property
-    def made(self) -> "_Type":
-        """The type that such a node outputs, and reads unless quantised."""
-        return _Type.LOW if self is _Type.INT8 else self
-
-    def gives(self, wants: set["_Type"]) -> "_Type":
-        """Return the type that such a node outputs for these readers."""
-        return _Type.FP32 if self is _Type.INT8 and _Type.FP32 in wants else self.made
-
-    def read(self, *, low: bool, quantised: bool) -> "_Type":
-        """Return the type in which such a node reads an input."""
-        if self is _Type.INT8 and quantised:
-            return self
-        return self.made if low else _Type.FP32
+def _type_of(
+    node: Kernel, part: Part, fp32: Assignment, bf16: Assignment, int8: Assignment
+) -> _Type:
+    if node.name in int8:
+        return _INT8
+    if part.is_low(fp32):
+        return _LOW
+    return _BF16 if part.decider in bf16 else _FP32
 
 
-def _stored(made: _Type, wants: set[_Type]) -> int:
+def _stored(made: _Type, wants: frozenset[_Type]) -> int:
     """Return the bytes written per element of a value that is read in `wants`."""
-    if _Type.INT8 not in wants:
+    if _INT8 not in wants:
         return made.size
-    return INT8_BYTES + (made.size if len(wants) > 1 else 0)
-
-
-class _Casts:
-    """The cost of conversions, one per tensor and precision.
-
-    Attributes:
-        cost: Of the conversions so far, in bytes.
-    """
-
-    def __init__(self, times: Mapping[TensorName, float]) -> None:
-        self.cost, self._times = 0.0, times
-        self._done: set[tuple[TensorName, _Type]] = set()
-
-    def add(self, name: TensorName, elements: int, given: _Type, wanted: _Type) -> None:
-        """Convert a tensor if it is in a different precision."""
-        if given is not wanted and (name, wanted) not in self._done:
-            self._done.add((name, wanted))
-            self.cost += self._times.get(name, 1.0) * elements * (given.size + wanted.size)
+    return _INT8.size + (made.size if len(wants) > 1 else 0)
 
 
 _SEEN = 4

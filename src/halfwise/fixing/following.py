@@ -61,7 +61,10 @@ def followed_of(
     if found.needed == explained or not space.searches:
         return (), None
     work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
-    return space.budget.within("growth", work, ((), None))
+    path, followed = space.budget.within("growth", work, ((), None))
+    if followed is not None and followed.out_of_time:
+        space.budget.leave_out("origin")
+    return path, followed
 
 
 def _followed(
@@ -123,8 +126,6 @@ def _followed(
                 out_of_time=out_of_time,
                 decided=decided,
             )
-    if followed.out_of_time:
-        budget.leave_out("origin")
     return path, followed
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halfwise.formats import ROUNDINGS
 from halfwise.graph.dataflow import FARTHEST, LONGEST_WAY, nodes_between
-from halfwise.graph.model import SMALL_BYTES, Network, Writer, constant_array, is_standard
+from halfwise.graph.model import SMALL_BYTES, Network, constant_array, is_standard
 
 Nodes = frozenset[ir.Node]
 """The nodes of a match."""
@@ -214,9 +214,7 @@ _WITH_ATTRIBUTES: Mapping[str, Callable[..., Array]] = {
     "HardSigmoid": _hard_sigmoid,
 }
 
-_sigmoid = 1 / (1 + np.exp(-_POINTS))
 _softplus = np.log1p(np.exp(_POINTS))
-_softplus_of_minus = np.log1p(np.exp(-_POINTS))
 
 
 def _is(truth: Array) -> Callable[[Array], bool]:
@@ -266,17 +264,6 @@ class Function:
     nodes: Nodes
 
 
-@dataclass(frozen=True, eq=False)
-class Rewritable(Function):
-    """A function whose exponentials can be inside operators.
-
-    Attributes:
-        write: Makes the nodes of its short form from x.
-    """
-
-    write: Callable[[Writer, ir.Value], ir.Value]
-
-
 def activations(network: Network, op: str) -> Iterator[Function]:
     """Yield every written-out activation `op`, a key of `ACTIVATIONS`, in graph order."""
     gates, matches = ACTIVATIONS[op]
@@ -311,24 +298,6 @@ def _arguments(gate: ir.Node) -> list[ir.Value]:
     return before[::-1]
 
 
-def read_functions(network: Network) -> Iterator[Rewritable]:
-    """Yield sigmoids, SiLUs, tanhs, softpluses and Mishes: for each Exp, the first one."""
-    order = {node: place for place, node in enumerate(network.nodes())}
-    for node in order:
-        if not is_standard(node, "Exp") or node.inputs[0] is None:
-            continue
-        x = node.inputs[0]
-        minus = x.producer()
-        if minus is not None and is_standard(minus, "Neg") and minus.inputs[0] is not None:
-            x = minus.inputs[0]
-        for value, values in _follow(x, order).items():
-            close = (write for truth, write in _FORMS if np.allclose(values, truth, ROUNDINGS, 0))
-            write = next(close, None)
-            if write is not None and node in (nodes := nodes_between(x, value)):
-                yield Rewritable(x, value, nodes, write)
-                break
-
-
 def _follow(x: ir.Value, order: Mapping[ir.Node, int]) -> dict[ir.Value, Array]:
     """Return the values that depend only on x and scalars, as arrays, in graph order."""
     computed = {x: _POINTS}
@@ -360,25 +329,3 @@ def _values(value: ir.Value | None, computed: Mapping[ir.Value, Array]) -> Array
         return None if value is None else computed[value]
     number = scalar(value) if value.const_value is not None else None
     return None if number is None else np.full(_POINTS.shape, number)
-
-
-def _half(w: Writer) -> ir.Value:
-    return w.constant("half", np.array(0.5, np.float32))
-
-
-_FORMS: tuple[tuple[Array, Callable[[Writer, ir.Value], ir.Value]], ...] = (
-    (_sigmoid, lambda w, x: w.op("Sigmoid", x)),
-    (1 - _sigmoid, lambda w, x: w.op("Sigmoid", w.op("Neg", x))),
-    (_POINTS * _sigmoid, lambda w, x: w.op("Mul", x, w.op("Sigmoid", x))),
-    (np.tanh(_POINTS), lambda w, x: w.op("Tanh", x)),
-    (np.tanh(_POINTS / 2), lambda w, x: w.op("Tanh", w.op("Mul", x, _half(w)))),
-    (_softplus, lambda w, x: w.op("Softplus", x)),
-    (_softplus_of_minus, lambda w, x: w.op("Softplus", w.op("Neg", x))),
-    (-_softplus_of_minus, lambda w, x: w.op("Neg", w.op("Softplus", w.op("Neg", x)))),
-    (np.tanh(_softplus), lambda w, x: w.op("Tanh", w.op("Softplus", x))),
-    (
-        _POINTS * np.tanh(_softplus),
-        lambda w, x: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
-    ),
-)
-"""Values at the points, and the short form, whose exponentials are inside operators."""

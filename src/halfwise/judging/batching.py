@@ -6,6 +6,7 @@ It is confirmed on the FP32 model; `Batching` joins samples along it and splits 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import cycle, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -60,30 +61,19 @@ class Batching:
         sizes = {sample[name].shape[axis] for name, axis in self.inputs.items()}
         return int(sizes.pop()) if len(sizes) == 1 else None
 
-    def cut(self, sample: Sample, begin: int, end: int) -> dict[str, NDArray[Any]]:
-        """Return rows `begin` to `end` (exclusive) of a sample."""
-        return {
-            name: _cut(array, self.inputs[TensorName(name)], begin, end)
-            if name in self.inputs
-            else array
-            for name, array in sample.items()
-        }
-
     def cut_outputs(self, outputs: Outputs, begin: int, end: int, total: int) -> Outputs:
         """Return the outputs for rows `begin` to `end` (exclusive) of `total` rows of the inputs.
 
         An output whose size does not fit that many rows stays whole and gets an extra axis, so that
         its shape differs from one that fits.
         """
-        found = {}
+        found = dict(outputs)
         for name, array in outputs.items():
             rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
-            fits = array.ndim > axis and array.shape[axis] == total * rows
-            if name not in self.rows:
-                found[name] = array
-            elif fits:
-                found[name] = _cut(array, axis, begin * rows, end * rows)
-            else:
+            if array.ndim > axis and array.shape[axis] == total * rows:
+                at = (slice(None),) * axis + (slice(begin * rows, end * rows),)
+                found[name] = array[at]
+            elif rows:
                 found[name] = array[np.newaxis]
         return found
 
@@ -145,15 +135,7 @@ class Facts:
         return (tuple(self.shapes.items()), self.shared)
 
 
-def find_batching(
-    network: Network, session: Session, samples: Samples
-) -> tuple[Batching | None, str]:
-    """Return what `try_batching` does: the batch axes, or None and the reason."""
-    found = try_batching(network, session, samples)
-    return (found, "") if isinstance(found, Batching) else (None, found.reason)
-
-
-def try_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
+def find_batching(network: Network, session: Session, samples: Samples) -> Batching | Apart:
     """Return the batch axes, or why samples cannot be joined.
 
     An axis may be the batch axis if it is dynamic and occurs in every input with a dynamic axis,
@@ -179,10 +161,6 @@ def try_batching(network: Network, session: Session, samples: Samples) -> Batchi
 def without_axis(shape: Shape, axis: int | None) -> Shape:
     """Return `shape` with 0 in place of `axis`; unchanged if `axis` is None."""
     return shape if axis is None else (*shape[:axis], 0, *shape[axis + 1 :])
-
-
-def _cut(array: NDArray[Any], axis: int, begin: int, end: int) -> NDArray[Any]:
-    return array[(slice(None),) * axis + (slice(begin, end),)]
 
 
 def dynamic_inputs(network: Network) -> dict[TensorName, tuple[int | str | None, ...]]:
@@ -216,33 +194,35 @@ def _confirmed(
     chosen = _alike(samples, trial)
     sizes = [size for sample in chosen if (size := trial.size(sample))]
     if len(sizes) < len(chosen):
-        told = "the inputs have different sizes along the possible batch axes"
-        return Apart("sizes", told, axes)
+        why = "the inputs have different sizes along the possible batch axes"
+        return Apart("sizes", why, axes)
     singles = [session.run(sample) for sample in chosen]
     try:
         together = session.run(trial.join(chosen))
     except RunFailed as error:
-        told = f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
-        return Apart("fails", f"{told}{_suspects(network)}{error.message}", axes)
+        why = f"the model fails on a batch of {sum(sizes)}, though the axis is dynamic: "
+        return Apart("fails", f"{why}{_suspects(network)}{error.message}", axes)
     outputs, rows = {}, {}
     for name, array in together.items():
         alone = [np.asarray(single[name]) for single in singles]
         if all(is_close(array, one, _SAME) for one in alone):
             continue
         axis = _grown(array.shape, [one.shape for one in alone], sizes)
-        if axis is None or _keeps_one(axis, axes, array.shape, sizes, network):
-            told = (
+        # The samples may be on another axis while the first keeps the exported batch size.
+        moved = axis and not any(axes.values()) and array.shape[0] == sizes[0]
+        if axis is None or (moved and frozen_nodes(network)):
+            why = (
                 f"output {name} has the shape {list(array.shape)} for a batch of {sum(sizes)} and "
                 f"{list(alone[0].shape)} for one of {sizes[0]}: {_suspects(network)}its size does "
                 "not follow the batch"
             )
-            return Apart("whole", told, axes)
+            return Apart("whole", why, axes)
         if not is_close(array, np.concatenate(alone, axis), _SAME):
-            told = (
+            why = (
                 f"the model mixes the samples of a batch: row by row, output {name} differs "
                 "from that of single samples"
             )
-            return Apart("whole", told, axes)
+            return Apart("whole", why, axes)
         outputs[TensorName(name)] = axis
         rows[TensorName(name)] = array.shape[axis] // sum(sizes)
     return Batching(axes, outputs, rows)
@@ -270,18 +250,6 @@ def _grown(batch: Shape, alone: Sequence[Shape], sizes: Sequence[int]) -> int | 
     return None
 
 
-def _keeps_one(
-    axis: int,
-    axes: Mapping[TensorName, int],
-    shape: Shape,
-    sizes: Sequence[int],
-    network: Network,
-) -> bool:
-    """Return whether the samples are on another axis while the first keeps the old batch size."""
-    moved = axis != 0 and not any(axes.values()) and shape[0] == sizes[0]
-    return moved and bool(frozen_nodes(network))
-
-
 def _suspects(network: Network) -> str:
     names = frozen_nodes(network)
     if not names:
@@ -291,18 +259,6 @@ def _suspects(network: Network) -> str:
 
 
 Place = Literal["min", "opt", "max"]
-_Row = tuple[int, int]
-"""Index of a sample, and a row along its batch axis."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows `begin` to `end` (exclusive) of sample number `sample`; `whole` if that is all of it."""
-
-    sample: int
-    begin: int
-    end: int
-    whole: bool
 
 
 @dataclass(frozen=True)
@@ -318,7 +274,9 @@ class Batches:
         reason: Why there are no samples.
         note: Further remarks, such as that samples were repeated; empty if there are none.
         batching: Batch axes; None if samples run one by one.
-        pieces: The pieces that form each of `samples`; empty if samples run one by one.
+        rows: Size of each of `samples` along them.
+        parts: The real samples that form each of `samples`, by index; all of a batch have as many
+            rows. Empty if samples run one by one.
     """
 
     at: Place
@@ -329,7 +287,8 @@ class Batches:
     reason: str = ""
     note: str = ""
     batching: Batching | None = field(default=None, repr=False)
-    pieces: tuple[tuple[Piece, ...], ...] = field(default=(), repr=False)
+    parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    rows: int = 0
 
     def take_apart(self, outputs: Sequence[Outputs]) -> list[Outputs]:
         """Return the outputs of each of `judged`.
@@ -340,28 +299,28 @@ class Batches:
         """
         if self.batching is None:
             return list(outputs)
-        found: dict[Piece, Outputs] = {}
-        for result, pieces in zip(outputs, self.pieces, strict=True):
-            begin, total = 0, sum(piece.end - piece.begin for piece in pieces)
-            for piece in pieces:
-                end = begin + piece.end - piece.begin
-                cut = self.batching.cut_outputs(result, begin, end, total)
-                found.setdefault(piece, cut)
-                begin = end
+        found: dict[int, Outputs] = {}
+        for result, part in zip(outputs, self.parts, strict=True):
+            for place, sample in enumerate(part):
+                begin, end = place * self.rows // len(part), (place + 1) * self.rows // len(part)
+                cut = self.batching.cut_outputs(result, begin, end, self.rows)
+                found.setdefault(sample, cut)
         return list(found.values())
 
 
 def plan_batches(
-    batching: Batching | None, why_not: str, profiles: Sequence[Profile], samples: Samples
+    found: Batching | Apart, profiles: Sequence[Profile], samples: Samples
 ) -> tuple[Batches, ...]:
     """Return what to run at the opt, min and max shapes of every profile, each shape once.
 
+    A batch holds whole samples, all of the same size, so its own must be a multiple of that.
+
     Args:
-        batching: Batch axes; None if samples cannot be batched.
-        why_not: Why samples cannot be batched.
+        found: Batch axes, or why samples cannot be batched.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.
     """
+    batching = found if isinstance(found, Batching) else None
     facts = [Facts.of(sample, batching) for sample in samples]
     plans: list[Batches] = []
     places: tuple[Place, ...] = ("opt", "min", "max")
@@ -372,7 +331,7 @@ def plan_batches(
             if (shapes, values) not in seen:
                 seen.append((shapes, values))
                 head = Batches(at, index, shapes, batching=batching)
-                plans.append(_plan(head, values, why_not, samples, facts))
+                plans.append(_plan(head, values, found, samples, facts))
     return tuple(plans)
 
 
@@ -383,7 +342,7 @@ def _at(ranges: Mapping[TensorName, ShapeRange], at: Place) -> dict[TensorName, 
 def _plan(
     head: Batches,
     values: Mapping[TensorName, Shape],
-    why_not: str,
+    found: Batching | Apart,
     samples: Samples,
     facts: Sequence[Facts],
 ) -> Batches:
@@ -393,90 +352,62 @@ def _plan(
     if len(sizes) > 1 or 0 in sizes:
         listed = " and ".join(map(str, sorted(sizes)))
         return replace(head, reason=f"the profile requires batches of {listed} here")
+    size = sizes.pop() if sizes else 1
     wanted = {name: without_axis(shape, axes.get(name)) for name, shape in head.shapes.items()}
-    fitting = [
-        index
-        for index, fact in enumerate(facts)
-        if all(fact.shapes[name] == shape for name, shape in wanted.items())
-        and all(fact.values.get(name) == value for name, value in values.items())
-    ]
-    if not fitting:
-        return replace(head, reason=_lack(head, values, why_not))
+    groups: dict[object, list[int]] = {}
+    for index, fact in enumerate(facts):
+        if (
+            all(fact.shapes[name] == shape for name, shape in wanted.items())
+            and all(fact.values.get(name) == value for name, value in values.items())
+            and size % (fact.rows or 1) == 0
+        ):
+            groups.setdefault((fact.kind, fact.rows), []).append(index)
+    if not groups:
+        return replace(head, reason=_lack(head, values, found))
     if head.batching is None:
-        return replace(head, samples=samples.select(fitting), judged=samples.select(fitting))
-    groups: dict[object, list[_Row]] = {}
-    for index in fitting:
-        rows = groups.setdefault(facts[index].kind, [])
-        rows += [(index, row) for row in range(facts[index].rows)]
-    return _joined(head, head.batching, sizes.pop(), list(groups.values()), samples, facts)
+        fitting = samples.select(sorted(index for group in groups.values() for index in group))
+        return replace(head, samples=fitting, judged=fitting)
+    return _joined(head, head.batching, size, list(groups.values()), samples, facts)
 
 
 def _joined(
     head: Batches,
     batching: Batching,
     size: int,
-    groups: Sequence[Sequence[_Row]],
+    groups: Sequence[Sequence[int]],
     samples: Samples,
     facts: Sequence[Facts],
 ) -> Batches:
     """Return `head` with batches of `size` rows, each from one group."""
-    batches = [chunk for rows in groups for chunk in _chunks(rows, size)]
-    notes = []
-    if not batches:
-        rows = max(groups, key=len)
-        batches = [(list(rows) * -(-size // len(rows)))[:size]]
-        notes.append(
-            f"only {len(rows)} real for a batch of {size}, so they are repeated; the repeats are "
-            "not judged"
+    counts = [size // facts[group[0]].rows for group in groups]
+    pairs = list(zip(groups, counts, strict=True))
+    parts = [chunk for group, count in pairs for chunk in _chunks(group, count)]
+    note = ""
+    if not parts:
+        group, count = max(pairs, key=lambda pair: len(pair[0]) / pair[1])
+        parts = [list(islice(cycle(group), count))]
+        note = (
+            f"only {len(group)} real for a batch of {count}, so they are repeated; the repeats "
+            "are not judged"
         )
-    pieces = tuple(_pieces(batch, facts) for batch in batches)
-    single = list(dict.fromkeys(piece for batch in pieces for piece in batch))
-
-    def load(piece: Piece) -> Sample:
-        return batching.cut(samples[piece.sample], piece.begin, piece.end)
-
-    whole = all(piece.whole for piece in single)
-    if samples.labels is not None and not whole:
-        notes.append("labels belong to whole samples, but samples are cut here: labels are unused")
-    labels = samples.labels if whole else None
-    names = [_name(piece, samples) for piece in single]
     return replace(
         head,
         samples=Samples(
-            tuple(_range([_name(p, samples) for p in batch]) for batch in pieces),
-            lambda i: batching.join([load(piece) for piece in pieces[i]]),
+            tuple(_range([samples.ids[i] for i in part]) for part in parts),
+            lambda i: batching.join([samples[place] for place in parts[i]]),
         ),
-        judged=Samples(
-            tuple(names),
-            lambda i: load(single[i]),
-            None if labels is None else tuple(labels[piece.sample] for piece in single),
-        ),
-        note="; ".join(notes),
-        pieces=pieces,
+        judged=samples.select(list(dict.fromkeys(i for part in parts for i in part))),
+        note=note,
+        rows=size,
+        parts=tuple(map(tuple, parts)),
     )
 
 
-def _chunks(rows: Sequence[_Row], size: int) -> list[Sequence[_Row]]:
-    """Return full batches that cover all rows; the last overlaps the one before if necessary."""
-    if len(rows) < size:
-        return []
-    full = [rows[begin : begin + size] for begin in range(0, len(rows) - size + 1, size)]
-    return full if len(rows) % size == 0 else [*full, rows[-size:]]
-
-
-def _pieces(batch: Sequence[_Row], facts: Sequence[Facts]) -> tuple[Piece, ...]:
-    runs: list[list[int]] = []
-    for sample, row in batch:
-        if runs and runs[-1][0] == sample and runs[-1][2] == row:
-            runs[-1][2] += 1
-        else:
-            runs.append([sample, row, row + 1])
-    return tuple(Piece(s, b, e, whole=e - b == facts[s].rows) for s, b, e in runs)
-
-
-def _name(piece: Piece, samples: Samples) -> str:
-    name = samples.ids[piece.sample]
-    return name if piece.whole else f"{name}[{piece.begin}:{piece.end}]"
+def _chunks(group: Sequence[int], count: int) -> list[Sequence[int]]:
+    """Return full batches that cover all samples; the last may overlap the one before."""
+    starts = range(0, len(group) - count + 1, count)
+    rest = [group[-count:]] if len(group) > count and len(group) % count else []
+    return [*(group[start : start + count] for start in starts), *rest]
 
 
 def _range(names: Sequence[str]) -> str:
@@ -484,12 +415,8 @@ def _range(names: Sequence[str]) -> str:
     return last if len(names) == 1 else f"{names[0]} … {last} ({len(names)})"
 
 
-def _lack(head: Batches, values: Mapping[TensorName, Shape], why_not: str) -> str:
-    axes = {} if head.batching is None else head.batching.inputs
-    parts = []
-    for name, shape in head.shapes.items():
-        sizes = ["?" if axis == axes.get(name) else str(n) for axis, n in enumerate(shape)]
-        parts.append(f"{name} of {'×'.join(sizes)}")
+def _lack(head: Batches, values: Mapping[TensorName, Shape], found: Batching | Apart) -> str:
+    parts = [f"{name} of {'×'.join(map(str, shape))}" for name, shape in head.shapes.items()]
     parts += [f"{name} = {list(value)}" for name, value in values.items()]
-    apart = "" if head.batching else f", and samples cannot be batched: {why_not}"
-    return f"no real sample has {' and '.join(parts)}{apart}"
+    apart = f", and samples cannot be batched: {found.reason}" if isinstance(found, Apart) else ""
+    return f"no real samples have {' and '.join(parts)}{apart}"

@@ -15,7 +15,7 @@ from halfwise.emulation.runner import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
 from halfwise.graph.casts import converted
-from halfwise.graph.model import Network, constant_array, is_standard, node_name, tensor_name
+from halfwise.graph.model import Network, constant_array, node_name, tensor_name
 from halfwise.graph.roles import Roles, is_float
 from halfwise.graph.sensitivity import (
     MASK_SHARE,
@@ -103,8 +103,14 @@ def nonfinite_records(
     candidate: ir.Model, nonfinite: Mapping[TensorName, Nonfinite]
 ) -> tuple[IntermediateNonfinite, ...]:
     """Return a record for each non-finite tensor, once for all its types."""
-    names = converted(candidate.graph)
-    producers = _producers(candidate.graph, names)
+    names, graph = converted(candidate.graph), candidate.graph
+    start = (*graph.inputs, *graph.initializers.values())
+    producers: dict[str | None, NodeName | None] = {v.name: None for v in start}
+    for node in graph:
+        for value in node.outputs:
+            # Casts come behind the node whose output they convert.
+            name = TensorName(value.name or "")
+            producers.setdefault(names.get(name, name), node_name(node))
     elements: dict[TensorName, int] = {}
     for tensor, found in nonfinite.items():
         name = names.get(tensor, tensor)
@@ -113,21 +119,6 @@ def nonfinite_records(
         IntermediateNonfinite(tensor=name, producer=producers.get(name), elements=most)
         for name, most in elements.items()
     )
-
-
-def _producers(
-    graph: ir.Graph, names: Mapping[TensorName, TensorName]
-) -> dict[TensorName, NodeName]:
-    """Return the producer of each tensor, skipping Casts."""
-    found: dict[TensorName, NodeName] = {}
-    for node in graph:
-        source = node.inputs[0] if node.inputs else None
-        for value in node.outputs:
-            name = TensorName(value.name or "")
-            converts = name in names and source is not None and source.name in names
-            if name and not (converts and is_standard(node, "Cast")):
-                found[names.get(name, name)] = node_name(node)
-    return found
 
 
 def _is_observed(value: ir.Value) -> bool:
@@ -191,19 +182,18 @@ def judge_infinities(
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
     emulated = partial(emulate_typed, accumulate=accumulate)
-    low = ElementProbe(emulated(candidate), runtime=runtime)
-    check = _Check({e.reader: own[e.reader] for e in ends}, fmt)
-    check.run(ends, low, ElementProbe(network.model, runtime=runtime), chosen)
-    infinite = _infinite(candidate, own, found, check.refuted)
-    refuted, kept = check.refuted, _kept_too(infinite, check.refuted, keeping)
+    compare = partial(_compared, own=own, fmt=fmt, samples=chosen, runtime=runtime)
+    refuted, confirmed = compare(ends, emulated(candidate), network.model)
+    wrong, infinite = refuted, _infinite(candidate, own, found, refuted)
+    kept = _kept_too(infinite, refuted, keeping)
     if kept is not None:
         left = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
         if not any(v.name in left for v in infinite):
-            refuted = check.again(low, ElementProbe(emulated(kept), runtime=runtime), chosen)
+            refuted, _ = compare([*refuted], emulated(candidate), emulated(kept))
     for fate in found.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
-        fate.wrong = bool(fate.ends.keys() & check.refuted.keys())
-        fate.seen = bool(fate.ends) and fate.ends.keys() <= check.confirmed and not fate.wrong
+        fate.wrong = bool(fate.ends.keys() & wrong.keys())
+        fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed and not fate.wrong
     return found
 
 
@@ -245,72 +235,66 @@ def _kept_too(
     return keeping(frozenset(nodes.union(e.reader for e in refuted))) if nodes else None
 
 
-class _Check:
-    """Compares the reference with the limits of a few readers, sample by sample."""
+def _compared(
+    ends: Sequence[End],
+    low: ir.Model,
+    reference: ir.Model,
+    *,
+    own: Mapping[NodeName, ir.Node],
+    fmt: Format,
+    samples: Samples,
+    runtime: Runtime,
+) -> tuple[dict[End, None], set[End]]:
+    """Return the ends at which a reference is not at the limit, and those where it was seen to be.
 
-    def __init__(self, readers: Mapping[NodeName, ir.Node], fmt: Format) -> None:
-        """Take the readers in the reference, and the low format."""
-        self._readers, self._fmt = readers, fmt
-        self._names = {name: tensor_name(node.outputs[0]) for name, node in readers.items()}
-        self._bounds = {name: _constants(node) for name, node in readers.items()}
-        self.refuted: dict[End, None] = {}
-        self.confirmed: set[End] = set()
-        self._limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
+    The low side runs first, then the reference, for a few ends at a time.
+    """
+    refuted, confirmed = dict[End, None](), set[End]()
+    limits: dict[tuple[End, int], tuple[NDArray[np.bool_], NDArray[np.generic]]] = {}
 
-    def run(
-        self, ends: Sequence[End], low: ElementProbe, reference: ElementProbe, samples: Samples
-    ) -> None:
-        """Run the low side first, then the reference, for a few ends at a time."""
-        for start in range(0, len(ends), AT_ONCE):
-            few = ends[start : start + AT_ONCE]
-            low.run(samples, [View((e.tensor, e.result), partial(self._limit, e)) for e in few], {})
-            names = {e: (self._names[e.reader],) for e in few}
-            reference.run(
-                samples, [View(n, partial(self._compare, e)) for e, n in names.items()], {}
-            )
-            self._limits.clear()
-
-    def again(
-        self, low: ElementProbe, reference: ElementProbe, samples: Samples
-    ) -> dict[End, None]:
-        """Return which of the ends that are refuted so far another reference refutes too."""
-        other = _Check(self._readers, self._fmt)
-        other.run([*self.refuted], low, reference, samples)
-        return other.refuted
-
-    def _limit(
-        self, end: End, sample: int, read: NDArray[np.float32], result: NDArray[np.generic]
+    def limit(
+        end: End, sample: int, read: NDArray[np.float32], result: NDArray[np.generic]
     ) -> None:
         if np.isnan(read).any():
-            self.refuted[end] = None
+            refuted[end] = None
             return
         with suppress(ValueError):  # a maximum along an axis has no element of its own
             there = np.broadcast_to(np.isinf(read), result.shape)
-            self._limits[end, sample] = there, result[there]
+            limits[end, sample] = there, result[there]
 
-    def _compare(self, end: End, sample: int, result: NDArray[np.generic]) -> None:
-        there, limit = self._limits.get((end, sample), (None, None))
-        if there is None or limit is None:
+    def compare(end: End, sample: int, result: NDArray[np.generic]) -> None:
+        there, low_limit = limits.get((end, sample), (None, None))
+        if there is None or low_limit is None:
             return
-        bounds = self._bounds[end.reader]
-        if there.shape != result.shape or not self._equal(result[there], limit, bounds):
-            self.refuted[end] = None
-        elif limit.size:
-            self.confirmed.add(end)
+        bounds = _constants(own[end.reader])
+        if there.shape != result.shape or not _equal(result[there], low_limit, bounds, fmt):
+            refuted[end] = None
+        elif low_limit.size:
+            confirmed.add(end)
 
-    def _equal(
-        self,
-        expected: NDArray[np.generic],
-        actual: NDArray[np.generic],
-        bounds: NDArray[np.float64],
-    ) -> bool:
-        if expected.dtype.kind != "f":
-            return bool((expected == actual).all())
-        true = expected.astype(np.float64)
-        # A clamp at -3.4e38, say, is stored as the last value in range.
-        true = np.where(np.isin(true, bounds), np.clip(true, -self._fmt.max, self._fmt.max), true)
-        apart = np.abs(true - actual.astype(np.float64))
-        return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
+    sides = [ElementProbe(model, runtime=runtime) for model in (low, reference)]
+    for start in range(0, len(ends), AT_ONCE):
+        few = ends[start : start + AT_ONCE]
+        sides[0].run(samples, [View((e.tensor, e.result), partial(limit, e)) for e in few], {})
+        read = [(e, tensor_name(own[e.reader].outputs[0])) for e in few]
+        sides[1].run(samples, [View((name,), partial(compare, e)) for e, name in read], {})
+        limits.clear()
+    return refuted, confirmed
+
+
+def _equal(
+    expected: NDArray[np.generic],
+    actual: NDArray[np.generic],
+    bounds: NDArray[np.float64],
+    fmt: Format,
+) -> bool:
+    if expected.dtype.kind != "f":
+        return bool((expected == actual).all())
+    true = expected.astype(np.float64)
+    # A clamp at -3.4e38, say, is stored as the last value in range.
+    true = np.where(np.isin(true, bounds), np.clip(true, -fmt.max, fmt.max), true)
+    apart = np.abs(true - actual.astype(np.float64))
+    return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
 
 
 def _constants(node: ir.Node) -> NDArray[np.float64]:

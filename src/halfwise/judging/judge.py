@@ -1,6 +1,7 @@
 """Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan
 from typing import Literal
@@ -317,23 +318,17 @@ def _failing(
     results: Sequence[Computed],
     each: Sequence[float],
 ) -> tuple[int, ...]:
-    if metric is None:
-        failing = [i for i, e in enumerate(each) if e > 1]
-        failing = failing or ([max(range(len(each)), key=each.__getitem__)] if each else [])
-        return tuple(sorted(failing, key=lambda i: -each[i]))
-    losses = [0.0] * len(results)
-    for i, (reference, candidate) in enumerate(zip(references, results, strict=True)):
-        if isinstance(candidate, RunFailed):
-            losses[i] = inf
-            continue
-        labels = None if samples.labels is None else [samples.labels[i]]
-        try:
-            lost = metric_loss(metric, [reference], [candidate], labels)
-        except CaseError:
-            # The metric has no value per sample, so the plain error orders them.
-            break
-        losses[i] = 0.0 if isnan(lost) else lost
-    return tuple(sorted(range(len(losses)), key=lambda i: (losses[i], each[i]), reverse=True))
+    losses = [inf if metric and isinstance(result, RunFailed) else 0.0 for result in results]
+    # Where the metric has no value per sample, the plain error orders them.
+    with suppress(CaseError):
+        for i, candidate in enumerate(results):
+            if metric is not None and not isinstance(candidate, RunFailed):
+                labels = None if samples.labels is None else [samples.labels[i]]
+                lost = metric_loss(metric, [references[i]], [candidate], labels)
+                losses[i] = 0.0 if isnan(lost) else lost
+    worst = sorted(range(len(each)), key=lambda i: (losses[i], each[i]), reverse=True)
+    failing = worst if metric is not None else [i for i in worst if each[i] > 1]
+    return tuple(failing or worst[:1])
 
 
 def _score(
@@ -365,11 +360,6 @@ def _score(
     )
 
 
-def _side_of(error: OutputError) -> str:
-    """Return a name for differing non-finite elements, by whether the reference has some."""
-    return "unlike" if error.reference.nonfinite else "elements"
-
-
 def _failures(
     errors: dict[str, OutputError],
     score: MetricResult | None,
@@ -390,7 +380,9 @@ def _failures(
         )
     for name, error in errors.items():
         if error.nonfinite:
-            numbers: dict[str, int | float] = {_side_of(error): error.nonfinite}
+            # Whether the reference has some, too, elsewhere.
+            side = "unlike" if error.reference.nonfinite else "elements"
+            numbers: dict[str, int | float] = {side: error.nonfinite}
             yield Failure(kind="non-finite", names={"output": name}, numbers=numbers)
         elif score is not None or failed or error.passed:
             continue

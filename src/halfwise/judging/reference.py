@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -29,7 +28,7 @@ from halfwise.graph.sizes import (
 )
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Outputs, untested_outputs, untested_task
-from halfwise.records import FrozenSize, NodeName, TensorName, Unjudged
+from halfwise.records import FrozenSize, TensorName, Unjudged
 from halfwise.reporting.steps import frozen_advice, frozen_cause
 from halfwise.wording import quoted
 
@@ -263,40 +262,6 @@ _LONGEST = 8
 """Largest length to try, as a multiple of the given one: a constant may hold anything."""
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """An axis shared by inputs, and constants that may have frozen it."""
-
-    axes: Mapping[TensorName, int]
-    places: tuple[Frozen, ...]
-    batch: bool
-
-    def size(self, sample: Sample) -> int | None:
-        """Return its length; None if inputs differ in it or none has it."""
-        sizes = {sample[name].shape[axis] for name, axis in self.axes.items()}
-        return sizes.pop() if len(sizes) == 1 and 0 not in sizes else None
-
-    def resized(self, sample: Sample, size: int) -> Sample:
-        """Return the sample with `size` entries along the axis, repeated or cut."""
-        return {
-            **sample,
-            **{
-                name: np.take(sample[name], np.arange(size) % sample[name].shape[axis], axis)
-                for name, axis in self.axes.items()
-            },
-        }
-
-    def candidates(self, given: int) -> list[int]:
-        """Return sizes to try, smallest first."""
-        held = {size for place in self.places for size in place.sizes}
-        if self.batch:
-            sizes = {n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held)}
-            sizes = {*_USUAL, *sorted(sizes)[:_MOST_TRIED]}
-        else:
-            sizes = {n for n in held if 1 < n <= _LONGEST * given}
-        return sorted(sizes - {given})[:_MOST_TRIED]
-
-
 def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -> FrozenSize | None:
     """Return the only size at which a model that fails on a sample runs; None if there is none.
 
@@ -310,77 +275,74 @@ def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -
         runtime: Where it runs.
     """
     session = Session(network.model, runtime=runtime)
-    failed = _failing(session, samples)
-    if failed is None:
-        return None
-    sample, failure = failed
-    for axis in _axes(network):
-        given = axis.size(sample)
-        runs = None if given is None else _only_size(session, axis, sample, given)
-        if given is None or runs is None:
+    failures = ((sample, _failure(session, sample)) for sample in samples)
+    sample, failure = next(((one, why) for one, why in failures if why), ({}, ""))
+    for axes, places, batch in _axes(network) if failure else ():
+        given = {sample[name].shape[axis] for name, axis in axes.items()}
+        if len(given) > 1 or 0 in given:
             continue
-        held = batches_of(network, runs) if axis.batch else axis.places
-        places = [p for p in held if any(size % runs == 0 for size in p.sizes)]
+        sizes = _candidates(places, max(given), batch=batch)
+        runs = next((n for n in sizes if not _failure(session, _resized(sample, axes, n))), 0)
+        others = (_resized(sample, axes, n) for n in (*given, runs - 1, runs + 1) if n > 0)
+        if not runs or not all(_failure(session, other) for other in others):
+            continue
+        held = batches_of(network, runs) if batch else places
+        named = {node_name(p.node) for p in held if any(size % runs == 0 for size in p.sizes)}
         return FrozenSize(
-            axes=dict(axis.axes),
-            batch=axis.batch,
-            given=given,
+            axes=axes,
+            batch=batch,
+            given=max(given),
             runs=runs,
-            nodes=_in_order(network, places),
+            nodes=tuple(name for name in map(node_name, network.nodes()) if name in named),
             failure=failure,
         )
     return None
 
 
-def _in_order(network: Network, places: Sequence[Frozen]) -> tuple[NodeName, ...]:
-    named = {node_name(place.node) for place in places}
-    return tuple(name for node in network.nodes() if (name := node_name(node)) in named)
+def _failure(session: Session, sample: Sample) -> str:
+    """Return why the model fails on a sample; empty if it runs."""
+    try:
+        session.run(sample)
+    except RunFailed as failure:
+        return failure.message
+    return ""
 
 
-def _failing(session: Session, samples: Samples) -> tuple[Sample, str] | None:
-    for sample in samples:
-        try:
-            session.run(sample)
-        except RunFailed as failure:
-            return sample, failure.message
-    return None
+def _resized(sample: Sample, axes: Mapping[TensorName, int], size: int) -> Sample:
+    """Return the sample with `size` entries along the axes, repeated or cut."""
+    arrays = ((name, sample[name], axis) for name, axis in axes.items())
+    cut = {str(n): np.take(a, np.arange(size) % a.shape[axis], axis) for n, a, axis in arrays}
+    return {**sample, **cut}
 
 
-def _axes(network: Network) -> Iterator[_Axis]:
-    """Yield the batch axis, then every other dynamic one; axes with one symbol together."""
+def _candidates(places: Iterable[Frozen], given: int, *, batch: bool) -> list[int]:
+    """Return sizes to try, smallest first."""
+    held = {size for place in places for size in place.sizes}
+    sizes = {n for n in held if 1 < n <= _LONGEST * given}
+    if batch:
+        sizes = {n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held)}
+        sizes = {*_USUAL, *sorted(sizes)[:_MOST_TRIED]}
+    return sorted(sizes - {given})[:_MOST_TRIED]
+
+
+def _axes(network: Network) -> Iterator[tuple[dict[TensorName, int], tuple[Frozen, ...], bool]]:
+    """Yield the batch axis, then every other dynamic one; axes with one symbol together.
+
+    Each with the constants that may have frozen it, and whether it is the batch axis.
+    """
     skipped = shape_inputs(network)
     groups: dict[object, dict[TensorName, int]] = {}
     for value in network.graph.inputs:
         name = tensor_name(value)
-        if name in skipped or value.shape is None:
-            continue
-        for place, size in enumerate(declared_axes(value)):
-            if not isinstance(size, int):
-                key = 0 if place == 0 else (size or (name, place))
-                groups.setdefault(key, {})[name] = place
+        if name not in skipped and value.shape is not None:
+            for place, size in enumerate(declared_axes(value)):
+                if not isinstance(size, int):
+                    key = 0 if place == 0 else (size or (name, place))
+                    groups.setdefault(key, {})[name] = place
     if batch := groups.pop(0, None):
-        yield _Axis(batch, (*frozen_batches(network), *frozen_states(network)), batch=True)
+        yield batch, (*frozen_batches(network), *frozen_states(network)), True
     lengths = tuple(frozen_lengths(network))
-    yield from (_Axis(axes, lengths, batch=False) for axes in groups.values())
-
-
-def _only_size(session: Session, axis: _Axis, sample: Sample, given: int) -> int | None:
-    for size in axis.candidates(given):
-        found = axis.resized(sample, size)
-        if not _runs(session, found):
-            continue
-        others = {given, size - 1, size + 1} - {0}
-        alone = not any(_runs(session, axis.resized(found, other)) for other in others)
-        return size if alone else None
-    return None
-
-
-def _runs(session: Session, sample: Sample) -> bool:
-    try:
-        session.run(sample)
-    except RunFailed:
-        return False
-    return True
+    yield from ((axes, lengths, False) for axes in groups.values())
 
 
 @contextmanager

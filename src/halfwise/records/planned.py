@@ -12,13 +12,11 @@ from pydantic import Field
 from halfwise.records.judged import Flip
 from halfwise.records.record import Failure, GuardKind, NodeName, Record, Remark, TensorName
 
-RepairRule = Literal["scale", "stable", "one-node", "mask", "phase"]
+RepairRule = Literal["scale", "one-node", "mask"]
 """The rules, `fixing.repair.making`.
 
-"scale": store tensors times a power of two; "stable": norms, softmax, log-sum-exp, softplus and
-similar in forms that stay in range; "one-node": replace a decomposed operator by the one that
-computes in FP32 inside; "mask": masks that survive the Add after them; "phase": precompute constant
-positions and angles.
+"scale": store tensors times a power of two; "one-node": replace a decomposed operator by the one
+that computes in FP32 inside; "mask": masks that survive the Add after them.
 """
 
 

@@ -154,10 +154,8 @@ ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
 DONE: Mapping[RepairRule, str] = {
     "scale": "scaled by powers of two",
-    "stable": "written in a form that stays in range",
     "one-node": "fused into one node, which computes in FP32 inside",
     "mask": "masks that stay in range",
-    "phase": "phases computed in advance",
 }
 
 

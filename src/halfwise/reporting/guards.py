@@ -133,10 +133,8 @@ _WORDS: Mapping[GuardKind, str] = {
     "{value} (sample {sample}): |{tensor} reaches only {value}: ][{share:%} of the elements of "
     "{samples:sample} become {becomes} in {low}|{share:%} of all its elements become {becomes} in "
     "{low}|all of it becomes {becomes} in {low}, whose smallest normal number is {limit}]",
-    "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}"
-    "[ by plain conversion ({stored} as stored here)], "
+    "eps": "the eps {value} before {reader} ({op}) becomes {becomes} in {low}, "
     "[and values as small as {smallest} depend on it"
-    "|which matters once a value is near zero, but none seen is below {least}"
     "|which matters once a value is near zero]",
     "cancellation": "operands rounded to {low} [reach {exponent} in {inside} ({op}), and e is "
     "raised to the result, which leaves an error of about {share:%}|cancel in {inside} "

@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from halfwise.fixing.fixed import plan_of, rungs_of, with_beside
+from halfwise.fixing.space import LowSpace
 from halfwise.records import Failure
 from halfwise.reporting.guards import explained, reason_of
 from tests import models, tasks
@@ -49,6 +50,7 @@ def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     fixed = found(models.layer_norm())
     name = min(fixed.found.kept)
     cheaper = replace(fixed.found, spare=frozenset((name,)))
+    assert isinstance(fixed.space, LowSpace)
     keep = {k.node: k for k in plan_of(fixed.space, fixed.assigned, cheaper, NONE, 0, ()).keep}
     assert keep[name].spare
     assert (keep[name].guard, keep[name].unknown) == (None, False)

@@ -1,6 +1,8 @@
 """Searches in the plans of small models, and the types of what they keep."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.outcome import candidate_worth
-from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.space import Best, LowSpace
@@ -115,9 +117,10 @@ def test_products_alone_may_be_summed_in_the_low_format():
     assert error(total, "fp16") > 1
 
 
-def cost_of(fixed: Fixed, **types: object) -> float:
+def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:
     """Return the cost of the plan found, with other types of what it keeps."""
-    cost = fixed.space.variant.cost(replace(fixed.space.fresh(fixed.found.kept), **types))
+    variant = fixed.space.variant
+    cost = variant.cost(Plan(variant, fixed.found.kept, bf16, tf32))
     assert cost is not None
     return cost
 
@@ -265,19 +268,15 @@ def test_bf16_and_tf32_are_weighed_in_one_search():
 # --- what is told on the way -------------------------------------------------------------------
 
 
-class Priced:
-    """A hundred nodes, of which plans keep some."""
-
-    choices = names(*map(str, range(100)))
-
-    def __init__(self, price=lambda kept: 1 + len(kept) / 8):
-        self.cost = price
+def priced(price) -> Any:
+    """Return plans that keep some of a hundred nodes."""
+    return SimpleNamespace(choices=names(*map(str, range(100))), cost=price)
 
 
 def best_told(*counts, price=lambda kept: 1 + len(kept) / 8):
     best = Best(notes := Listener())
     for count in counts:
-        best.passed(Priced(price), names(*map(str, range(count))), 0.5)
+        best.passed(priced(price), names(*map(str, range(count))), 0.5)
     return notes.notes
 
 
@@ -307,6 +306,7 @@ def test_there_is_something_to_keep_once_a_plan_passes():
         assert not space.evaluate(NONE).passed
         assert space.evaluate(space.choices).passed
         assert not made.ready
+        assert isinstance(space.watcher, Listener)
         assert space.watcher.notes == []
         assert space.evaluate(names(*models.layer_norm().kept)).passed
         assert made.ready
@@ -319,7 +319,7 @@ def test_a_plan_that_serves_the_task_is_told_and_kept(metric, value, told):
     score = TaskScore(metric=metric, outputs=(), value=value, required=-0.1, passed=True)
     with offered() as made:
         best = Best(notes := Listener())
-        best.serves(Priced(lambda _: 1.0), NONE, (score,))
+        best.serves(priced(lambda _: 1.0), NONE, (score,))
         assert made.ready
     assert notes.notes == [
         "serves the task: 0 of 100 nodes in FP32, 1 × the cost of everything low, "

@@ -19,7 +19,7 @@ from tests.unit.reporting.runs import (
 )
 
 POW, MOVE, PIN = NodeName("/norm/Pow"), NodeName("/Reshape"), NodeName("/Custom")
-REPAIR = Repair(rule="stable", nodes=(POW,), identity="(x + b)·w = x·w + b·w")
+REPAIR = Repair(rule="mask", nodes=(POW,), identity="(x + b)·w = x·w + b·w")
 
 
 def told(record, node, seen=None):
@@ -44,9 +44,7 @@ def test_what_a_plan_says_of_a_node():
     assert words["reason"] == f"The square of {POW}_input reaches 2.8e7; lowered, it gives NaN."
     assert words["error-if-lowered"] == "152 × what the search allows"
     assert words["suspected"] == found.guards[0].message
-    assert (
-        words["repaired"] == "stable, written in a form that stays in range: (x + b)·w = x·w + b·w"
-    )
+    assert words["repaired"] == "mask, masks that stay in range: (x + b)·w = x·w + b·w"
     assert words["repaired-2"] == words["repaired"]
     assert "moves data between kept nodes" in told(found, MOVE)["reason"]
     assert told(found, PIN)["reason"] == "FP32 in any case: ONNX does not know it."

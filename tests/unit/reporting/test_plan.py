@@ -226,7 +226,7 @@ def test_reasons_tell_what_a_trial_showed():
 
 
 def test_repairs_are_counted():
-    fold = Repair(rule="stable", nodes=(NodeName("n"),))
+    fold = Repair(rule="mask", nodes=(NodeName("n"),))
     for repairs, end in (((), "the rest in FP16."), ((fold,), "the rest in FP16; 1 repair.")):
         made = int8_plan(left(), int8=("m",)).model_copy(update={"repairs": repairs})
         assert next(int8_lines(run(plan=made))) == f"1 of 2 quantisable nodes in INT8, {end}"

@@ -9,10 +9,10 @@ from tests.unit.reporting.runs import search
 
 def test_what_is_undone_is_told_with_its_numbers():
     assert REMARKS.keys() > UNDONE
-    names = {"rule": "stable", "nodes": "a, b", "why": "No."}
+    names = {"rule": "mask", "nodes": "a, b", "why": "No."}
     numbers = {"before": 2.0, "after": 3.0, "value": 1e-3}
     told = {kind: remark(Remark(kind=kind, names=names, numbers=numbers)) for kind in UNDONE}
-    assert all("stable at a, b" in line for line in told.values())
+    assert all("mask at a, b" in line for line in told.values())
     assert told["repair-unproven"].endswith("it changes an output by 0.001 of its largest value.")
     more = Remark(kind="repair-unproven", names=names, numbers={"original": 1e-6, "elements": 2})
     more = more.model_copy(update={"numbers": {**more.numbers, "value": 1e-3}})
@@ -21,7 +21,7 @@ def test_what_is_undone_is_told_with_its_numbers():
         "elements are NaN or infinite only with it."
     )
     outdone = remark(Remark(kind="repair-outdone", names=names))
-    assert outdone == "A repair was undone, stable at a, b: no plan with it passes."
+    assert outdone == "A repair was undone, mask at a, b: no plan with it passes."
     mended = more.model_copy(update={"numbers": {"value": 1e-7, "mended": 1}})
     assert remark(mended).endswith(
         ": 1 element of outputs is NaN or infinite without it, and something else with it."
@@ -29,9 +29,9 @@ def test_what_is_undone_is_told_with_its_numbers():
 
 
 def test_errors_that_are_no_numbers_are_not_told_as_such():
-    names = {"rule": "stable", "nodes": "a"}
+    names = {"rule": "mask", "nodes": "a"}
     told = remark(Remark(kind="repair-useless", names=names))
-    assert told == "A repair was undone, stable at a: everything low fails as it does without it."
+    assert told == "A repair was undone, mask at a: everything low fails as it does without it."
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_alike_repairs_share_a_line_and_others_do_not():
         SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
         for i in range(20)
     ]
-    folded = SCALED.model_copy(update={"rule": "stable", "proof": off, "guards": (), "advice": ""})
+    folded = SCALED.model_copy(update={"rule": "mask", "proof": off, "guards": (), "advice": ""})
     far = folded.model_copy(update={"proof": off.model_copy(update={"original": 3e-6})})
     title, shared, _, advice, own, other = lines(*alike, folded, far)
     assert title == "Repairs: 22"
@@ -151,9 +151,9 @@ def test_a_norm_that_became_one_node_is_not_said_to_need_no_fp32():
     assert "No node needs FP32; nodes that were fused compute in FP32 inside." in text
 
 
-REPAIR = Repair(rule="stable", nodes=(NodeName("n"),))
+REPAIR = Repair(rule="mask", nodes=(NodeName("n"),))
 PROOF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
-NAMED = "The candidate's metadata lists 1 repair (stable)"
+NAMED = "The candidate's metadata lists 1 repair (mask)"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from halfwise.errors import UsageError
 from halfwise.formats import BF16, FP16
 from halfwise.records import WorkerInfo
-from halfwise.tensorrt.versions import low_format, regime
+from halfwise.tensorrt.versions import regime
 
 
 def worker(version: str, *typing: str, capability: str = "9.0") -> WorkerInfo:
@@ -39,10 +39,6 @@ def test_bf16_needs_a_version_and_a_gpu():
         regime(worker("8.6.1", "weak"), None, BF16)
     with pytest.raises(UsageError, match=r"compute capability 7\.5\) has no BF16"):
         regime(worker("10.0.1", "strong", capability="7.5"), None, BF16)
-
-
-def test_low_formats_by_the_builders_names():
-    assert (low_format(FP16), low_format(BF16)) == ("fp16", "bf16")
 
 
 def test_bf16_beside_fp16_takes_strong_typing():

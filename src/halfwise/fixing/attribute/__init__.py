@@ -25,7 +25,7 @@ from halfwise.fixing.attribute.small import (
 )
 from halfwise.formats import Format
 from halfwise.graph.dataflow import moves, operands, producers, upstream
-from halfwise.graph.model import Network, node_name
+from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import Roles, is_float
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
@@ -134,35 +134,25 @@ def attribute_inside(
         held: Nodes already FP32 for such a reason.
     """
     evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
-    threshold = fmt.overflow_threshold
-    beyond = {t for t in inside if evidence.absmax(evidence.values.get(t)) >= threshold}
-    if beyond:
-        for tensor in inside:
-            if tensor in beyond and not _is_copy(evidence, tensor):
-                yield from _beyond(evidence, tensor, inside[tensor])
-        return
-    for tensor, infinity in inside.items():
-        value = evidence.values.get(tensor)
-        node = None if value is None else value.producer()
-        if value is None or node is None or moves(node, evidence.roles):
-            continue
-        if not any(v is not None and v.name in inside for v in node.inputs):
-            yield from _born(evidence, value, node, infinity, guards, held)
+    values = {t: v for t in inside if (v := evidence.values.get(t)) is not None}
+    makers = {t: v.producer() for t, v in values.items()}
+    own = {t: n for t, n in makers.items() if n is None or not moves(n, evidence.roles)}
+    beyond = {t for t, v in values.items() if evidence.absmax(v) >= fmt.overflow_threshold}
+    for tensor, node in own.items():
+        if tensor in beyond:
+            yield from _beyond(evidence, values[tensor], inside[tensor])
+        elif (
+            node is not None and not beyond and not any(v and v.name in inside for v in node.inputs)
+        ):
+            yield from _born(evidence, values[tensor], node, inside[tensor], guards, held)
 
 
-def _is_copy(evidence: Evidence, tensor: TensorName) -> bool:
-    value = evidence.values.get(tensor)
-    node = None if value is None else value.producer()
-    return node is not None and moves(node, evidence.roles)
-
-
-def _beyond(evidence: Evidence, tensor: TensorName, infinity: Infinity) -> list[Guard]:
-    value = evidence.values.get(tensor)
+def _beyond(evidence: Evidence, value: ir.Value, infinity: Infinity) -> list[Guard]:
     readers = [evidence.nodes[n] for n in infinity.harmful]
-    node = (value.producer() if value is not None else None) or (readers[0] if readers else None)
-    if value is None or node is None:
+    node = value.producer() or (readers[0] if readers else None)
+    if node is None:
         return []
-    seen = evidence.tensors[tensor]
+    seen = evidence.tensors[tensor_name(value)]
     reader = {"reader": node_name(readers[0]), "op": readers[0].op_type} if readers else {}
     return evidence.guard(
         "infinite",

@@ -80,17 +80,15 @@ def _terms(node: ir.Node) -> int | None:
 
     For a Conv, the number of input channels: one block covers the whole kernel of each.
     """
-    match node.op_type:
-        case "MatMul":
-            return _size(node.inputs[0], (-1,)) or _size(node.inputs[1], (-2,))
-        case "Gemm":
-            axes = [node.attributes.get_int(f"trans{side}", 0) for side in "AB"]
-            return _size(node.inputs[0], (1 - axes[0],)) or _size(node.inputs[1], (axes[1],))
-        case "Conv":
-            return _size(node.inputs[1], (1,))
-        case "Softmax":
-            return _size(node.inputs[0], (node.attributes.get_int("axis", -1),))
-    return _size(node.inputs[0], axes_of(node))
+    attributes = node.attributes
+    reads: dict[str, tuple[int, tuple[int, ...]]] = {
+        "MatMul": (0, (-1,)),
+        "Gemm": (0, (1 - attributes.get_int("transA", 0),)),
+        "Conv": (1, (1,)),
+        "Softmax": (0, (attributes.get_int("axis", -1),)),
+    }
+    slot, axes = reads.get(node.op_type) or (0, axes_of(node))
+    return _size(node.inputs[slot], axes)
 
 
 def _size(value: ir.Value | None, axes: tuple[int, ...] | None) -> int | None:
@@ -255,19 +253,16 @@ def _typical(evidence: Evidence, value: ir.Value) -> float:
 
 def _made_from(evidence: Evidence, branch: ir.Value, stream: ir.Value) -> bool:
     """Return whether `branch` is computed from what `stream` holds."""
-    origins = producers(stream, evidence.roles)
+    origins = set(producers(stream, evidence.roles))
+    # Nothing before the stream in the graph can be computed from it.
     start = min((evidence.order[node_name(n)] for n in origins), default=0)
-
-    def is_stream(value: ir.Value) -> bool:
-        return value is stream or value.producer() in origins
 
     def before(value: ir.Value) -> list[ir.Value]:
         node = value.producer()
-        # Nothing before the stream in the graph can be computed from it.
-        ends = node is None or is_stream(value) or evidence.order[node_name(node)] < start
+        ends = node is None or node in origins or evidence.order[node_name(node)] < start
         return [] if node is None or ends else [v for v in node.inputs if v is not None]
 
-    return any(map(is_stream, reached([branch], before)))
+    return any(v is stream or v.producer() in origins for v in reached([branch], before))
 
 
 _SQUARED = {
@@ -437,19 +432,18 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
     nodes, divides = [n for n, _ in uses], any(n.op_type == "Div" and s == 1 for n, s in uses)
     if not nodes or all(moves(n, evidence.roles) for n in nodes):
         return []
-    nonzero = subnormal = zeroed = inexact = 0
-    largest = 0.0
+    counts, largest = np.zeros(4, int), 0.0
     for piece in pieces(constant_array(value)):
         magnitudes = np.abs(piece.astype(np.float32))
         magnitudes = magnitudes[magnitudes > 0]
-        nonzero += magnitudes.size
-        subnormal += int(np.count_nonzero(magnitudes < fmt.smallest_normal))
-        zeroed += int(np.count_nonzero(magnitudes <= fmt.flush_threshold))
         fits = magnitudes[magnitudes <= fmt.max]
-        inexact += int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
+        inexact = np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits
+        below = magnitudes < fmt.smallest_normal, magnitudes <= fmt.flush_threshold, inexact
+        counts += [magnitudes.size, *map(np.count_nonzero, below)]
         largest = max(largest, float(magnitudes.max(initial=0)))
+    nonzero, subnormal, zeroed, changed = map(int, counts)
     share = subnormal / max(1, nonzero)
-    if share <= MOSTLY and not (divides and inexact):
+    if share <= MOSTLY and not (divides and changed):
         return []
     return evidence.guard(
         "constant-subnormal",
@@ -572,11 +566,8 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value, *, positive: bool) -> l
 
 def _bounds(node: ir.Node, edge: float, *, positive: bool) -> bool:
     """Return whether all output values are above `edge`; or below -`edge` for a positive mask."""
-    if positive:
-        bound = split_constant(node.outputs[0], "Min")
-        return bound is not None and bound[1] < -edge
-    bound = split_constant(node.outputs[0], "Max", "Clip")
-    return bound is not None and bound[1] > edge
+    bound = split_constant(node.outputs[0], *(("Min",) if positive else ("Max", "Clip")))
+    return bound is not None and (bound[1] < -edge if positive else bound[1] > edge)
 
 
 def _written_softmax(evidence: Evidence, value: ir.Value) -> list[ir.Node]:

@@ -72,19 +72,14 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
 
 
 def _holds_integers(evidence: Evidence, node: ir.Node) -> bool:
-    return node.op_type in _INTEGER_VALUED or from_integer(node) or _counts(evidence, node)
+    counts = node.op_type in _INTEGER_VALUED | _COUNTING or from_integer(node)
+    return counts and is_float(node.outputs[0]) and _is_whole(evidence, node.outputs[0])
 
 
 def _truncated(node: ir.Node) -> ir.Value | None:
     """Return the float that a node casts to an index or a size; None if it does not."""
     source = node.inputs[0] if is_standard(node, "Cast") else None
     return source if is_float(source) and node.outputs[0].dtype in _INDICES else None
-
-
-def _counts(evidence: Evidence, node: ir.Node) -> bool:
-    """Return whether a node computes integers from integers, as floats."""
-    read = [v for v in node.inputs if v is not None and is_float(v)]
-    return node.op_type in _COUNTING and bool(read) and all(_is_whole(evidence, v) for v in read)
 
 
 def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
@@ -271,36 +266,30 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
                 bounded.add(tensor_name(node.outputs[0]))
                 yield guard
     for node in evidence.nodes.values():
-        for slot in _demanding_slots(evidence, node):
+        if (slot := _demanding_slot(evidence, node)) is not None:
             yield from _operand(evidence, node, slot, bounded)
     for seen in evidence.observations.tensors:
         yield from _whole_tensor(evidence, seen)
 
 
-def _demanding_slots(evidence: Evidence, node: ir.Node) -> tuple[int, ...]:
-    """Return the operands of `node` whose relative error matters however small they are."""
-    if node.op_type in ("Sqrt", "Log", "Reciprocal"):
-        return (0,)
-    if node.op_type == "Div":
-        return (1,)
-    if node.op_type == "Pow":
-        power = constant_behind(node.inputs[1], evidence.roles)
-        if power is not None:
-            return (0,) if evidence.span(power)[1] < 1.0 else ()
-    return ()
+def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
+    """Return the operand of `node` whose relative error matters however small it is."""
+    power = constant_behind(node.inputs[1], evidence.roles) if node.op_type == "Pow" else None
+    if power is not None and evidence.span(power)[1] < 1.0:
+        return 0
+    return {"Sqrt": 0, "Log": 0, "Reciprocal": 0, "Div": 1}.get(node.op_type)
 
 
 def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the demanding consumers of `value`; through roots, also theirs."""
-    found: dict[ir.Node, None] = {}
+    found: list[ir.Node] = []
     waiting = [value]
-    while waiting:
-        for node, slot in consumers(waiting.pop(), evidence.roles):
-            if slot in _demanding_slots(evidence, node) and node not in found:
-                found[node] = None
-                if _is_root(evidence, node):
-                    waiting.append(node.outputs[0])
-    return list(found)
+    for one in waiting:
+        uses = consumers(one, evidence.roles)
+        new = [n for n, slot in uses if slot == _demanding_slot(evidence, n) and n not in found]
+        found += dict.fromkeys(new)
+        waiting += [n.outputs[0] for n in new if _is_root(evidence, n)]
+    return found
 
 
 def _is_root(evidence: Evidence, node: ir.Node) -> bool:
@@ -332,14 +321,11 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     seen = evidence.observed(result)
     smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
     vanishes = eps <= fmt.flush_threshold
-    root = constant_behind(constant, evidence.roles)
-    single = vanishes and root is not None and fmt.vanishes(constant_array(root))
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
-    least = None
-    if smallest is not None and lost > SIGNIFICANT:
+    if lost > SIGNIFICANT:
         severity = _severity(evidence, lost, demands)
     elif vanishes:
-        severity, least, smallest = _SEVERITY_OF_VANISHED_EPS, smallest, None
+        severity, smallest = _SEVERITY_OF_VANISHED_EPS, None
     elif smallest is None:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
@@ -354,9 +340,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
             "reader": node_name(demands[0]),
             "op": demands[0].op_type,
             "becomes": "zero" if vanishes else "subnormal",
-            "stored": fmt.smallest_subnormal if single else None,
             "smallest": smallest,
-            "least": least if least is not None and np.isfinite(least) else None,
         },
         fix=evidence.norm_fix(
             node,

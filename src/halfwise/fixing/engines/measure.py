@@ -216,8 +216,8 @@ class Measure:
         if not self.engine_settings.profiles:
             return ()
         if samples.ids not in self._batches:
-            batching, why_not = find_batching(self.network, self.session, samples)
-            planned = plan_batches(batching, why_not, self.engine_settings.profiles, samples)
+            found = find_batching(self.network, self.session, samples)
+            planned = plan_batches(found, self.engine_settings.profiles, samples)
             self._batches[samples.ids] = planned
         return self._batches[samples.ids]
 

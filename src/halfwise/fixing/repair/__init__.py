@@ -1,7 +1,7 @@
 """Repair instead of keeping: change the graph, not the function, so that the low format is enough.
 
 rule     the contract, and what to do by hand
-mask, phase, scale, stable
+mask, scale, one_node
          the rules: where each applies, the identity, what it changes
 making   applies recorded repairs to a network, and records them in its metadata
 proof    the repaired model against the function in FP64, on data and on widened data

@@ -3,27 +3,26 @@
 Every name (a tensor, a node's reading of one, a constant at its place) has an exponent, and is
 stored times two to its power. The relations are linear, a Mul is needed if a reading has another
 exponent than the stored value, and losses are convex and piecewise linear: so the smallest cost is
-found by mixed-integer linear programming (HiGHS). The number of Muls is not linear: it is
-approached by a sequence of programs in which the weight of each difference is the inverse of its
-value in the previous one (Candès, Wakin & Boyd 2008, "Enhancing Sparsity by Reweighted l1
-Minimization", doi 10.1007/s00041-008-9045-x).
+found by mixed-integer linear programming (HiGHS).
 """
 
 import math
+import os
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import SIGNIFICANT, Evidence
 from halfwise.fixing.attribute.ranges import ADDENDS
 from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
-from halfwise.graph.scaling import Constant, Relations
+from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
 from halfwise.records import Observation, TensorName
 
@@ -68,6 +67,11 @@ class Loss:
     def cost(self, e: int) -> float:
         """Return the loss, ignoring the range."""
         return max(0.0, *(a - b * e for a, b in (*self.lines, self.least)))
+
+    def mended(self, e: int) -> bool:
+        """Return whether 2^e brings it into range, or makes it lose less within the range."""
+        before, after = (self.limit is None or one <= self.limit for one in (0, e))
+        return after and (not before or self.cost(e) < self.cost(0))
 
     def with_room(self) -> "Loss":
         """Return the loss of all but the smallest element, plus a little for missing `ROOM`.
@@ -220,23 +224,16 @@ def _lines(
     return tuple((bit * (moments[i] - today), bit * below[i]) for i in sorted(places))
 
 
-Vector = NDArray[np.float64]
-Places = Mapping[TensorName, frozenset[TensorName]]
-
 _LARGEST_FACTOR = 14
 """Exponent of a Mul: 2^±14 and everything between are normal in FP16."""
 _OVERFLOW = 1000.0
 """Cost of one octave beyond the range: more than everything else."""
 MUL = 1.0
 """Cost of a Mul: the unit."""
+_Terms = Mapping[int, float]
+"""Coefficients of variables."""
 _OCTAVE = 1e-3
 """Cost of one octave of a tensor: among equals, the smallest and fewest are chosen."""
-_ROUNDS = 3
-"""Number of programs solved in sequence; further ones hardly reduce the number of Muls."""
-_SMALL = 0.3
-"""Added to a difference before it is inverted; below one octave."""
-_LEAST = 1e-6
-"""Minimum improvement of a solution."""
 _GAP = 1e-5
 """Maximum relative distance of a solution from the best one."""
 _NODES = 1000
@@ -250,15 +247,38 @@ WORK = 50_000
 limited, not time, so that the result is the same however busy a machine is."""
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Discard what the process prints: HiGHS prints a line for itself, whatever its options say.
+
+    Standard output may be JSON.
+    """
+    sys.stdout.flush()
+    try:
+        stdout = os.dup(1)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
 @dataclass
 class Allowance:
     """Number of names that programs may still have."""
 
     left: int = WORK
 
-    def covers(self, size: int) -> bool:
-        """Return whether a program with this many names may be solved."""
-        return size <= min(self.left, _LARGEST)
+    def take(self, size: int) -> bool:
+        """Take what a program with this many names needs; return whether that was left."""
+        enough = size <= min(self.left, _LARGEST)
+        self.left -= size if enough else 0
+        return enough
 
 
 @dataclass(frozen=True)
@@ -268,14 +288,20 @@ class Solution:
     Attributes:
         exponents: By name, edges and constants included.
         worth: Their cost: Muls and losses, excluding the size of exponents.
-        places: The tensors with Muls behind them, and the edges that these are for.
         complete: Whether no limit ended the search.
     """
 
     exponents: Mapping[TensorName, int]
     worth: float
     complete: bool
-    places: Places = field(default_factory=dict)
+
+
+def multiplied(
+    found: Relations, exponents: Mapping[TensorName, int]
+) -> dict[TensorName, TensorName]:
+    """Return the edges with a Mul, whose exponent is not their tensor's, and these tensors."""
+    pairs = ((name, edge.tensor) for name, edge in found.edges.items())
+    return {n: t for n, t in pairs if exponents.get(n, 0) != exponents.get(t, 0)}
 
 
 def solve(
@@ -283,81 +309,22 @@ def solve(
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
     allowance: Allowance,
-    *,
-    multiplying: bool = True,
-    places: Places | None = None,
+    muls: Set[TensorName] | None = None,
 ) -> Solution:
-    """Return the exponents of least cost.
+    """Return the exponents of least cost; none if nothing is allowed for the program.
 
     Args:
         found: What they must satisfy.
         free: The names that may have an exponent; all others have 0.
         losses: Costs of exponents, by name; zero for others.
-        allowance: What is left for programs; once it is used up, the best known exponents are
-            taken, 0 at first.
-        multiplying: Whether Muls may be inserted.
-        places: Those to insert, if they are known.
+        allowance: What is left for programs.
+        muls: The edges that may get a Mul; None for all.
     """
     if not free:
         return Solution({}, 0.0, complete=True)
-    if not allowance.covers(len(free)):
+    if not allowance.take(len(free)):
         return Solution({}, math.inf, complete=False)
-    search = _Search(_Program(found, free, losses), len(free), allowance)
-    search.take(places or {})
-    # Whatever Muls gain, one costs as much.
-    if places is None and multiplying and search.worth >= MUL:
-        search.run()
-    muls = search.program.multiplied_by(search.best)
-    return Solution(search.best, search.worth, search.complete, muls)
-
-
-@dataclass
-class _Search:
-    """The places of Muls: first by weights, then leaving out one after the other."""
-
-    program: "_Program"
-    size: int
-    allowance: Allowance
-    best: dict[TensorName, int] = field(default_factory=dict)
-    lowest: float = math.inf
-    worth: float = math.inf
-    complete: bool = True
-    tried: list[Places] = field(default_factory=list)
-
-    def run(self) -> None:
-        """Find places for Muls, then remove those worth less than they cost."""
-        weights = np.full(len(self.program.sizes), MUL)
-        for _ in range(_ROUNDS):
-            values = self._solved(self.program.weighed(weights), self.program.rows)
-            if values is None:
-                return
-            places = self.program.multiplied(values)
-            self.take(places)
-            weights = 1 / (self.program.factors(values) + _SMALL)
-        kept = self.program.multiplied_by(self.best)
-        for tensor in list(kept):
-            if self.take({t: edges for t, edges in kept.items() if t != tensor}):
-                kept = self.program.multiplied_by(self.best)
-
-    def take(self, places: Places) -> bool:
-        """Take the solution with Muls at `places` if it is the best; return whether it was."""
-        if places in self.tried:
-            return False
-        self.tried.append(places)
-        values = self._solved(np.array(self.program.costs), self.program.placed(places))
-        if values is None or self.program.cost(values) >= self.lowest - _LEAST:
-            return False
-        self.lowest, self.worth = self.program.cost(values), self.program.worth(values)
-        self.best = self.program.exponents(values)
-        return True
-
-    def _solved(self, costs: Vector, rows: "_Rows") -> Vector | None:
-        values, whole = None, False
-        if self.allowance.covers(self.size):
-            self.allowance.left -= self.size
-            values, whole = self.program.solved(costs, rows)
-        self.complete &= whole
-        return values
+    return _Program(found, free, losses, found.edges.keys() if muls is None else muls).solved()
 
 
 def _carried(found: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
@@ -380,167 +347,109 @@ def _carried(found: Relations, free: frozenset[TensorName]) -> dict[TensorName, 
     return first
 
 
-@dataclass
-class _Rows:
-    """Rows of a sparse matrix, each between two bounds."""
-
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    ends: list[int] = field(default_factory=lambda: [0])
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-
-    def add(self, terms: Mapping[int, float], lower: float, upper: float = np.inf) -> None:
-        self.columns += terms
-        self.values += terms.values()
-        self.ends.append(len(self.columns))
-        self.lower.append(lower)
-        self.upper.append(upper)
-
-
 class _Program:
-    """The variables: exponents, their sizes, the largest factor behind a tensor, losses."""
+    """The variables: exponents, their sizes, Muls behind tensors, losses."""
 
     def __init__(
-        self, found: Relations, free: frozenset[TensorName], losses: Mapping[TensorName, Loss]
+        self,
+        found: Relations,
+        free: frozenset[TensorName],
+        losses: Mapping[TensorName, Loss],
+        muls: Set[TensorName],
     ) -> None:
-        self.found = found
-        self.costs: list[float] = []
-        self.lower: list[float] = []
-        self.upper: list[float] = []
-        self.whole: list[int] = []
-        self.rows = _Rows()
-        self.of: dict[TensorName, int] = {}
-        self.same = _carried(found, free)
-        for name in sorted(free - self.same.keys()):
-            low, high = -FARTHEST, FARTHEST
-            if constant := found.constants.get(name):
-                least, most = constant.exponents()
-                low, high = max(2 * low, least), min(2 * high, most)
-            self.of[name] = self._variable(0.0, low, high, whole=True)
-        self.of |= {name: self.of[first] for name, first in self.same.items()}
-        self._relate()
-        self.sizes = self._multiply()
+        self.variables: list[tuple[float, float, float, bool]] = []
+        self.rows: list[tuple[_Terms, float, float]] = []
+        same = _carried(found, free)
+        self.of = {name: self._exponent(found, name) for name in sorted(free - same.keys())}
+        self.of |= {name: self.of[stored] for name, stored in same.items()}
+        for relation in found.equations:
+            self._row(self._terms(relation.terms), 0, 0)
+        self._read({n: e for n, e in found.edges.items() if n not in same}, muls)
         follow = {r.absorber for r in found.equations}
         for name, column in self.of.items():
             if name not in follow and name not in found.edges:
-                self._bound({column: 1.0}, self._variable(_OCTAVE, 0, 2 * FARTHEST))
-            if name not in found.edges or name not in self.same:
+                size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
+                self._within({column: 1.0}, {size: 1.0})
+            if name not in found.edges or name not in same:
                 self._lose(column, losses.get(name, NOTHING))
 
-    def weighed(self, weights: Vector) -> Vector:
-        """Return the costs of variables if one octave of a Mul costs `weights`."""
-        costs = np.array(self.costs)
-        costs[list(self.sizes.values())] += weights
-        return costs
-
-    def placed(self, places: Places) -> "_Rows":
-        """Return the rows with Muls behind the tensors `places`, for these edges of each."""
-        rows = deepcopy(self.rows)
-        for tensor in self.sizes:
-            first = None
-            for name in self.edges[tensor]:
-                tied = tensor
-                if name in places.get(tensor, ()):
-                    first, tied = first or name, first
-                if tied is not None:
-                    terms = ((name, 1.0), (tied, -1.0))
-                    rows.add({self.of[n]: c for n, c in terms if n in self.of}, 0, 0)
-        return rows
-
-    def solved(self, costs: Vector, rows: "_Rows") -> tuple[Vector | None, bool]:
-        """Return the variables of least cost, None if there are none; and whether no limit hit."""
+    def solved(self) -> Solution:
+        """Return the exponents of least cost."""
         # Imported here: loading takes most of a second, and most runs scale nothing.
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
         from scipy.sparse import csr_array  # noqa: PLC0415
 
-        shape = (len(rows.lower), len(costs))
-        matrix = csr_array((rows.values, rows.columns, rows.ends), shape=shape)
-        bounds = Bounds(np.array(self.lower), np.array(self.upper))
-        limits = LinearConstraint(matrix, np.array(rows.lower), np.array(rows.upper))
+        costs, lower, upper, whole = map(np.array, zip(*self.variables, strict=True))
+        rows = [row for row, _, _ in self.rows]
+        numbers = np.array([c for row in rows for c in row.values()])
+        columns = [column for row in rows for column in row]
+        ends = np.cumsum([0, *map(len, rows)])
+        matrix = csr_array((numbers, columns, ends), shape=(len(rows), len(costs)))
+        limits = np.array([[least, most] for _, least, most in self.rows]).reshape(-1, 2).T
+        with _quiet():
+            found = milp(
+                costs,
+                integrality=whole,
+                bounds=Bounds(lower, upper),
+                constraints=LinearConstraint(matrix, *limits),
+                options={"node_limit": _NODES, "mip_rel_gap": _GAP},
+            )
+        complete = found.status != _LIMITED
+        if found.x is None:
+            return Solution({}, math.inf, complete)
+        exponents = {n: e for n, column in self.of.items() if (e := round(found.x[column]))}
+        worth = float(np.where(costs == _OCTAVE, 0, costs) @ found.x)
+        return Solution(exponents, worth, complete)
 
-        options = {"node_limit": _NODES, "mip_rel_gap": _GAP}
-        found = milp(
-            costs, integrality=self.whole, bounds=bounds, constraints=limits, options=options
-        )
-        return None if found.x is None else np.asarray(found.x), found.status != _LIMITED
+    def _read(self, edges: Mapping[TensorName, Edge], muls: Set[TensorName]) -> None:
+        """Give reads the exponent of their tensor, or another one behind a Mul.
 
-    def factors(self, values: Vector) -> Vector:
-        """Return the largest factor behind each tensor, in octaves."""
-        return values[list(self.sizes.values())]
-
-    def cost(self, values: Vector) -> float:
-        """Return the cost of a solution, counting every Mul as one."""
-        return self._cost(np.array(self.costs), values)
-
-    def worth(self, values: Vector) -> float:
-        """Return the same without the size of exponents."""
-        costs = np.array(self.costs)
-        costs[costs == _OCTAVE] = 0
-        return self._cost(costs, values)
-
-    def _cost(self, costs: Vector, values: Vector) -> float:
-        return float(costs @ values) + MUL * len(self.multiplied(values))
-
-    def multiplied(self, values: Vector) -> dict[TensorName, frozenset[TensorName]]:
-        """Return the edges with a Mul, by tensor."""
-        return self.multiplied_by(self.exponents(values))
-
-    def multiplied_by(
-        self, exponents: Mapping[TensorName, int]
-    ) -> dict[TensorName, frozenset[TensorName]]:
-        """Return the edges with an exponent other than their tensor's, by tensor."""
-        found = {
-            t: frozenset(n for n in self.edges[t] if exponents.get(n, 0) != exponents.get(t, 0))
-            for t in self.sizes
-        }
-        return {tensor: edges for tensor, edges in found.items() if edges}
-
-    def exponents(self, values: Vector) -> dict[TensorName, int]:
-        """Return the non-zero exponents."""
-        return {n: e for n, column in self.of.items() if (e := round(values[column]))}
-
-    def _variable(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
-        self.costs.append(cost)
-        self.lower.append(low)
-        self.upper.append(high)
-        self.whole.append(int(whole))
-        return len(self.costs) - 1
-
-    def _bound(self, terms: Mapping[int, float], size: int) -> None:
-        """Constrain `size` to be at least |terms|."""
-        for sign in (1, -1):
-            self.rows.add({size: 1.0, **{column: sign * c for column, c in terms.items()}}, 0)
-
-    def _relate(self) -> None:
-        for relation in self.found.equations:
-            terms: dict[int, float] = {}
-            for name, c in relation.terms.items():
-                if name in self.of:
-                    terms[self.of[name]] = terms.get(self.of[name], 0.0) + c
-            if any(terms.values()):
-                self.rows.add(terms, 0, 0)
-
-    def _multiply(self) -> dict[TensorName, int]:
-        """Add the largest differences between stored and read exponents, by tensor."""
-        sizes: dict[TensorName, int] = {}
-        self.edges: dict[TensorName, list[TensorName]] = {}
-        for name, edge in self.found.edges.items():
-            if name in self.same:
-                continue
-            terms = {self.of[n]: c for n, c in ((name, 1.0), (edge.tensor, -1.0)) if n in self.of}
-            if terms:
-                if edge.tensor not in sizes:
-                    sizes[edge.tensor] = self._variable(_OCTAVE, 0, _LARGEST_FACTOR)
-                self.edges.setdefault(edge.tensor, []).append(name)
-                self._bound(terms, sizes[edge.tensor])
-        return sizes
+        All reads by one node have the same: a square stays one.
+        """
+        first: dict[object, TensorName] = {}
+        placed: dict[TensorName, int] = {}
+        for name, edge in edges.items():
+            one = first.setdefault((edge.tensor, edge.node), name) if name in muls else edge.tensor
+            if one != name:
+                self._row(self._terms({name: 1, one: -1}), 0, 0)
+            elif apart := self._terms({name: 1, edge.tensor: -1}):
+                if edge.tensor not in placed:
+                    placed[edge.tensor] = self._variable(MUL, 0, 1, whole=True)
+                self._within(apart, {placed[edge.tensor]: _LARGEST_FACTOR})
 
     def _lose(self, column: int, loss: Loss) -> None:
         if loss.limit is not None:
             over = self._variable(_OVERFLOW, 0, np.inf)
-            self.rows.add({column: -1.0, over: 1.0}, -loss.limit)
+            self._row({column: -1.0, over: 1.0}, -loss.limit)
         if lines := [line for line in (*loss.lines, loss.least) if line[1]]:
             lost = self._variable(1.0, 0, np.inf)
             for a, b in lines:
-                self.rows.add({lost: 1.0, column: b}, a)
+                self._row({lost: 1.0, column: b}, a)
+
+    def _exponent(self, found: Relations, name: TensorName) -> int:
+        low, high = -FARTHEST, FARTHEST
+        if constant := found.constants.get(name):
+            least, most = constant.exponents()
+            low, high = max(2 * low, least), min(2 * high, most)
+        return self._variable(0.0, low, high, whole=True)
+
+    def _variable(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
+        self.variables.append((cost, low, high, whole))
+        return len(self.variables) - 1
+
+    def _terms(self, terms: Mapping[TensorName, int]) -> _Terms:
+        """Return a sum of exponents; those that are not free are 0."""
+        total: dict[int, float] = {}
+        for name, c in terms.items():
+            if (column := self.of.get(name)) is not None:
+                total[column] = total.get(column, 0.0) + c
+        return total if any(total.values()) else {}
+
+    def _row(self, terms: _Terms, least: float, most: float = np.inf) -> None:
+        if terms:
+            self.rows.append((terms, least, most))
+
+    def _within(self, terms: _Terms, size: _Terms) -> None:
+        """Bound |terms| by `size`."""
+        for sign in (1, -1):
+            self._row({**{column: sign * c for column, c in terms.items()}, **size}, 0)

@@ -12,17 +12,16 @@ from pydantic import Field, ValidationError
 
 from halfwise.errors import CaseError
 from halfwise.fixing.repair.mask import Mask
-from halfwise.fixing.repair.phase import Phase
+from halfwise.fixing.repair.one_node import OneNode
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.repair.scale import Scale
-from halfwise.fixing.repair.stable import OneNode, Stable
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import REFUSALS, normalise
 from halfwise.graph.model import Network
 from halfwise.records import Record, Repair
 from halfwise.wording import listed
 
-RULES: tuple[Rule, ...] = (Phase(), Mask(), Scale(), Stable(), OneNode())
+RULES: tuple[Rule, ...] = (Mask(), Scale(), OneNode())
 """Exact rules, with powers of two, come before those that round differently. One node for a norm is
 the last of these: TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them
 took 1.09 times as long as one whose stream was scaled (docs/tensorrt-measured.md, "Repaired
@@ -77,12 +76,7 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
     try:
         made = _Made.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        why = f"{at and f' at {at}'}: {first['msg']}"
-        raise CaseError(
-            f"The metadata's {KEY} is not a list of repairs{why[:200]}.", hint
-        ) from error
+        raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
     if made.version != VERSION:
         raise CaseError(
             f"The metadata's {KEY} has version {made.version}; this halfwise knows {VERSION}.",

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.attribute.ranges import mask_guards, range_guards
-from halfwise.fixing.repair.rule import Identity, misfit, named, place
+from halfwise.fixing.repair.rule import misfit, named, place
 from halfwise.graph.model import (
     Names,
     Writer,
@@ -79,14 +79,14 @@ class _Masked:
 
 
 class Mask:
-    """Masks that leave the range of the low format together with a score."""
+    """Masks that leave the range of the low format together with a score.
+
+    The function stays for scores of a row less than 15256 apart, and mask values up to 2¹⁷, or
+    beyond 2⁶⁴, where FP32 loses all scores.
+    """
 
     name: RepairRule = "mask"
-    identity = Identity(
-        formula="softmax(s + m) = softmax(s + max(m − max m, −15360))",
-        holds="scores of a row less than 15256 apart; mask values up to 2¹⁷, or beyond 2⁶⁴, where "
-        "FP32 loses all scores",
-    )
+    identity = "softmax(s + m) = softmax(s + max(m − max m, −15360))"
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
         """Yield one repair for each mask and Softmax axis, with all sums that read it."""

@@ -23,7 +23,7 @@ from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import node_name
 from halfwise.judging.inside import emulate
-from halfwise.records import Guard, Remark, RemarkKind, Repair
+from halfwise.records import LEAST_DEARER, Guard, Remark, RemarkKind, Repair
 from halfwise.wording import listed
 
 ROUNDS = 3
@@ -38,8 +38,6 @@ BRIEF = 0.1
 """Share of the remaining budget to simplify a plan that passes and keeps nothing."""
 FALLS = 0.9
 """An error has fallen if at most this share of it is left: a smaller change may be chance."""
-LEAST = 1.0
-"""Up to this predicted cost, relative to all low, no plan that keeps nodes is searched."""
 FEW = 4
 """Each repair of a rule is tried alone up to this many: larger numbers concern similar layers."""
 
@@ -156,7 +154,7 @@ class _Choosing:
             settings.accumulate,
             space.evidence.guards,
         )
-        formula = {"identity": rule.identity.formula}
+        formula = {"identity": rule.identity}
         proposed = [r.model_copy(update=formula) for r in rule.propose(evidence)]
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
         return [r for r in proposed if r not in self._tried]
@@ -343,7 +341,7 @@ def needed_repairs(space: LowSpace, found: Found, heldout: HeldOut, *, joined: b
 def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut) -> Choice | None:
     """Return the cheapest plan known or found without repairs, unless it costs more."""
     bare = found.passed and found.kept <= space.ruled
-    if bare and (space.cost(found.kept) or 0.0) <= LEAST:
+    if bare and (space.cost(found.kept) or 0.0) <= LEAST_DEARER * _least(original):
         return None
     budget = space.budget
     original.observed.catch_up(original.variant, original.bench.samples)
@@ -369,6 +367,13 @@ def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut
         Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in space.repairs
     ]
     return Choice(original, tuple(remarks), best, steps)
+
+
+def _least(original: LowSpace) -> float:
+    """Return the cost of the cheapest plan of all, whether it passes or not; inf if unknown."""
+    kept = original.ruled if original.guide is None else original.guide.cheapest(original.ruled)
+    cost = original.cost(kept & original.choices | original.ruled)
+    return inf if cost is None else cost
 
 
 def _best(original: LowSpace, heldout: HeldOut) -> Nodes | None:

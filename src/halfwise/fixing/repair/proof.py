@@ -47,10 +47,6 @@ def _one_hot(x: Array, _: np.random.Generator) -> Array:
     return found
 
 
-def _constant(x: Array, _: np.random.Generator) -> Array:
-    return np.full_like(x, np.abs(x).max(initial=0.0))
-
-
 _CHANGES: dict[str, Callable[[Array, np.random.Generator], Array]] = {
     "scaled by 4": lambda x, _: x * 4,
     "scaled by 1/256": lambda x, _: x / 256,
@@ -61,7 +57,7 @@ _CHANGES: dict[str, Callable[[Array, np.random.Generator], Array]] = {
     "permuted": lambda x, generator: generator.permutation(x.ravel()).reshape(x.shape),
     "scaled by 32": lambda x, _: x * 32,
     "one hot": _one_hot,
-    "constant": _constant,
+    "constant": lambda x, _: np.full_like(x, np.abs(x).max(initial=0.0)),
 }
 """Changes to the finite elements of float inputs, the most revealing first."""
 
@@ -118,15 +114,9 @@ def varying(samples: Sequence[Sample]) -> frozenset[str]:
 
 
 def _varies(arrays: Sequence[Array]) -> bool:
-    if arrays[0].dtype.kind != "f":
-        return False
-    values: set[float] = set()
-    for array in arrays:
-        # If there are many values, the first ones already show it.
-        values.update(np.unique(array.ravel()[:4096])[: _FEW_VALUES + 1].tolist())
-        if len(values) > _FEW_VALUES:
-            return True
-    return False
+    # If there are many values, the first ones already show it.
+    first = np.concatenate([array.ravel()[:4096] for array in arrays])
+    return first.dtype.kind == "f" and np.unique(first).size > _FEW_VALUES
 
 
 def _from_other(given: Sequence[Sample], name: str, base: int, steps: int) -> Array:
@@ -203,27 +193,25 @@ def infinite_at(outputs: Outputs) -> bool:
     return any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in outputs.values())
 
 
-def lost(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are finite before and not after, or NaN only after."""
-    if before.dtype.kind != "f" or before.shape != after.shape:
-        return 0
-    infinite = np.isfinite(before) & ~np.isfinite(after)
-    return int(np.count_nonzero(infinite | (np.isnan(after) & ~np.isnan(before))))
+def moved(before: NDArray[np.generic], after: NDArray[np.generic]) -> tuple[int, int]:
+    """Return how many elements are lost and how many are mended.
 
-
-def mended(before: NDArray[np.generic], after: NDArray[np.generic]) -> int:
-    """Return how many elements are NaN or infinite before and different after."""
+    Lost: finite before and not after, or NaN only after. Mended: NaN or infinite before, and
+    different after.
+    """
     if before.dtype.kind != "f" or before.shape != after.shape:
-        return 0
-    same_value = (before == after) | (np.isnan(before) & np.isnan(after))
-    return int(np.count_nonzero(~np.isfinite(before) & ~same_value))
+        return 0, 0
+    finite = np.isfinite(before)
+    unlike = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    lost = unlike & ((finite & ~np.isfinite(after)) | np.isnan(after))
+    return int(np.count_nonzero(lost)), int(np.count_nonzero(unlike & ~finite))
 
 
 def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
     """Return the largest difference relative to the largest value of `truth`, at least `floor`.
 
     An element infinite in `truth` and anything else in `found` counts as inf. Elements that are NaN
-    in `truth`, or finite only in `truth`, do not count: `lost` and `mended` report these. For types
+    in `truth`, or finite only in `truth`, do not count: `moved` counts these. For types
     other than float, the share of elements that differ.
     """
     if truth.shape != found.shape:
@@ -405,9 +393,10 @@ class Prover:
             except RunFailed:
                 return Proof(samples=counts, original=None, repaired=inf, equal=False)
             equal = equal and same(case.outputs, found)
-            broken += sum(lost(a, found[n]) for n, a in case.outputs.items())
-            if case.group != "widened":
-                other += sum(mended(a, found[n]) for n, a in case.outputs.items())
+            for name, array in case.outputs.items():
+                lost, mended = moved(array, found[name])
+                broken += lost
+                other += mended if case.group != "widened" else 0
             differences = self._differences(case, case.outputs, found)
             if any(differences.values()):
                 off.append(_Off(case, found, differences))

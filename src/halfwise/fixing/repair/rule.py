@@ -1,7 +1,6 @@
 """The contract of a repair, and which guards one answers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 import onnx_ir as ir
@@ -17,24 +16,16 @@ from halfwise.records import (
 )
 
 
-@dataclass(frozen=True)
-class Identity:
-    """The basis of a rule.
+class Rule(Protocol):
+    """A rule of `fixing.repair.making`.
 
     Attributes:
-        formula: The identity, such as "norm(x; eps) = norm(s·x; s²·eps)".
-        holds: The inputs for which it holds in exact arithmetic.
+        name: Its name.
+        identity: What it rests on, such as "norm(x; eps) = norm(s·x; s²·eps)".
     """
 
-    formula: str
-    holds: str
-
-
-class Rule(Protocol):
-    """A rule of `fixing.repair.making`."""
-
     name: RepairRule
-    identity: Identity
+    identity: str
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
         """Yield the repairs that `evidence` asks for; repairs of one rule do not overlap.

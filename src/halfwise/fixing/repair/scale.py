@@ -18,9 +18,10 @@ from halfwise.fixing.repair.exponents import (
     Loss,
     Solution,
     losses,
+    multiplied,
     solve,
 )
-from halfwise.fixing.repair.rule import Identity, place
+from halfwise.fixing.repair.rule import place
 from halfwise.graph.dataflow import reached
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.scaling import Relations, relations, rescale
@@ -63,7 +64,7 @@ def assigned(
             if piece in known and not multiplying:
                 continue
             known.add(piece)
-            solution = solve(found, piece, losses, allowance, multiplying=multiplying)
+            solution = solve(found, piece, losses, allowance, None if multiplying else frozenset())
             limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < MUL:
                 settled |= _centred(found, solution, losses, allowance)
@@ -83,10 +84,11 @@ def _centred(
     The same ones if that takes too much work, or would leave nothing scaled. Constants need no
     room: they do not grow.
     """
-    names, places, roomy = frozenset(solution.exponents), solution.places, cache(Loss.with_room)
+    names, roomy = frozenset(solution.exponents), cache(Loss.with_room)
+    muls = multiplied(found, solution.exponents).keys()
     growing = names & losses.keys() - found.constants.keys()
     grow = {name: roomy(losses[name]) for name in growing}
-    centred = solve(found, names, {**losses, **grow}, allowance, places=places)
+    centred = solve(found, names, {**losses, **grow}, allowance, muls)
     return centred.exponents or solution.exponents
 
 
@@ -143,14 +145,16 @@ Place = tuple[TensorName, list[TensorName]]
 
 
 class Scale:
-    """Stores tensors times powers of two: chains, streams into norms, squares under roots, logs."""
+    """Stores tensors times powers of two: chains, streams into norms, squares under roots, logs.
+
+    The function stays for all inputs; bit for bit in FP32 if nothing becomes subnormal or leaves
+    FP32's range, except for the rounding of a·log 2.
+    """
 
     name: RepairRule = "scale"
-    identity = Identity(
-        formula="f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
-        "log(2^a·x) = a·log 2 + log x",
-        holds="all inputs; bit for bit in FP32 if nothing becomes subnormal or leaves FP32's "
-        "range, except for the rounding of a·log 2",
+    identity = (
+        "f(2^a·x; 2^b·w) = 2^c·f(x; w), with a, b and c given by the degrees of f; "
+        "log(2^a·x) = a·log 2 + log x"
     )
 
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
@@ -237,23 +241,12 @@ def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_P
 def _mends(
     own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
 ) -> bool:
-    """Return whether a part brings a tensor or constant into range, if only for one of its readers.
-
-    Or makes it lose fewer bits, if it does not overflow.
-    """
-    if name not in part.all or name not in own:
-        return False
-    overflows = _overflows(own[name], 0)
+    """Return whether a part mends a tensor or constant, if only for one of its readers."""
 
     def better(n: TensorName) -> bool:
-        loss, e = own[n], part.all.get(n, 0)
-        return not _overflows(loss, e) and (overflows or loss.cost(e) < loss.cost(0))
+        return n in own and own[n].mended(part.all.get(n, 0))
 
-    return better(name) and any(n in own and better(n) for n in read)
-
-
-def _overflows(loss: Loss, e: int) -> bool:
-    return loss.limit is not None and e > loss.limit
+    return name in part.all and better(name) and any(map(better, read))
 
 
 def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Guard]) -> Repair:

@@ -37,7 +37,7 @@ def test_an_eps_that_values_rest_on_is_a_certain_zero_division(bound, end, after
     assert eps.node == "eps"
     assert 2.0 < eps.severity < 3.0
     assert set(eps.nodes) == {"square", "mean", "eps", *after}
-    assert "becomes zero in FP16 by plain conversion (5.96e−8 as stored here), and" in message(eps)
+    assert "becomes zero in FP16, and" in message(eps)
     assert "values as small as 4" in message(eps)
     assert "opset 23" in eps.fix
     assert found[0] == eps
@@ -47,7 +47,7 @@ def test_a_vanishing_eps_under_large_values_is_possible() -> None:
     s, y = rms(1e-12)
     eps = only(guards(s, y, {"x": rows(1.0, 2.0)}), "eps")
     assert eps.severity == pytest.approx(0.6)
-    assert message(eps).endswith("once a value is near zero, but none seen is below 1")
+    assert message(eps).endswith("once a value is near zero")
 
 
 def test_a_subnormal_eps_matters_where_values_rest_on_it() -> None:

@@ -19,7 +19,7 @@ from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import command
 from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.int8.placing import calibrate, quantisable, quantised
+from halfwise.fixing.int8.placing import Ranges, calibrate, quantisable, quantised
 from halfwise.fixing.int8.rung import _best_method, int8_plan_of
 from halfwise.fixing.loop import fix
 from halfwise.fixing.plan.plan import Nodes
@@ -29,7 +29,7 @@ from halfwise.metrics import Outputs
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Criterion, Failure, Guard
+from halfwise.records import Criterion, Failure, Guard, RangeMethod
 from halfwise.reporting.remarks import explain_left_out, remark, with_failures
 from tests import models
 from tests.unit.casing import names
@@ -294,8 +294,10 @@ def test_where_a_metric_takes_all_ranges_for_equal_the_outputs_decide():
     ends = calibrate(network, bench.samples, ("minmax",))["minmax"]
     cut = {name: (least / 9, most / 9) for name, (least, most) in ends.items()}
     nodes = frozenset(quantisable(network))
-    for best, other in (("minmax", "percentile"), ("percentile", "minmax")):
-        assert _best_method(low, nodes, {other: cut, best: ends}, Silent()) == best
+    both: dict[RangeMethod, Ranges] = {"minmax": ends, "percentile": cut}
+    assert _best_method(low, nodes, both, Silent()) == "minmax"
+    both = {"minmax": cut, "percentile": ends}
+    assert _best_method(low, nodes, both, Silent()) == "percentile"
 
 
 def test_without_a_product_there_is_nothing_to_quantise():

@@ -1,13 +1,12 @@
 """A model that overflows between two nodes that scale, and rules of repair for it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.fixing.attribute.evidence import Evidence
-from halfwise.fixing.repair.rule import Identity
 from halfwise.graph.model import add_constant, constant_array
 from halfwise.records import NodeName, Repair, RepairRule
 from tests import models
@@ -38,7 +37,7 @@ class Sluice:
     off: float = 1.0
     above: float = WIDE
     spoil: Callable[[ir.Model, ir.Node], None] = lambda _model, _node: None
-    identity: Identity = field(default=Identity("(x·s)·W/s = x·W", "all x"))
+    identity: str = "(x·s)·W/s = x·W"
 
     def propose(self, evidence: Evidence) -> Iterator[Repair]:
         for name in evidence.nodes:

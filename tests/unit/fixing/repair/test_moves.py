@@ -5,7 +5,6 @@ from math import isfinite
 
 import pytest
 
-from halfwise import api
 from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.found import Found
@@ -14,7 +13,6 @@ from halfwise.fixing.repair import making, moves
 from halfwise.fixing.repair.moves import _best, _Undoing, needed_repairs
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.space import LowSpace
-from halfwise.records import UNDONE
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing import running
@@ -199,21 +197,6 @@ def test_a_search_without_repairs_that_time_ends_is_told_as_such(found, monkeypa
     assert fixed.space.budget.cut == ["repair"]
     assert fixed.plan.minimal
     assert fixed.verdict.passed
-
-
-def test_what_a_joined_sample_adds_makes_no_plan_dearer_than_without_repairs():
-    ill = models.cancellation()
-    repaired, plain = (
-        api.fix(ill.proto, dict(ill.inputs), no_repair=no_repair).run for no_repair in (False, True)
-    )
-    assert repaired.verdict.passed
-    assert repaired.search
-    assert repaired.search.joined
-    assert repaired.plan
-    assert repaired.worth
-    assert plain.worth
-    assert repaired.worth.ratio <= plain.worth.ratio
-    assert [r.kind for r in repaired.plan.remarks if r.kind in UNDONE] == ["repair-outdone"]
 
 
 def test_a_plan_without_repairs_that_costs_no_more_is_taken(monkeypatch):

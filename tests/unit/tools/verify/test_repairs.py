@@ -98,7 +98,7 @@ def of_nodes_that_are_not(proto: onnx.ModelProto) -> None:
 
 
 def of_a_rule_that_is_not_known(proto: onnx.ModelProto) -> None:
-    entry(proto).value = entry(proto).value.replace("scale", "phase")
+    entry(proto).value = entry(proto).value.replace("scale", "mask")
 
 
 @pytest.mark.parametrize(

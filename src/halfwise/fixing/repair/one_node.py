@@ -1,0 +1,81 @@
+"""One node in place of a norm, Softmax or activation that is written out."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from halfwise.fixing.attribute import guards_of
+from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.repair.rule import answered, misfit
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.dataflow import Part
+from halfwise.graph.model import Network, opset_of
+from halfwise.graph.one_node import FIRST_OPSET, Candidate, candidates, replace_all
+from halfwise.records import Repair, RepairRule
+
+_HIGHEST = FIRST_OPSET["LayerNormalization"]
+"""The opset is raised no further: every TensorRT with a LayerNormalization reads this one."""
+_OPERATORS = (*FIRST_OPSET, "InstanceNormalization", "LogSoftmax", "Softmax")
+
+
+class OneNode:
+    """Replace a written-out LayerNormalization, Softmax and the like by one node.
+
+    Such a node keeps squares, sums and exponentials in FP32 inside, in ONNX (`stash_type`) and in
+    TensorRT, so only its input and output have to fit.
+
+    Limits: a norm has to be over the last axes, over all places of each channel, or in groups of
+    channels, with known sizes. An RMSNormalization (opset 23), a GroupNormalization (21) and a Gelu
+    (20) are made only if the model already has that opset. For a LayerNormalization it is raised to
+    17.
+
+    The function stays for all x. Sums run in another order, and a Softmax subtracts the largest
+    value, so it is finite where exp(x) is not.
+    """
+
+    name: RepairRule = "one-node"
+    identity = (
+        "(x - mean(x)) / √(mean((x - mean(x))²) + eps) · w + b = LayerNormalization(x), "
+        "exp(x) / Σ exp(x) = Softmax(x), and likewise: ONNX defines the operators so"
+    )
+
+    def propose(self, evidence: Evidence) -> Iterator[Repair]:
+        """Yield a repair for each pattern inside which something raises a guard."""
+        network = evidence.network
+        guards = guards_of(evidence)
+        for found in _found(network) if guards else ():
+            needs = answered(guards, [evidence.nodes[n] for n in found.nodes])
+            if needs and found.replacement is not None:
+                first = FIRST_OPSET.get(found.replacement.op, 0)
+                yield Repair(
+                    rule=self.name,
+                    nodes=found.nodes,
+                    numbers={"opset": first} if first > network.opset else {},
+                    guards=needs,
+                    advice=evidence.norm_fix(
+                        evidence.nodes[found.nodes[-1]], f"Export it as one {found.replacement.op}."
+                    ),
+                )
+
+    def apply(self, model: ir.Model, repair: Repair) -> None:
+        """Make the last of `repair.nodes` one node that reads what the first one did, in place.
+
+        Raises:
+            CaseError: they do not form such a pattern here, or ONNX cannot raise the opset.
+        """
+        opset = int(repair.numbers.get("opset", 0))
+        if opset > opset_of(model):
+            raised = raise_opset(Network(model, None, "", {}), opset).model
+            model.graph, model.ir_version = raised.graph, raised.ir_version
+        patterns = _found(Part.of(model, repair.nodes))
+        found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
+        if found is None or found.replacement is None:
+            raise misfit(repair)
+        replace_all(model, [found.replacement])
+
+
+def _found(network: Network) -> list[Candidate]:
+    """Return the patterns that can become one node."""
+    opset = max(network.opset, _HIGHEST)
+    found = candidates(network, _OPERATORS, opset=opset)
+    return [c for c in found if c.replacement is not None and c.nodes]

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfwise.errors import CaseError
+from halfwise.fixing.repair.one_node import OneNode
+from halfwise.graph.loading import network_from_proto
+from halfwise.records import NodeName, Repair
+from tests.models import layer_norm
+from tests.models.exponentials import softmax
+from tests.models.illness import Ill
+from tests.models.normalisation import group_norm, instance_norm, rms_norm
+from tests.spellings import proto
+from tests.unit.fixing.repair.functions import errors, evidence, repaired
+from tests.unit.graph.sketch import Sketch, f32
+
+SPELLINGS = {
+    "torchscript_layer_norm": "LayerNormalization",
+    "torchscript_two_axes": "LayerNormalization",
+    "torchscript_instance_norm": "InstanceNormalization",
+    "torch_without_keepdim": "LayerNormalization",
+    "dynamo_layer_norm": "LayerNormalization",
+    "keras_layer_norm": "LayerNormalization",
+    "jax_layer_norm": "LayerNormalization",
+}
+
+
+@given(
+    st.sampled_from(list(SPELLINGS)),
+    st.integers(0, 2**20),
+    st.sampled_from([1e-3, 1.0, 1e4, 1e10]),
+    st.sampled_from([0, 1, -10]),
+)
+def test_norms_are_the_same_function(name: str, seed: int, scale: float, shift: float) -> None:
+    model = proto(name)
+    (start,) = model.graph.input
+    sizes = [d.dim_value or 2 for d in start.type.tensor_type.shape.dim]
+    x = np.random.default_rng(seed).normal(size=sizes)
+    seen = evidence(Ill(model, {start.name: f32(5e3 * x[None])}))
+    (repair,) = OneNode().propose(seen)
+    after = repaired(seen.network, OneNode(), repair)
+    assert SPELLINGS[name] in {n.op_type for n in after.nodes()}
+    # Rows without variance, and all elements of a row alike but one.
+    x[0, 0] = 0
+    x[1, 0].flat[:-1] = shift
+    before, now = errors(seen.network, after, {start.name: f32(scale * (x + shift))})
+    assert now <= max(before, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ill", "op"),
+    [
+        (layer_norm(), "LayerNormalization"),
+        (group_norm(), "LayerNormalization"),
+        (instance_norm(), "InstanceNormalization"),
+        (softmax(), "Softmax"),
+    ],
+)
+def test_one_node_is_proposed_where_a_guard_points_inside(ill: Ill, op: str) -> None:
+    seen = evidence(ill)
+    (repair,) = OneNode().propose(seen)
+    after = repaired(seen.network, OneNode(), repair)
+    assert op in {n.op_type for n in after.nodes()}
+    before, now = errors(seen.network, after, ill.sample(0))
+    assert now <= max(before, 1e-5)
+    small = {name: array / 1e4 for name, array in ill.inputs.items()}
+    # Of 65,536 exponentials the sum is large whatever x is.
+    assert ill.name == "softmax" or not list(OneNode().propose(evidence(Ill(ill.proto, small))))
+
+
+def test_rms_norms_need_an_opset_that_not_all_targets_read() -> None:
+    assert not list(OneNode().propose(evidence(rms_norm())))
+
+
+@given(st.integers(0, 2**20), st.sampled_from([0, 80, -80]), st.booleans())
+def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) -> None:
+    s = Sketch()
+    x = s.input("x", [3, 40])
+    exp = s.op("Exp", x)
+    total = s.op("ReduceSum", exp, [-1])
+    y = s.op("Sub", x, s.op("Log", total)) if logarithm else s.op("Div", exp, total)
+    rows = np.random.default_rng(seed).normal(size=(1, 3, 40))
+    seen = evidence(Ill(s.proto(y), {"x": f32(rows + 12)}))
+    (repair,) = OneNode().propose(seen)
+    after = repaired(seen.network, OneNode(), repair)
+    # One element that all others vanish beside, one that is masked, all alike.
+    rows[0, 0, 0], rows[0, 0, 1], rows[0, 1] = 5, -np.inf, 1
+    before, now = errors(
+        seen.network,
+        after,
+        {"x": f32(rows[0] + shift) if not logarithm else f32(np.maximum(rows[0], -50))},
+    )
+    assert now <= max(before, 1e-5)
+
+
+def test_another_model_is_refused() -> None:
+    repair = Repair(rule="one-node", nodes=(NodeName("a"),))
+    with pytest.raises(CaseError, match="does not fit this model"):
+        repaired(network_from_proto(layer_norm().proto), OneNode(), repair)
