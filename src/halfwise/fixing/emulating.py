@@ -32,11 +32,9 @@ class Emulation:
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(
-        self, observed: Observed, *, fusion: Fusion | None = None, accumulate: str = ""
-    ) -> None:
-        """Take the evidence for each network; `accumulate` "" takes that of the settings."""
-        self._observed, self._fusion, self._accumulate = observed, fusion, accumulate
+    def __init__(self, observed: Observed, *, fusion: Fusion | None = None) -> None:
+        """Take the evidence for each network."""
+        self._observed, self._fusion = observed, fusion
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
@@ -96,7 +94,7 @@ class Emulation:
         switched = partial(
             emulate_switched,
             *(network, of.roles, settings.fmt),
-            accumulate=self._accumulate or settings.accumulate,
+            accumulate=settings.accumulate,
             limits=limits,
             low_io=of.low_io,
             weights=of.weights,
@@ -110,10 +108,9 @@ class Emulation:
         return SwitchedRunner(*made, runtime=settings.runtime)
 
 
-def predicting(space: Space, fusion: Fusion = "usual", accumulate: str = "") -> Bench[Plan]:
+def predicting(space: Space, fusion: Fusion = "usual") -> Bench[Plan]:
     """Return a bench that predicts engines, for the same samples.
 
-    It has no headroom: that exists for plans, not for engines. `accumulate` is as in
-    `emulate_switched`; "" takes the one from the settings.
+    It has no headroom: that exists for plans, not for engines.
     """
-    return space.bench.on(Emulation(space.observed, fusion=fusion, accumulate=accumulate))
+    return space.bench.on(Emulation(space.observed, fusion=fusion))

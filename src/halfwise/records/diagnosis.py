@@ -154,13 +154,36 @@ DifferenceKind = Literal[
     "values",
 ]
 
-_SEVERITIES: dict[DifferenceKind, Severity] = {
-    "batch-axis": "info",
-    "dtype": "warning",
-    "kernel": "warning",
-    "resampling": "warning",
+_KINDS: dict[DifferenceKind, tuple[Severity, str]] = {
+    "dtype": ("warning", "B is {b}, A {a}."),
+    "batch-axis": ("info", "B has {b} leading axes of length 1, A {a}."),
+    "layout": ("error", "B is laid out as {b}, A as {a}."),
+    "flip": ("error", "B is {b}, A {a}."),
+    "crop": ("error", "B shows {b}, A {a}, in rows and columns of A."),
+    "channels": ("error", "B's channels are A's channels {b}."),
+    "scale": ("error", "B's values have the scale {b}, A's {a}."),
+    "mean": ("error", "B's values have the mean {b} taken off, A's {a}."),
+    "deviation": ("error", "B's values are divided by the deviation {b}, A's by {a}."),
+    "normalisation": ("error", "B is normalised {b}, A {a}."),
+    "kernel": ("warning", "Images are resized with different kernels: {b} in B, {a} in A."),
+    "resampling": (
+        "warning",
+        "What is left is fine detail: another kernel or decoder, or places off by a pixel or two; "
+        "raw images can name the kernels.",
+    ),
+    "fit": (
+        "error",
+        "The images differ in how they are fitted, padded or sized, or show something else; not "
+        "taken apart further: make resize, crop and padding alike and compare again.",
+    ),
+    "shape": ("error", "B is {b}, A {a}."),
+    "values": (
+        "error",
+        "Values differ, and no known step explains how: padding, gamma, clipping, other colours "
+        "or each sample's own mean and deviation would do so.",
+    ),
 }
-"""Differences that change values only slightly; all others change what the model sees."""
+"""Severity and sentence: only "error" changes clearly what the model sees."""
 
 
 class InputDifference(Record):
@@ -187,14 +210,11 @@ class InputDifference(Record):
     evidence: str = ""
 
 
-def difference(
-    kind: DifferenceKind, sentence: str, a: str, b: str, evidence: str = ""
-) -> InputDifference:
-    """Return a difference with the severity of its kind."""
-    severity = _SEVERITIES.get(kind, "error")
-    return InputDifference(
-        kind=kind, severity=severity, sentence=sentence, a=a, b=b, evidence=evidence
-    )
+def difference(kind: DifferenceKind, a: str, b: str, evidence: str = "") -> InputDifference:
+    """Return a difference in the words, and with the severity, of its kind."""
+    severity, sentence = _KINDS[kind]
+    text = sentence.format(a=a, b=b)
+    return InputDifference(kind=kind, severity=severity, sentence=text, a=a, b=b, evidence=evidence)
 
 
 class InputComparison(Record):

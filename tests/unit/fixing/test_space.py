@@ -21,7 +21,6 @@ from halfwise.judging.inside import emulate
 from halfwise.records import Remark, TaskScore
 from halfwise.reporting.remarks import remark
 from tests import models
-from tests.models import accumulation
 from tests.unit.casing import names
 from tests.unit.fixing.repair.sluices import WIDE, Sluice, sluiced
 from tests.unit.fixing.repair.test_making import repair
@@ -101,20 +100,6 @@ def test_a_prediction_has_no_headroom_and_the_same_samples():
     assert fused.excess(space.fresh(NONE)) < 1 < space.excess(NONE)
     assert fused.samples.ids == space.bench.samples.ids
     assert fused.evaluations == 1
-
-
-def test_products_alone_may_be_summed_in_the_low_format():
-    def error(space, accumulate="", *kept):
-        return predicting(space, accumulate=accumulate).excess(space.fresh(names(*kept)))
-
-    product, total = (
-        space_of(model()) for model in (accumulation.long_product, accumulation.long_sum)
-    )
-    assert error(product) < 1
-    assert error(product, "products") > 1
-    assert error(product, "products", "matmul") < 1
-    assert error(total, "products") == error(total) < 1
-    assert error(total, "fp16") > 1
 
 
 def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:

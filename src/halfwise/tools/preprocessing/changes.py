@@ -5,9 +5,9 @@ shown to users is what is run. Normalisations that people use are those of torch
 (ImageNet; 0.5; CLIP of OpenAI), of Caffe (means of ILSVRC 2012) and of Keras' `imagenet_utils`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, Literal
 
@@ -20,8 +20,10 @@ from halfwise.records.diagnosis import difference
 from halfwise.wording import number
 
 Array = NDArray[np.float64]
+Lines = tuple[str, ...]
 Triple = tuple[float, float, float]
-Order = Literal["CHW", "HWC", "HW"]
+Order = Literal["HW", "CHW", "HWC"]
+Size = tuple[int, ...]
 
 MOST_CHANNELS, SMALLEST_SIDE = 4, 8
 """An image has two axes of at least 8, and before or after them at most four channels."""
@@ -34,7 +36,7 @@ class Change:
     """What B does differently, and the lines that make `x` of A as it is in B."""
 
     differences: tuple[InputDifference, ...] = ()
-    lines: tuple[str, ...] = ()
+    lines: Lines = ()
 
     def __add__(self, other: "Change") -> "Change":
         """Return both, one after the other."""
@@ -42,10 +44,15 @@ class Change:
 
     @classmethod
     def of(
-        cls, kind: DifferenceKind, what: str, a: object, b: object, *lines: str, evidence: str = ""
+        cls, kind: DifferenceKind, a: object = "", b: object = "", *lines: str, evidence: str = ""
     ) -> "Change":
-        """Return a change of one difference; without lines where no code makes it."""
-        return cls((difference(kind, what, str(a), str(b), evidence),), lines)
+        """Return the change from what A does to what B does: none where both do the same.
+
+        Without `a` and `b`, what they do is not known.
+        """
+        one, other = str(a), str(b)
+        known = cls((difference(kind, one, other, evidence),), lines)
+        return known if one != other or not one else cls()
 
 
 def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
@@ -55,13 +62,12 @@ def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
 
 def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     """Return Python with a function `a_to_b` that returns `dtype`."""
-    ends = [f'return np.asarray(x, np.{dtype.name}, order="C")']
+    head = '"""Turn one sample of A into one of B."""', "x = np.asarray(a, np.float64)"
+    end = f'return np.asarray(x, np.{dtype.name}, order="C")'
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        ends.insert(0, f"x = np.clip(np.round(x), {limits.min}, {limits.max})")
-    body = "\n".join(f"    {line}" for line in ("x = np.asarray(a, np.float64)", *lines, *ends))
-    say = '"""Turn one sample of A into one of B."""'
-    return f"import numpy as np\n\n\ndef a_to_b(a):\n    {say}\n{body}\n"
+        end = f"x = np.clip(np.round(x), {np.iinfo(dtype).min}, {np.iinfo(dtype).max})\n    {end}"
+    body = "\n    ".join((*head, *lines, end))
+    return f"import numpy as np\n\n\ndef a_to_b(a):\n    {body}\n"
 
 
 def code_of(codes: Mapping[str, str]) -> str:
@@ -70,26 +76,26 @@ def code_of(codes: Mapping[str, str]) -> str:
     Args:
         codes: Python by input name; empty text if A and B are the same.
     """
-    parts = [code for code in codes.values() if code] or ["# A and B are the same.\n"]
-    if len(parts) > 1:
+    parts = [code for code in codes.values() if code]
+    if len(codes) > 1:
         # Input names are untrusted, so they are quoted.
         parts = [
             f"# Input {name!a}\n{code.replace('def a_to_b(', f'def a_to_b_{i}(')}"
             for i, (name, code) in enumerate(codes.items())
             if code
         ]
-    return "\n\n".join(parts)
+    return "\n\n".join(parts) or "# A and B are the same.\n"
 
 
+@lru_cache
 def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return the function in a text of `written`."""
-    names: dict[str, Any] = {}
+    names: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {}
     exec(text, names)  # noqa: S102 - no text of a user's is in it
-    made: Callable[[NDArray[Any]], NDArray[Any]] = names["a_to_b"]
-    return made
+    return names["a_to_b"]
 
 
-_AXES: dict[tuple[Order, bool], tuple[tuple[str, ...], tuple[str, ...]]] = {
+_AXES: dict[tuple[Order, bool], tuple[Lines, Lines]] = {
     ("CHW", False): ((), ()),
     ("HWC", False): (("x = x.transpose(2, 0, 1)",), ("x = x.transpose(1, 2, 0)",)),
     ("HW", False): (("x = x[None]",), ("x = x[0]",)),
@@ -120,18 +126,17 @@ class Layout:
     reshaped: bool = False
 
     def __str__(self) -> str:
-        """Return a name such as NCHW."""
-        name = ("N" if self.lead else "") + self.order
-        return f"{name}, reshaped instead of transposed" if self.reshaped else name
+        """Return the order, such as CHW."""
+        return f"{self.order}, reshaped instead of transposed" if self.reshaped else self.order
 
     @property
-    def read(self) -> tuple[str, ...]:
+    def read(self) -> Lines:
         """The lines from a sample to [channels, rows, columns]."""
         lead = (f"x = x.reshape(x.shape[{self.lead}:])",) if self.lead else ()
         return lead + _AXES[self.order, self.reshaped][0]
 
     @property
-    def write(self) -> tuple[str, ...]:
+    def write(self) -> Lines:
         """The lines back."""
         lead = (f"x = x.reshape({(1,) * self.lead} + x.shape)",) if self.lead else ()
         return _AXES[self.order, self.reshaped][1] + lead
@@ -146,15 +151,15 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
     shape = sample.shape[lead:]
     if sample.dtype.kind not in "biuf" or any(n != 1 for n in sample.shape[:lead]):
         return None
-    if len(shape) == 2 and min(shape) >= SMALLEST_SIDE:
-        return Layout("HW", lead)
-    orders: dict[Order, int] = {"CHW": 0, "HWC": 2}
-    for order, axis in orders.items() if len(shape) == 3 else ():
-        channels = shape[axis]
-        if channels <= MOST_CHANNELS and min(shape[:axis] + shape[axis + 1 :]) >= SMALLEST_SIDE:
-            plain, other = Layout(order, lead), Layout(order, lead, reshaped=True)
-            rough = [_roughness(run(each.read, sample)) for each in (plain, other)]
-            return other if channels > 1 and rough[1] < _SMOOTHER * rough[0] else plain
+    lengths: dict[Order, tuple[int, ...]] = {
+        "HW": (1, *shape), "CHW": shape, "HWC": shape[2:] + shape[:2],
+    }  # fmt: skip
+    for order, (channels, *sides) in lengths.items() if len(shape) > 1 else ():
+        fits = channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE
+        if fits and len(order) == len(shape):
+            ways = [Layout(order, lead, way) for way in (False, True) if (order, way) in _AXES]
+            rough = [_roughness(run(each.read, sample)) for each in ways]
+            return ways[rough[-1] < _SMOOTHER * rough[0]]
     return None
 
 
@@ -165,12 +170,12 @@ def _roughness(image: Array) -> float:
 
 
 def relaid(a: Layout, b: Layout) -> Change:
-    """Describe a difference in layout."""
-    return Change.of("layout", f"B is laid out as {b}, A as {a}.", a, b)
+    """Describe the differences in layout."""
+    return Change.of("batch-axis", a.lead, b.lead) + Change.of("layout", a, b)
 
 
 TURNS = {
-    turn: Change.of("flip", f"B is A {turn}.", "as it is", turn, f"x = {code}")
+    turn: Change.of("flip", "as it is", turn, f"x = {code}")
     for turn, code in {
         "flipped left to right": "x[..., ::-1]",
         "flipped upside down": "x[..., ::-1, :]",
@@ -187,12 +192,31 @@ TURNS = {
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
     before, after = (", ".join(map(str, each)) for each in (range(count), channels))
-    if before == after:
-        return Change()
-    what = f"B's channels are A's channels {after}."
-    if tuple(channels) == (2, 1, 0):
-        what = "B has the channels in reverse order: one is RGB, the other BGR."
-    return Change.of("channels", what, before, after, f"x = x[{list(channels)}]")
+    swapped = ": one is RGB, the other BGR" if after == "2, 1, 0" else ""
+    return Change.of("channels", before, after + swapped, f"x = x[{list(channels)}]")
+
+
+def cropped(shift: Size, before: Size, after: Size) -> Change:
+    """Return the change to images of size `after` whose pixel i is `before`'s i + `shift`.
+
+    Sizes are (rows, columns). Where `before` shows nothing, its edge is repeated.
+    """
+    sizes = zip(("rows", "columns"), shift, before, after, (-2, -1), strict=True)
+    lines = [
+        f"{name} = np.arange({step}, x.shape[{axis}] {m - n + step:+d})"
+        f".clip(0, x.shape[{axis}] - 1)"
+        for name, step, n, m, axis in sizes
+    ]
+    end = tuple(step + m for step, m in zip(shift, after, strict=True))
+    lines.append("x = x[..., rows, :][..., columns]")
+    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines)
+
+
+def overlap(shift: Sequence[int], before: Size, after: Size) -> str:
+    """Return the line to the part of images of size `after` that `before` shows too."""
+    sizes = zip(shift, before, after, strict=True)
+    rows, columns = (f"{max(0, -step)}:{min(0, n - step - m) or ''}" for step, n, m in sizes)
+    return f"x = x[..., {rows}, {columns}]"
 
 
 @dataclass(frozen=True)
@@ -213,9 +237,15 @@ class Normalisation:
 
     def line(self, count: int) -> tuple[Array, Array]:
         """Return gain and offset from pixels to values, f64[count] each."""
-        places = np.arange(count) % 3
-        mean, deviation = np.array(self.mean)[places], np.array(self.deviation)[places]
+        mean, deviation = np.resize(self.mean, count), np.resize(self.deviation, count)
         return self.scale / deviation, -mean / deviation
+
+    @property
+    def bgr(self) -> "Normalisation":
+        """The same by channel in BGR order."""
+        return Normalisation(
+            f"{self.name} in BGR order", self.scale, self.mean[::-1], self.deviation[::-1]
+        )
 
     def admits(self, low: float, high: float, count: int, least: float) -> bool:
         """Return whether it makes `low` to `high` of pixels that lie `least` levels apart."""
@@ -255,18 +285,11 @@ _RGB = (
     Normalisation("scaled by 1/256", 1 / 256),
     Normalisation("scaled by 1/128", 1 / 128),
     Normalisation("scaled by 1/255 twice", 1 / 255**2),
+    *_by_sets(1.0, "not scaled"),
 )
 
 
-def _both_orders(some: Sequence[Normalisation]) -> Iterator[Normalisation]:
-    yield from some
-    for n in some:
-        mean, deviation = n.mean[::-1], n.deviation[::-1]
-        if (mean, deviation) != (n.mean, n.deviation):
-            yield Normalisation(f"{n.name} in BGR order", n.scale, mean, deviation)
-
-
-KNOWN = (*_both_orders(_RGB), *_both_orders([*_by_sets(1.0, "not scaled")]))
+KNOWN = (*_RGB, *(n.bgr for n in _RGB if n.bgr.line(3)[1][0] != n.line(3)[1][0]))
 """Normalisations that people use, likeliest first."""
 
 
@@ -277,107 +300,102 @@ class Pair:
     Attributes:
         a: A's.
         b: B's.
-        channels: The channel of A for each of B.
-        count: Channels of A.
+        channels: The channel of A for each of B, as many as A has.
     """
 
     a: Normalisation
     b: Normalisation
     channels: tuple[int, ...]
-    count: int
 
     @cached_property
     def line(self) -> tuple[Array, Array]:
         """Gain and offset from A to B, by channel of B."""
-        gain_a, offset_a = (each[list(self.channels)] for each in self.a.line(self.count))
-        gain, offset = self.b.line(len(self.channels))
+        channels = list(self.channels)
+        gain_a, offset_a = (each[channels] for each in self.a.line(len(channels)))
+        gain, offset = self.b.line(len(channels))
         return gain / gain_a, offset - gain / gain_a * offset_a
 
-    @cached_property
-    def differences(self) -> tuple[InputDifference, ...]:
-        """The parts that differ; the first one says both names."""
-        parts: tuple[tuple[DifferenceKind, Any, Any], ...] = (
-            ("scale", [self.a.scale], [self.b.scale]),
-            ("mean", self.a.mean, self.b.mean),
-            ("deviation", self.a.deviation, self.b.deviation),
-        )
-        unlike = [each for each in parts if not np.allclose(*each[1:], rtol=1e-3, atol=1e-6)]
-        names = f": B is {self.b.name}, A {self.a.name}"
-        return tuple(
-            difference(kind, f"The {kind} differs{'' if i else names}.", row(one), row(other))
-            for i, (kind, one, other) in enumerate(unlike)
+    @property
+    def change(self) -> Change:
+        """The change from A to B, named by the parts that differ."""
+        names = f"B is {self.b.name}, A {self.a.name}"
+        return (
+            _linear(*self.line)
+            + Change.of("scale", row([self.a.scale]), row([self.b.scale]), evidence=names)
+            + Change.of("mean", row(self.a.mean), row(self.b.mean), evidence=names)
+            + Change.of("deviation", row(self.a.deviation), row(self.b.deviation), evidence=names)
         )
 
     @property
     def cost(self) -> float:
         """How unlikely it is: the parts that differ, then the places among the known."""
-        places = KNOWN.index(self.a) + KNOWN.index(self.b)
-        return 0.5 * len(self.differences) + 0.03 * places
+        unlike = (
+            (self.a.scale != self.b.scale)
+            + (self.a.mean != self.b.mean)
+            + (self.a.deviation != self.b.deviation)
+        )
+        return 0.5 * unlike + 0.03 * (KNOWN.index(self.a) + KNOWN.index(self.b))
+
+    def distance(self, gain: Array, offset: Array) -> float:
+        """Return the largest error of a line: in gain, relative; in offset, over 255 levels."""
+        units = self.b.line(len(self.channels))[0] * 255
+        errors = gain / self.line[0] - 1, (offset - self.line[1]) / units
+        return float(np.abs(errors).max())
 
 
-def pairs(
-    channels: Sequence[int], count: int, limits: tuple[float, float], least: float
-) -> list[Pair]:
-    """Return usual normalisations of A and B, likeliest first; none if B has other channels.
+def pairs(channels: Sequence[int], limits: tuple[float, float], least: float) -> list[Pair]:
+    """Return usual normalisations of A and B, likeliest first.
 
     Args:
-        channels: The channel of A for each of B.
-        count: Channels of A.
+        channels: The channel of A for each of B, as many as A has.
         limits: A's smallest and largest value.
         least: Levels of 255 that lie between them at least.
     """
-    likely = [n for n in KNOWN if n.admits(*limits, count, least)] if len(channels) == count else []
+    likely = [known for known in KNOWN if known.admits(*limits, len(channels), least)]
     return sorted(
-        (Pair(a, b, tuple(channels), count) for a, b in product(likely, KNOWN)),
-        key=lambda pair: pair.cost,
+        (Pair(a, b, tuple(channels)) for a, b in product(likely, KNOWN)), key=lambda pair: pair.cost
     )
 
 
-def row(values: Sequence[float] | Array) -> str:
+def row(values: Sequence[float] | Array, digits: int = 4) -> str:
     """Return numbers in words: one if all are equal."""
-    numbers = [number(float(value), 4) for value in values]
+    numbers = [number(float(value), digits) for value in values]
     return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
 
 
-def scaled(gain: Array, offset: Array, pair: Pair | None = None) -> Change:
-    """Return the change to gain · x + offset, f64[channels] each, in the words of `pair`.
+def scaled(gain: Array, offset: Array) -> Change:
+    """Return the change to gain · x + offset, f64[channels] each, named by numbers.
 
-    One gain and offset fit arrays of any shape, several fit images.
+    Gains are named to three digits, and offsets from half a per cent of the gain on. One gain and
+    offset fit arrays of any shape, several fit images.
     """
+    even = np.ptp(gain) < 0.01 * np.abs(gain).max()
+    scale, deviation = (gain, gain / gain) if even else (gain / gain, 1 / gain)
+    mean = np.where(np.abs(offset) > 0.005 * np.abs(gain).max(), -offset / gain * scale, 0)
+    line = f"B = {row(gain)} · A + {row(offset)}"
+    return (
+        _linear(gain, offset)
+        + Change.of("scale", "1", row(scale, 3), evidence=line)
+        + Change.of("mean", "0", row(mean), evidence=line)
+        + Change.of("deviation", "1", row(deviation, 3), evidence=line)
+    )
 
-    def text(values: Array) -> str:
-        numbers = ", ".join(f"{float(v):.9g}" for v in values)
-        return f"np.array([{numbers}])[:, None, None]" if len(values) > 1 else numbers
 
-    lines = [
-        f"x = x {sign} {text(values)}"
+def _linear(gain: Array, offset: Array) -> Change:
+    """Return the lines to gain · x + offset."""
+    lines = (
+        f"x = x {sign} "
+        + (f"np.array({values.tolist()})[:, None, None]" if len(values) > 1 else f"{values[0]:.9g}")
         for sign, values, nothing in (("*", gain, 1), ("+", offset, 0))
         if (values != nothing).any()
-    ]
-    return Change(pair.differences if pair else _affine(gain, offset), tuple(lines))
-
-
-def _affine(gain: Array, offset: Array) -> tuple[InputDifference, ...]:
-    """Describe B = gain · A + offset, f64[channels] each, in numbers."""
-    level = np.abs(gain).max()
-    evidence = f"B = {row(gain)} · A + {row(offset)}"
-    kind: DifferenceKind = "scale" if np.ptp(gain) < 0.01 * level else "deviation"
-    parts: tuple[tuple[DifferenceKind, str, Array, float], ...] = (
-        (kind, f"B's values are {row(gain)} times A's.", gain, 1),
-        ("mean", f"B's values are offset by {row(offset)}.", offset, 0),
     )
-    return tuple(
-        difference(kind, what, str(nothing), row(values), evidence)
-        for kind, what, values, nothing in parts
-        if np.abs(values - nothing).max() > 0.005 * (1 if nothing else level)
-    )
+    return Change(lines=tuple(lines))
 
 
 OWN = Change.of(
     "normalisation",
-    "B is normalised by each sample's own mean and deviation, A by fixed numbers.",
     "by fixed numbers",
-    "by its own mean and deviation",
+    "by each sample's own mean and deviation",
     "x = x - x.mean()",
     "x = x / x.std()",
 )
@@ -408,13 +426,10 @@ class Hypothesis:
         made = dict(sample)
         # Images without contrast have zero deviation.
         with np.errstate(all="ignore"):
-            for name, make in self._functions.items():
-                made[name] = np.concatenate([make(image) for image in _images(sample[name])])
+            for name, code in self.code.items():
+                change = transformation(code)
+                made[name] = np.concatenate([change(image) for image in _images(sample[name])])
         return made
-
-    @cached_property
-    def _functions(self) -> dict[str, Callable[[NDArray[Any]], NDArray[Any]]]:
-        return {name: transformation(text) for name, text in self.code.items()}
 
 
 def hypotheses(samples: Samples) -> list[Hypothesis]:
@@ -428,26 +443,31 @@ def hypotheses(samples: Samples) -> list[Hypothesis]:
     Args:
         samples: At least one, finite; each is loaded once.
     """
-    first, ranges = samples[0], _ranges(samples)
+    first = samples[0]
     groups: dict[tuple[int, Layout], list[str]] = {}
-    found: list[Hypothesis] = []
+    plain: list[Hypothesis] = []
     for name, array in first.items():
         image = _images(array)[0]
         if layout := layout_of(image):
             groups.setdefault((len(run(layout.read, image)), layout), []).append(name)
-            continue
-        found += [
-            Hypothesis(each.differences, {name: written(each.lines, array.dtype)})
-            for each in _plain(array, ranges.get(name, (0.0, 0.0)))
-        ]
-    pictures = []
+        else:
+            plain += _hypotheses(_plain(array), {name: array})
+    pictures: list[Hypothesis] = []
     for (count, layout), names in groups.items():
-        floats = all(first[name].dtype.kind == "f" for name in names)
-        low, high = min(ranges[n][0] for n in names), max(ranges[n][1] for n in names)
-        for each in _changes(count, layout, (low, high) if floats else None):
-            code = {name: written(each.lines, first[name].dtype) for name in names}
-            pictures.append(Hypothesis(each.differences, code))
-    return pictures + found
+        group, limits = {name: first[name] for name in names}, None
+        if all(array.dtype.kind == "f" for array in group.values()):
+            ends = [(sample[n].min(), sample[n].max()) for sample in samples for n in names]
+            limits = float(np.min(ends)), float(np.max(ends))
+        pictures += _hypotheses(_changes(count, layout, limits), group)
+    return pictures + plain
+
+
+def _hypotheses(changes: Iterable[Change], inputs: Sample) -> list[Hypothesis]:
+    """Return the changes, each to all of the inputs."""
+    return [
+        Hypothesis(each.differences, {n: written(each.lines, x.dtype) for n, x in inputs.items()})
+        for each in changes
+    ]
 
 
 def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> Iterator[Change]:
@@ -472,39 +492,24 @@ def _changes(count: int, layout: Layout, limits: tuple[float, float] | None) -> 
 
 def _normalised(channels: tuple[int, ...], low: float, high: float) -> Iterator[Change]:
     """Yield the lines from what A may be to what B may be, likeliest first, each once."""
-    count = len(channels)
-    seen = {_key(np.ones(count), np.zeros(count))}
-    for pair in pairs(channels, count, (low, high), _LEAST):
-        if (key := _key(*pair.line)) not in seen:
-            seen.add(key)
-            yield scaled(*pair.line, pair)
+    seen = {("1", "0")}
+    for pair in pairs(channels, (low, high), _LEAST):
+        # Two ways to the same values differ by rounding.
+        line = row(pair.line[0], 5), row(pair.line[1], 5)
+        if line not in seen:
+            seen.add(line)
+            yield pair.change
 
 
-def _key(gain: Array, offset: Array) -> tuple[float, ...]:
-    """Return the line to five digits: two ways to the same values differ by rounding."""
-    return tuple(float(f"{value:.5g}") for value in (*gain, *offset))
-
-
-def _plain(array: NDArray[Any], limits: tuple[float, float]) -> Iterator[Change]:
+def _plain(array: NDArray[Any]) -> Iterator[Change]:
     if array.dtype.kind == "f" and array.size >= _FEWEST_VALUES:
         yield from (scaled(np.array([gain]), np.zeros(1)) for gain in _GAINS)
         yield OWN
     # Masks hold only 0 and 1.
-    if array.dtype.kind in "iu" and array.ndim > 0 and limits[1] > 1:
+    if array.dtype.kind in "iu" and array.ndim > 0 and array.max(initial=0) > 1:
         yield from (scaled(np.ones(1), np.array([step])) for step in (1.0, -1.0))
 
 
 def _images(array: NDArray[Any]) -> list[NDArray[Any]]:
     """Return each image of a batch, [1, …]; the array itself if it is none."""
     return np.split(array, len(array)) if array.ndim == 4 else [array]
-
-
-def _ranges(samples: Samples) -> dict[str, tuple[float, float]]:
-    """Return the smallest and largest value of each numeric input."""
-    found: dict[str, tuple[float, float]] = {}
-    for sample in samples:
-        for name, array in sample.items():
-            if array.dtype.kind in "fiu" and array.size:
-                low, high = found.get(name, (np.inf, -np.inf))
-                found[name] = min(low, float(array.min())), max(high, float(array.max()))
-    return found

@@ -1,8 +1,8 @@
 """Compare two preprocessing pipelines: raw samples, what each made of them, and the report."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,13 @@ from halfwise.reporting.steps import note_text
 from halfwise.store import new_file, refuse_existing_file
 from halfwise.tools.preprocessing.changes import code_of, layout_of
 from halfwise.tools.preprocessing.comparing import compare_arrays
-from halfwise.wording import count, dimensions, number, sentence, shorten
+from halfwise.user_code import RAISED
+from halfwise.wording import count, dimensions, number, quoted, sentence, shorten
 
-Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]] | Samples
+Source = str | Path | Callable[[Any], Any] | Mapping[str, NDArray[Any]]
 
-ONLY = "input"
-"""Input name if a function returns just an array."""
 _RANK = 4
 """Most axes of a sample that is no larger than a batch of one image."""
-_KEPT = 64
-"""Number of results of a function that are cached: a comparison needs each several times."""
 
 
 @bounded
@@ -71,11 +68,11 @@ def compare_inputs(
     raw = None if samples is None else load_raw(samples)
     made = {name: load_made(source, raw) for name, source in (("A", a), ("B", b))}
     one, other = (loaded.samples for loaded in made.values())
-    counts = {"A": len(one), "B": len(other)} | ({"the raw samples": len(raw.ids)} if raw else {})
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    counts = [len(one), len(other), len(raw.named) if raw else len(one)]
+    if len(set(counts)) > 1:
         raise CaseError(
-            f"The numbers of samples differ ({listed}); expected the same samples in both.",
+            f"The numbers of samples differ: A {counts[0]}, B {counts[1]}"
+            + (f", the raw samples {counts[2]}." if raw else "."),
             "Give both pipelines the same samples.",
         )
     watcher.stage("compare")
@@ -85,7 +82,7 @@ def compare_inputs(
             Column(other, name_b, step=watcher.step),
             name=name,
             name_b=name_b,
-            raws=None if raw is None else raw.pixels(name),
+            raws=raw.pixels(name) if raw and find_spec("PIL") else None,
         )
         for name, name_b in _paired(one[0], other[0])
     ]
@@ -122,36 +119,32 @@ class RawSamples:
     """Files of samples before any preprocessing.
 
     Attributes:
-        ids: One identifier per sample.
-        files: The argument of functions for each: a path, or a path by input name.
+        named: An identifier of each sample, and the argument of functions: a path, or a path by
+            input name.
         notes: How the data was understood.
     """
 
-    ids: Sequence[str]
-    files: Sequence[Path | Mapping[str, Path]]
+    named: Sequence[tuple[str, Path | Mapping[str, Path]]]
     notes: tuple[Note, ...] = ()
 
-    def pixels(self, name: str) -> Column | None:
-        """Return the raw images of an input, empty where unreadable; None if the first one is."""
-        images = Column(Samples(tuple(self.ids), lambda i: {"": _decoded(self.files[i], name)}), "")
-        return images if images[0].size else None
+    def pixels(self, name: str) -> Column:
+        """Return the raw images of an input, empty where they cannot be read."""
+        ids, files = zip(*self.named, strict=True)
+        return Column(Samples(ids, lambda i: {name: _decoded(files[i], name)}), name)
 
 
 def _decoded(files: Path | Mapping[str, Path], name: str) -> NDArray[Any]:
     """Return an array as it is, an image as u8[h, w, 3]; nothing if it cannot be read here."""
-    file = files if isinstance(files, Path) else files.get(name)
+    file = files if isinstance(files, Path) else files.get(name, Path())
+    if file.suffix.lower() == ".npy":
+        return read_npy(file)
     try:
-        # Optional: without it, functions still get the path and decode it themselves.
-        from PIL import Image  # noqa: PLC0415
-    except ImportError:
-        file = None
-    if file is None or file.suffix.lower() == ".npy":
-        return np.zeros(0) if file is None else read_npy(file)
-    try:
+        from PIL import Image  # noqa: PLC0415 - optional
+
         with Image.open(file) as image:
             return np.asarray(image.convert("RGB"))
     # The functions decide whether they can read it.
-    except (OSError, ValueError, MemoryError, Image.DecompressionBombError):
+    except RAISED:
         return np.zeros(0)
 
 
@@ -164,10 +157,10 @@ def load_raw(source: str | Path) -> RawSamples:
     if sources := split_sources(str(source)):
         demand_sources(sources)
         _, paired, notes = paired_files(sources)
-        return RawSamples([name for name, _ in paired], [files for _, files in paired], notes)
+        return RawSamples(paired, notes)
     kind, files = data_files(Path(source))
     if files and kind in (IMAGES, ".npy"):
-        return RawSamples([file.name for file in files], files)
+        return RawSamples([(file.name, file) for file in files])
     raise CaseError(
         f"Found no raw samples at {source}; expected images or .npy files.",
         "Give a folder with one file per sample; functions are called with its path.",
@@ -185,28 +178,19 @@ def load_made(source: Source, raw: RawSamples | None) -> LoadedSamples:
               axes unless they look like an image, and of four or more;
             * `file.py:function`, or a function: called with each raw sample, it returns a
               dictionary {input name: array} or an array;
-            * arrays in memory, read like a `.npz`, or samples.
+            * arrays in memory, read like a `.npz`.
         raw: Raw samples for functions.
 
     Raises:
         UsageError: A function without raw samples.
         CaseError: Nothing usable was found, or a value is NaN or infinite.
     """
-    if isinstance(source, Samples):
-        return LoadedSamples(source, ())
+    where = _named(source, "inputs")
+    if ".py:" in Path(where).name:
+        source = load_function(where)
     if callable(source):
-        return _called(source, raw, getattr(source, "__name__", "the function"))
-    if isinstance(source, Mapping):
-        arrays = as_arrays(source, "inputs")
-        return load_samples(arrays, _specs(arrays))
-    name = str(source)
-    if ".py:" in Path(name).name:
-        return _called(load_function(name), raw, name)
-    if sources := split_sources(name):
-        demand_sources(sources)
-        firsts = {n: next(iter(_first(path).values())) for n, path in sources.items()}
-        return load_samples(name, _specs(firsts))
-    return load_samples(name, _specs(_first(Path(name))))
+        return _called(source, raw, where)
+    return load_samples(source, _specs(_first(source), where))
 
 
 def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) -> LoadedSamples:
@@ -215,52 +199,45 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
             f"{where} is a function, but there are no raw samples to call it with.",
             "Add --samples with a folder of images or .npy files.",
         )
-    first = raw.files[0]
+    first = raw.named[0][1]
     result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
-    arrays = as_arrays(result if isinstance(result, Mapping) else {ONLY: result}, where)
-    specs = [
-        InputSpec(name, array.dtype, (None,) * array.ndim)
-        for name, array in _numbers(arrays, f"{where}: ").items()
-    ]
-    samples = make_samples(list(zip(raw.ids, raw.files, strict=True)), specs, source, where).samples
-    kept = functools.lru_cache(maxsize=_KEPT)(samples.load)
-    return LoadedSamples(Samples(samples.ids, kept), ())
+    arrays = as_arrays(result if isinstance(result, Mapping) else {"input": result}, where)
+    specs = [replace(spec, shape=None) for spec in _specs(arrays, where)]
+    loaded = make_samples(raw.named, specs, source, where)
+    # A comparison needs each result several times.
+    return LoadedSamples(loaded.samples.held(), ())
 
 
-def _numbers(arrays: Mapping[str, NDArray[Any]], where: str = "") -> Mapping[str, NDArray[Any]]:
-    """Return arrays, at least one, that hold numbers, or raise a CaseError."""
-    if not arrays:
-        raise CaseError(
-            f"{where}Found no arrays to compare; expected one for each input.",
-            "Give the model's input.",
-        )
-    for name, array in arrays.items():
-        if array.dtype.kind not in "biuf" or not array.size:
-            raise CaseError(
-                f"{where}'{name}' is {array.dtype.name} of {array.size} elements; expected "
-                "numbers.",
-                "Give the model's input.",
-            )
-    return arrays
-
-
-def _first(path: Path) -> Mapping[str, NDArray[Any]]:
+def _first(source: Any) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401 - as of `load_made`
     """Return the arrays of the first file, without content for `.npz`."""
-    kind, files = data_files(path)
+    if isinstance(source, Mapping):
+        return as_arrays(source, "inputs")
+    if sources := split_sources(str(source)):
+        return {name: next(iter(_first(path).values())) for name, path in sources.items()}
+    kind, files = data_files(Path(source))
     if kind not in ARRAY_SUFFIXES or not files:
-        found = f"the suffix '{files[0].suffix.lower()}'" if files else "nothing"
         raise CaseError(
-            f"{path}: found {found} to compare; expected {' or '.join(ARRAY_SUFFIXES)} files, a "
-            "folder of them, or file.py:function.",
+            f"{source}: found {kind if files else 'nothing'} to compare; expected "
+            f"{' or '.join(ARRAY_SUFFIXES)} files, a folder of them, or file.py:function.",
             "Save the pipeline's results with np.savez(path, name=array), or give its function.",
         )
     return peek_arrays(files[0])
 
 
-def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
-    """Return what the arrays hold, of unknown sizes; see `load_made` for the axis of samples."""
+def _specs(arrays: Mapping[str, NDArray[Any]], where: str) -> list[InputSpec]:
+    """Return what the arrays hold, of unknown sizes; see `load_made` for the axis of samples.
+
+    Raises:
+        CaseError: There are none, or one holds no numbers.
+    """
+    others = [name for name, x in arrays.items() if x.dtype.kind not in "biuf" or not x.size]
+    if others or not arrays:
+        held = f"no numbers as {quoted(others)}" if others else "no arrays"
+        raise CaseError(
+            f"{where} holds {held}; expected numbers for each input.", "Give the model's inputs."
+        )
     specs = []
-    for name, array in _numbers(arrays).items():
+    for name, array in arrays.items():
         dynamic = (None,) * min(array.ndim, max(_RANK, array.ndim - 1))
         single = array.ndim == 1 or (array.ndim == 3 and layout_of(array))
         shape = (array.shape[0], *dynamic[1:]) if single else dynamic
@@ -270,12 +247,16 @@ def _specs(arrays: Mapping[str, NDArray[Any]]) -> Sequence[InputSpec]:
 
 def compared(report: PreprocessingReport) -> Report:
     """Return the report: differences by input, residual, code."""
-    parts: list[Lines] = []
-    for each in report.inputs:
-        parts.append(Lines(_heading(each), tuple(_lines(each))))
-        if each.code:
-            title = f"Python that turns A's {shorten(each.name, 24)} into B's"
-            parts.append(Lines(title, tuple(each.code.rstrip().splitlines()), whole=True))
+    parts = [Lines(_heading(each), tuple(_lines(each))) for each in report.inputs]
+    parts += [
+        Lines(
+            f"Python that turns A's {shorten(each.name, 24)} into B's",
+            tuple(each.code.rstrip().splitlines()),
+            whole=True,
+        )
+        for each in report.inputs
+        if each.code
+    ]
     if report.notes:
         parts.append(Lines("Notes", tuple(map(sentence, report.notes))))
     about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
@@ -283,9 +264,8 @@ def compared(report: PreprocessingReport) -> Report:
     names = ", ".join(dict.fromkeys(kinds))
     title = f"{count(len(kinds), 'difference')}: {names}"
     if report.same:
-        title = "Both pipelines give the same inputs" + f", stored differently: {names}" * bool(
-            names
-        )
+        stored = f", stored differently: {names}" if names else ""
+        title = f"Both pipelines give the same inputs{stored}"
     return Report(title, report.same, about, tuple(parts))
 
 
@@ -293,21 +273,18 @@ def _heading(each: InputComparison) -> str:
     names = dict.fromkeys(shorten(name, 24) for name in (each.name, each.name_b))
     shapes = (each.shape_a, each.dtype_a), (each.shape_b, each.dtype_b)
     arrays = dict.fromkeys(f"{dimensions(shape)} {dtype}" for shape, dtype in shapes)
-    samples = count(each.samples, "sample")
-    return f"Input {', in B '.join(names)}: {samples} of {', in B '.join(arrays)}"
+    called, held = (", in B ".join(each) for each in (names, arrays))
+    return f"Input {called}: {count(each.samples, 'sample')} of {held}"
 
 
 def _lines(each: InputComparison) -> Iterator[str]:
     for difference in each.differences:
         yield f"{difference.severity}: {sentence(difference.sentence)}"
-        if difference.a or difference.b:
-            yield f"  → A: {sentence(difference.a)}; B: {sentence(difference.b)}"
         if difference.evidence:
             yield f"  → {sentence(difference.evidence)}"
     when = "After the code below" if each.code else "As they are"
-    most = "in nothing"
-    if each.residual_max:
-        most = f"by at most {number(each.residual_max)}; one of 255 levels is {number(each.level)}"
-    most = "in shape" if isinf(each.residual_max) else most
+    most = f"by at most {number(each.residual_max)}; one of 255 levels is {number(each.level)}"
+    if isinf(each.residual_max):
+        most = "in shape"
     end = ": this explains all." if each.exact and each.code else "."
     yield f"{when}, the values differ {most}{end}"

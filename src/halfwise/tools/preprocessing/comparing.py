@@ -5,14 +5,12 @@ that no step explains, only how arrays are stored is named: the rest would be a 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
-from scipy.optimize import linear_sum_assignment
 
 from halfwise.errors import CaseError
 from halfwise.records import InputComparison
@@ -22,8 +20,11 @@ from halfwise.tools.preprocessing.changes import (
     Array,
     Change,
     Layout,
-    Pair,
+    Lines,
+    Size,
+    cropped,
     layout_of,
+    overlap,
     pairs,
     relaid,
     reordered,
@@ -32,12 +33,9 @@ from halfwise.tools.preprocessing.changes import (
     transformation,
     written,
 )
-from halfwise.wording import dimensions, percent
+from halfwise.wording import percent
 
 Arrays = Sequence[NDArray[Any]]
-Images = Sequence[Array]
-Shift = tuple[int, ...]
-Part = tuple[slice, slice]
 
 _LOSSY = ("kernel", "resampling", "fit", "shape", "values")
 """Differences that no code undoes, or only about."""
@@ -54,7 +52,6 @@ _FLOAT = 0.06
 """Levels that FP16 after ImageNet's normalisation is off by at most; FP32 by a thousandth of it."""
 _LEAST = 24.0
 """Levels between the darkest and the lightest pixel of a normalisation that may be."""
-_MOST_PIXELS = 100_000
 _MOST_RESIZED = 3
 _TRUSTED, _TIED = 0.15, 0.0015
 """Errors, over an image's deviation, up to which a kernel is believed, and two are equal."""
@@ -74,21 +71,6 @@ _ALIKE = 0.95
 """Correlation of blurred images of the same view in other colours."""
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What differs.
-
-    Attributes:
-        change: The differences, and the lines from A to B.
-        level: One of 255 levels in B's unit.
-        part: Rows and columns of B's images that A shows too.
-    """
-
-    change: Change
-    level: float = 1 / 255
-    part: Part = (slice(None), slice(None))
-
-
 def compare_arrays(
     a: Arrays,
     b: Arrays,
@@ -106,24 +88,25 @@ def compare_arrays(
         name: Name of the input in A.
         name_b: Name in B, if it differs.
         raws: The raw image behind each sample, [h, w], [h, w, c] or [c, h, w] with values from 0 to
-            255. With them, and Pillow, resize kernels are named.
+            255; empty where there is none. With them, and Pillow, resize kernels are named.
 
     Raises:
         CaseError: Samples of one pipeline are images of several layouts.
     """
     first, other = a[0], b[0]
-    one, two = layout_of(first), layout_of(other)
-    seen = _compare_images(a, b, (one, two), raws) if one and two else _compare_plain(a, b)
-    change = seen.change
-    if first.dtype != other.dtype:
-        what = f"B is {other.dtype}, A is {first.dtype}."
-        change = Change.of("dtype", what, first.dtype, other.dtype) + change
-    changed = change.lines or first.dtype != other.dtype
-    code = written(change.lines, other.dtype) if change.differences and changed else ""
-    largest = _residual(a, b, seen, code)
-    if largest > _ROUNDED * seen.level and not any(d.kind in _LOSSY for d in change.differences):
-        what = "Values differ, and no known step explains how."
-        change += Change.of("values", what, "", "")
+    stored = Change.of("dtype", first.dtype, other.dtype)
+    one, two = _layout(a, "A"), _layout(b, "B")
+    if one and two:
+        stored += relaid(one, two)
+        change, level, shown = _compare_images(a, b, (one, two), raws or ())
+        lines, shown = (*one.read, *change.lines, *two.write), (*two.read, *shown)
+    else:
+        change, level = _compare_plain(a, b)
+        lines, shown = change.lines, ()
+    code = written(lines, other.dtype) if stored.differences or change.lines else ""
+    largest = _residual(a, b, code, shown)
+    if largest > _ROUNDED * level and not any(d.kind in _LOSSY for d in change.differences):
+        change += Change.of("values")
     return InputComparison(
         name=name,
         name_b=name_b or name,
@@ -132,125 +115,101 @@ def compare_arrays(
         shape_b=other.shape,
         dtype_a=first.dtype.name,
         dtype_b=other.dtype.name,
-        differences=change.differences,
+        differences=(stored + change).differences,
         residual_max=largest,
-        level=seen.level,
-        exact=largest <= 1.01 * seen.level,
+        level=level,
+        exact=largest <= 1.01 * level,
         code=code,
     )
 
 
-def _residual(a: Arrays, b: Arrays, seen: _Seen, code: str) -> float:
-    """Return the largest |A transformed − B| where both show the same; inf if a shape differs."""
-    make = transformation(code) if code else np.asarray
-    largest = 0.0
+def _layout(samples: Arrays, who: str) -> Layout | None:
+    """Return the layout of the first sample, which all have, but for reshaped ones."""
+    first = layout_of(samples[0])
+    for i, sample in enumerate(samples) if first else ():
+        each = layout_of(sample)
+        if first and (each is None or (each.order, each.lead) != (first.order, first.lead)):
+            raise CaseError(
+                f"Sample {i} of {who} has the shape {sample.shape}; expected {first}, like the "
+                "first sample.",
+                "Give all samples in one layout.",
+            )
+    return first
+
+
+def _residual(a: Arrays, b: Arrays, code: str, shown: Lines) -> float:
+    """Return the largest |A transformed − B| in what lines show of B; inf if a shape differs.
+
+    Text differs by 1.
+    """
+    make, largest = transformation(code) if code else np.asarray, 0.0
     for x, y in zip(a, b, strict=True):
-        if y.dtype.kind not in "biuf":
-            largest = largest if np.array_equal(x, y) else np.inf
-        elif (made := make(x)).shape != y.shape:
+        made = make(x)
+        if made.shape != y.shape:
             return np.inf
-        else:
-            rest, layout = np.abs(made.astype(np.float64) - y), layout_of(y)
-            shown = run(layout.read, rest)[(..., *seen.part)] if layout else rest
-            largest = max(largest, float(shown.max(initial=0)))
+        rest = np.abs(made.astype(float) - y) if y.dtype.kind in "biuf" else made != y
+        largest = max(largest, float(run(shown, rest).max(initial=0)))
     return largest
 
 
-def _compare_plain(a: Arrays, b: Arrays) -> _Seen:
-    """Compare numbers that are no image: shapes, one gain and offset."""
-    for x, y in zip(a, b, strict=True):
-        if x.shape != y.shape:
-            what = f"B is {y.shape}, A is {x.shape}."
-            return _Seen(Change.of("shape", what, x.shape, y.shape))
-    if {a[0].dtype.kind, b[0].dtype.kind} - {*"biuf"} or not b[0].size:
+def _compare_plain(a: Arrays, b: Arrays) -> tuple[Change, float]:
+    """Return how numbers that are no image differ (shapes, one gain and offset), and a level."""
+    sizes = [Change.of("shape", x.shape, y.shape) for x, y in zip(a, b, strict=True)]
+    unlike = next((each for each in sizes if each.differences), Change())
+    if unlike.differences or {a[0].dtype.kind, b[0].dtype.kind} - {*"biuf"} or not b[0].size:
         # Text is equal or not, which the residual says.
-        return _Seen(Change())
+        return unlike, 1 / 255
     left, right = (np.concatenate([np.ravel(x) for x in side]).astype(float) for side in (a, b))
     gain, offset, misfit = _line(left, right)
-    level = float(np.ptp(right)) / 255 or 1.0
     explained = misfit < _EXPLAINED * (right.std() or 1.0)
-    return _Seen(scaled(np.array([gain]), np.array([offset])) if explained else Change(), level)
+    change = scaled(np.array([gain]), np.array([offset])) if explained else Change()
+    return change, float(np.ptp(right)) / 255 or 1.0
 
 
 def _compare_images(
-    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout], raws: Arrays | None
-) -> _Seen:
-    """Compare images: axes, turn, shift, values, kernel."""
-    stored = _stored(a, b, layouts)
+    a: Arrays, b: Arrays, layouts: tuple[Layout, Layout], raws: Arrays
+) -> tuple[Change, float, Lines]:
+    """Compare images by turn and shift, values, kernel.
+
+    Returns:
+        The change to [channels, rows, columns], one of 255 levels in B's unit, and the lines to
+        what A shows too of such an image of B.
+    """
     chosen = sorted({*np.linspace(0, len(b) - 1, min(len(b), _MOST_FITTED)).astype(int)})
     left, right = (
         [run(layout.read, side[i]) for i in chosen]
         for side, layout in zip((a, b), layouts, strict=True)
     )
-    view = aligned(left, right)
-    tone, level = _tone(view.a, view.b)
-    rest = [(y - run(tone.lines, x)) / level for x, y in zip(view.a, view.b, strict=True)]
-    change, part, same = view.change + tone, view.part, _same_view(view)
-    exact = _misfit(rest) <= _ROUNDED
-    if not same or not (exact or _power(map(blurred, rest)) <= _DETAIL * _power(rest)):
-        sizes = [dimensions(images[0].shape[1:]) for images in (left, right)]
-        change, part = _unlike(*sizes, same=same), _Seen.part
-    elif not exact:
-        raw = [raws[i] for i in chosen[:_MOST_RESIZED]] if raws else []
-        change += _kernel(raw, left, right)
-    if stored.differences or change.lines:
-        change = Change(lines=layouts[0].read) + change + Change(lines=layouts[1].write)
-    return _Seen(stored + change, level, part)
-
-
-def _unlike(size: str, size_b: str, *, same: bool) -> Change:
-    """Return that nothing makes images alike, which show the `same` or not."""
-    if same and size == size_b:
-        what = "The values differ by more than channel order, a gain and an offset"
-        likely = "padding, gamma, other colours, or each image's own mean and deviation would do so"
-        return Change.of("values", f"{what}; not taken apart further.", "", "", evidence=likely)
-    what = "The images differ in how they are fitted, padded or sized, or show something else"
-    next_step = "make resize, crop and padding alike and compare again to see what else differs"
-    return Change.of("fit", f"{what}; not taken apart further.", size, size_b, evidence=next_step)
-
-
-def _same_view(view: "View") -> bool:
-    """Return whether two channels look the same without fine detail, in other colours maybe."""
-    soft = [[blurred(x) for x in side] for side in (view.a, view.b)]
-    return any(
+    place, shown = aligned(left, right)
+    view = [run((*place.lines, *shown), x) for x in left], [run(shown, y) for y in right]
+    soft = [[blurred(x) for x in side] for side in view]
+    tone, level = _tone(*view, *soft)
+    rest = [(y - run(tone.lines, x)) / level for x, y in zip(*view, strict=True)]
+    if _misfit(rest) <= _ROUNDED:
+        return place + tone, level, shown
+    # Two channels may look the same in other colours.
+    same = any(
         correlation([x[i] for x in soft[0]], [y[j] for y in soft[1]]) >= _ALIKE
-        for i, j in product(range(len(view.a[0])), range(len(view.b[0])))
+        for i, j in product(range(len(left[0])), range(len(right[0])))
     )
-
-
-def _stored(a: Arrays, b: Arrays, layouts: tuple[Layout, Layout]) -> Change:
-    """Return how the layouts differ; raise a CaseError unless all samples have the first's."""
-    for samples, layout, who in zip((a, b), layouts, "AB", strict=True):
-        for i, sample in enumerate(samples):
-            other = layout_of(sample) or replace(layout, lead=-1)
-            if (other.order, other.lead) != (layout.order, layout.lead):
-                raise CaseError(
-                    f"Sample {i} of {who} has the shape {sample.shape}; expected {layout}, like "
-                    "the first sample.",
-                    "Give all samples in one layout.",
-                )
-    change = Change()
-    if layouts[0].lead != layouts[1].lead:
-        axes = ["with" if each.lead else "without" for each in layouts]
-        what = f"B is {axes[1]} a batch axis, A {axes[0]}."
-        change = Change.of("batch-axis", what, a[0].shape, b[0].shape)
-    one, other = (replace(layout, lead=0) for layout in layouts)
-    return change if one == other else change + relaid(*layouts)
+    if same and _power(map(blurred, rest)) <= _DETAIL * _power(rest):
+        raws = [raws[i] for i in chosen[:_MOST_RESIZED] if raws]
+        return place + tone + _kernel(raws, left, right), level, shown
+    sizes = {x.shape[1:] for x in (*left, *right)}
+    return Change.of("values" if same and len(sizes) == 1 else "fit"), level, ()
 
 
 def grey(image: Array) -> Array:
     """Return the mean of all channels, each scaled to mean 0 and deviation 1; f64[h, w]."""
-    made: Array = np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0)
-    return made
+    return np.asarray(np.mean([(x - x.mean()) / (x.std() or 1.0) for x in image], axis=0))
 
 
 def blurred(image: Array) -> Array:
     """Return f64[..., h, w] without fine detail: the contrast of different kernels is the same."""
-    made: Array = gaussian_filter(image, (0,) * (image.ndim - 2) + (_BLUR,) * 2, mode="nearest")
-    return made
+    return np.asarray(gaussian_filter(image, _BLUR, mode="nearest", axes=(-2, -1)))
 
 
-def correlation(a: Images, b: Images) -> float:
+def correlation(a: Arrays, b: Arrays) -> float:
     """Return the mean correlation in [0, 1] of pairs; one may be the negative of the other.
 
     An image of one value correlates with another of one value only.
@@ -260,30 +219,16 @@ def correlation(a: Images, b: Images) -> float:
         # Blurring one value leaves rounding.
         one, other = (x - x.mean() if np.ptp(x) > _FLAT * np.abs(x).max() else 0 * x for x in pair)
         size = float(np.sqrt((one**2).sum() * (other**2).sum()))
-        equal = float(one.any() == other.any())
-        each.append(abs(float((one * other).sum())) / size if size else equal)
+        each.append(abs(np.vdot(one, other)) / size if size else one.any() == other.any())
     return float(np.mean(each))
 
 
-@dataclass(frozen=True)
-class View:
-    """What A and B both show, if B is turned and shifted at most.
+def aligned(a: Arrays, b: Arrays) -> tuple[Change, Lines]:
+    """Return where images f64[c, h, w] look most alike: at a turn, then a shift.
 
-    Attributes:
-        a: A's, f64[c, h, w] each.
-        b: B's, likewise.
-        change: The turn and the shift, and the lines to B's images from A's.
-        part: The rows and columns of B's images.
+    Returns:
+        The change from A's images, and the lines to what A's show too of B's, mostly all.
     """
-
-    a: Images
-    b: Images
-    change: Change
-    part: Part
-
-
-def aligned(a: Images, b: Images) -> View:
-    """Return the view in which images f64[c, h, w] look most alike, mostly the whole of them."""
     soft, target = ([blurred(grey(x))[::2, ::2] for x in side] for side in (a, b))
 
     def likeness(turn: Change) -> float:
@@ -291,51 +236,30 @@ def aligned(a: Images, b: Images) -> View:
         return _likeness(turned, target, _centred(turned, target)) - _TURNED * bool(turn.lines)
 
     change = max((Change(), *TURNS.values()), key=likeness)
-    a = [run(change.lines, x) for x in a]
-    one, other = ([grey(x) for x in side] for side in (a, b))
+    one, other = [grey(run(change.lines, x)) for x in a], [grey(y) for y in b]
     shift, moved = _centred(one, other), displacement(one, other)
     if 1 - _likeness(one, other, moved) < _SHIFTED * (1 - _likeness(one, other, shift)):
         shift = moved
-    if any(shift) or one[0].shape != other[0].shape:
-        sizes = zip(("rows", "columns"), shift, one[0].shape, other[0].shape, (1, 2), strict=True)
-        lines = [
-            f"{name} = np.arange({step}, x.shape[{axis}] {m - n + step:+d})"
-            f".clip(0, x.shape[{axis}] - 1)"
-            for name, step, n, m, axis in sizes
-        ]
-        what = f"B begins {shift[0]} rows further down and {shift[1]} columns further right."
-        change += Change.of("crop", what, "(0, 0)", shift, *lines, "x = x[:, rows][:, :, columns]")
-    return View(*_overlaps(a, b, shift), change, _part(one[0], other[0], shift))
+    place = shift, one[0].shape, other[0].shape
+    return change + cropped(*place), (overlap(*place),)
 
 
-def _centred(a: Images, b: Images) -> Shift:
+def _centred(a: Arrays, b: Arrays) -> Size:
     """Return the shift at which the first images have the same middle."""
     return tuple((n - m) // 2 for n, m in zip(a[0].shape, b[0].shape, strict=True))
 
 
-def _part(a: Array, b: Array, shift: Shift) -> Part:
-    """Return where `b`, [..., h, w], shows what `a` does if b[i] is a[i + shift]."""
-    sizes = zip(shift, a.shape[-2:], b.shape[-2:], strict=True)
-    rows, columns = (slice(max(0, -step), min(0, n - step - m) or None) for step, n, m in sizes)
-    return rows, columns
-
-
-def _overlaps(a: Images, b: Images, shift: Shift) -> tuple[Images, Images]:
-    """Return the parts of images [..., h, w] where b[i] is a[i + shift]."""
-    back = tuple(-step for step in shift)
-    one = [x[(..., *_part(y, x, back))] for x, y in zip(a, b, strict=True)]
-    return one, [y[(..., *_part(x, y, shift))] for x, y in zip(a, b, strict=True)]
-
-
-def _likeness(a: Images, b: Images, shift: Shift) -> float:
+def _likeness(a: Arrays, b: Arrays, shift: Size) -> float:
     """Return the correlation of f64[h, w] at a shift; 0 unless half of the smaller is in both."""
-    one, other = _overlaps(a, b, shift)
-    sizes = [(x.size, min(y.size, z.size)) for x, y, z in zip(one, a, b, strict=True)]
-    alike = all(x.shape == y.shape for x, y in zip(one, other, strict=True))
-    return correlation(one, other) if alike and all(2 * n >= m for n, m in sizes) else 0.0
+    sizes = a[0].shape, b[0].shape
+    back = overlap([-step for step in shift], *sizes[::-1])
+    one, other = [run((back,), x) for x in a], [run((overlap(shift, *sizes),), y) for y in b]
+    parts = zip(one, other, a, b, strict=True)
+    alike = all(x.shape == y.shape and 2 * x.size >= min(n.size, m.size) for x, y, n, m in parts)
+    return correlation(one, other) if alike else 0.0
 
 
-def displacement(a: Images, b: Images) -> Shift:
+def displacement(a: Arrays, b: Arrays) -> Size:
     """Return (rows, columns) so that b[i] ≈ a[i + shift], f64[h, w] each, by phase correlation.
 
     Kuglin and Hines 1975, "The phase correlation image alignment method", with Hann windows; the
@@ -348,40 +272,30 @@ def displacement(a: Images, b: Images) -> Shift:
         cross = one * np.conj(other)
         surface += np.fft.ifft2(cross / np.maximum(np.abs(cross), 1e-12)).real
     peak = np.unravel_index(int(surface.argmax()), surface.shape)
-    sizes = zip(map(int, peak), map(int, shape), strict=True)
-    return tuple(p - n * (2 * p > n) for p, n in sizes)
+    return tuple(int(p - n * (2 * p > n)) for p, n in zip(peak, shape, strict=True))
 
 
-def _tone(a: Images, b: Images) -> tuple[Change, float]:
-    """Return how values of images differ that show the same, and one of 255 levels in B's unit."""
+def _tone(a: Arrays, b: Arrays, soft_a: Arrays, soft_b: Arrays) -> tuple[Change, float]:
+    """Return how values of images differ that show the same, and one of 255 levels in B's unit.
+
+    Channels, gain and offset are those of the blurred images, which other kernels leave.
+    """
     some, other = _pooled(a), _pooled(b)
-    channels, gain, offset = _photometry(some, other)
-    rest = other - some[channels] * gain[:, None] - offset[:, None]
-    misfit = _misfit([rest]) * 255 / (np.ptp(other, axis=1).max() or 1.0)
-    slack = _FINE if misfit < _FLOAT else _SLACK
-    if misfit > _ROUNDED:
-        channels, gain, offset = _photometry(*(_pooled([*map(blurred, x)]) for x in (a, b)))
-        slack = _ROUGH
+    channels, gain, offset = _photometry(_pooled(soft_a), _pooled(soft_b))
     likely = [n for n in KNOWN if n.admits(other.min(), other.max(), len(other), _LEAST)]
     level = float(likely[0].line(len(other))[0].max() if likely else np.ptp(other) / 255) or 1.0
+    misfit = _misfit([other - some[channels] * gain[:, None] - offset[:, None]]) / level
+    slack = _FINE if misfit < _FLOAT else _SLACK if misfit <= _ROUNDED else _ROUGH
     change = reordered(channels, len(some))
     if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
         return change, level
-
-    def cost(pair: Pair) -> float:
-        units = pair.b.line(len(channels))[0] * 255
-        off = np.abs(gain / pair.line[0] - 1), np.abs(offset - pair.line[1]) / units
-        worst = float(np.max(off)) / slack
-        return worst + pair.cost if worst <= 1 else np.inf
-
-    usual = pairs(channels, len(some), (some.min(), some.max()), _LEAST)
-    pair = min(usual, key=cost, default=None)
-    if pair is None or cost(pair) == np.inf:
-        return change + scaled(gain, offset), level
-    return change + scaled(*pair.line, pair), float(pair.b.line(len(other))[0].max())
+    ends = some.min(), some.max()
+    usual = pairs(channels, ends, _LEAST) if len(some) == len(other) else []
+    near = (pair.change for pair in usual if pair.distance(gain, offset) <= slack)
+    return change + next(near, scaled(gain, offset)), level
 
 
-def _misfit(rest: Images) -> float:
+def _misfit(rest: Arrays) -> float:
     """Return the size that 999 of 1,000 values do not exceed."""
     return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in rest])), 99.9))
 
@@ -390,46 +304,40 @@ def _power(rest: Iterable[Array]) -> float:
     return float(np.mean([np.mean(x**2) for x in rest]))
 
 
-def _pooled(images: Images) -> Array:
-    """Return about 100,000 pixels of all images, f64[channels, pixels]."""
-    pixels = np.concatenate([x.reshape(len(x), -1) for x in images], axis=1)
-    return pixels[:, :: -(-pixels.shape[1] // _MOST_PIXELS)]
+def _pooled(images: Arrays) -> Array:
+    """Return each second row and column of all images, f64[channels, pixels]."""
+    return np.concatenate([x[:, ::2, ::2].reshape(len(x), -1) for x in images], axis=1)
 
 
 def _photometry(a: Array, b: Array) -> tuple[list[int], Array, Array]:
     """Return the channel of A for each of B, and its gain and offset; pixels f64[channels, n]."""
     fits = np.array([[_line(x, y) for x in a] for y in b])
     apart = (fits[..., 2] / [[y.std() or 1.0] for y in b]) ** 2
-    straight = np.arange(len(b))
-    channels = apart.argmin(axis=1)
-    if len(a) == len(b):
-        channels = linear_sum_assignment(apart)[1]
-        if apart[straight, channels].sum() >= _BETTER * np.trace(apart):
-            channels = straight
+    straight, some = tuple(range(len(b))), range(len(a))
+    orders = permutations(some) if len(a) == len(b) else product(some, repeat=len(b))
+
+    def misfit(order: tuple[int, ...]) -> float:
+        return float(apart[straight, order].sum()) * (_BETTER if order == straight else 1)
+
+    channels = min(orders, key=misfit)
     gain, offset, _ = fits[straight, channels].T
-    return channels.tolist(), gain, offset
+    return list(channels), gain, offset
 
 
 def _line(x: Array, y: Array) -> tuple[float, float, float]:
-    """Return gain, offset and RMS residual from `x` to `y`, f64[n], without outliers.
+    """Return gain, offset and RMS residual from `x` to `y`, f64[n].
 
-    The gain is the ratio of deviations, which images that do not lie quite alike keep. Outliers lie
-    beyond four deviations. What is left must keep a tenth of the variance: a page's background
-    alone fits any line.
+    The gain is the ratio of deviations, which images that do not lie quite alike keep. Both are
+    those of percentiles 2 to 98, which a few outliers do not change.
     """
-    kept = np.ones(x.shape, np.bool_)
-    for _ in range(4):
-        one, other = x[kept], y[kept]
-        gain = float(other.std() / (one.std() or np.inf)) or 1.0
-        gain *= 1 if np.vdot(one - one.mean(), other) >= 0 else -1
-        offset = float(other.mean() - gain * one.mean())
-        left = np.abs(y - gain * x - offset)
-        limit = 4 * 1.4826 * float(np.median(left[kept]))
-        inside = kept & (left <= max(limit, 1e-6 * float(np.ptp(y))))
-        if inside.sum() < 0.5 * kept.sum() or x[inside].var() < 0.1 * one.var():
-            break
-        kept = inside
-    return gain, offset, float(np.sqrt(np.mean(left[kept] ** 2)))
+    steps = np.linspace(0.02, 0.98, 97)
+    one, other = np.quantile(x, steps), np.quantile(y, steps)
+    if not one.std() or not other.std():
+        one, other = x, y
+    gain = float(other.std() / (one.std() or np.inf)) or 1.0
+    gain *= 1 if np.vdot(x - x.mean(), y) >= 0 else -1
+    offset = float(other.mean() - gain * one.mean())
+    return gain, offset, float(np.sqrt(np.mean((y - gain * x - offset) ** 2)))
 
 
 _KERNELS: dict[str, tuple[str, float | None]] = {
@@ -455,56 +363,51 @@ def _resized(plane: Array, size: tuple[int, int], kernel: str) -> Array:
     if middle is None:
         made = image.resize(size, Resampling[name])
     else:
-        left, top = (middle * n / m for n, m in zip(image.size, size, strict=True))
-        extent = left, top, left + image.size[0], top + image.size[1]
+        start = middle * np.divide(image.size, size)
+        extent = (*start, *(start + image.size))
         made = image.transform(size, Transform.EXTENT, extent, Resampling[name])
     return np.clip(np.asarray(made, np.float64), 0, 255)
 
 
-def _kernel(raws: Arrays, a: Images, b: Images) -> Change:
+def _kernel(raws: Arrays, a: Arrays, b: Arrays) -> Change:
     """Return how the kernels differ, by which raw images were resized to f64[c, h, w].
 
     Kernels are known if one comes near on both sides; they differ if exchanging them fits clearly
     worse. Ties are below a factor of 1.05.
     """
     sources = [run(layout.read, raw) for raw in raws if (layout := layout_of(raw))]
-    what = (
-        "What is left is fine detail: another kernel or decoder, or places off by a pixel or two."
-    )
-    unknown = Change.of("resampling", what, "", "", evidence="raw images can name the kernels")
     if len(sources) < max(1, len(raws)):
-        return unknown
-    errors = [np.mean([*map(_errors, sources, side)], axis=0) for side in (a, b)]
-    one, other = (int(side.argmin()) for side in errors)
-    least = errors[0][one], errors[1][other]
-    if max(least) > _TRUSTED:
-        return unknown
-    exchanged = errors[0][other], errors[1][one]
-    if all(x <= max(1.25 * y, y + _TIED) for x, y in zip(exchanged, least, strict=True)):
-        return Change()
-    names = list(_KERNELS)[one], list(_KERNELS)[other]
-    what = f"Images are resized with different kernels: {names[1]} in B, {names[0]} in A."
-    errors_of_a = f"A is off by {percent(least[0])} of its deviation with its own"
-    return Change.of(
-        "kernel", what, *names, evidence=f"{errors_of_a}, by {percent(exchanged[0])} with B's"
+        return Change.of("resampling")
+    errors = np.mean(
+        [[_errors(raw, x), _errors(raw, y)] for raw, x, y in zip(sources, a, b, strict=False)],
+        axis=0,
     )
+    one, other = errors.argmin(axis=1)
+    least, exchanged = errors[(0, 1), (one, other)], errors[(0, 1), (other, one)]
+    tied = (exchanged <= np.maximum(1.25 * least, least + _TIED)).all()
+    if tied or least.max() > _TRUSTED:
+        return Change.of("resampling")
+    names = list(_KERNELS)[one], list(_KERNELS)[other]
+    off = f"{percent(least[0])} of its deviation with its own, {percent(exchanged[0])} with B's"
+    return Change.of("kernel", *names, evidence=f"A is off by {off}")
 
 
 def _errors(raw: Array, image: Array) -> Array:
     """Return each kernel's error: RMS in grey over the deviation of `image`; both f64[c, h, w].
 
-    Sizes are those of an image that is stretched, of the shorter side (to 8/7 before a crop), and
-    of the longer side: the one that fits counts.
+    Sizes are those of an image that is stretched, that covers the whole (to 8/7 before a crop), and
+    that lies within it: the one that fits counts.
     """
 
     def error(kernel: str, rows: float, columns: float) -> float:
         size = round(columns * raw.shape[2]), round(rows * raw.shape[1])
-        view = aligned([np.stack([_resized(plane, size, kernel) for plane in raw])], [image])
-        same = correlation([grey(view.a[0])], [grey(view.b[0])])
+        made = np.stack([_resized(plane, size, kernel) for plane in raw])
+        place, shown = aligned([made], [image])
+        same = correlation([grey(run((*place.lines, *shown), made))], [grey(run(shown, image))])
         return float(np.sqrt(max(0.0, 1 - same**2)))
 
-    scales = image.shape[1] / raw.shape[1], image.shape[2] / raw.shape[2]
-    short, long = (f(image.shape[1:]) / f(raw.shape[1:]) for f in (min, max))
-    sizes = (scales, (short, short), (short * 8 / 7,) * 2, (long, long))
+    ratios = np.divide(image.shape[1:], raw.shape[1:])
+    cover, contain = [ratios.max()] * 2, [ratios.min()] * 2
+    sizes = (ratios, cover, np.multiply(cover, 8 / 7), contain)
     best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
     return np.array([error(kernel, *best) for kernel in _KERNELS])

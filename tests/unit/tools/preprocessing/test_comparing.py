@@ -207,7 +207,7 @@ def test_scalars():
 
 def test_crops_of_images_of_several_sizes(photos):
     found = compare_arrays(photos, [photo[5:, 3:-1] for photo in photos])
-    assert [(d.kind, d.b) for d in found.differences] == [("crop", "(5, 3)")]
+    assert [(d.kind, d.b) for d in found.differences] == [("crop", "(5, 3) to (200, 299)")]
     assert found.exact
 
 
@@ -236,7 +236,7 @@ def cropped(photo, *, down=0, along=0, how=Image.Resampling.BILINEAR):
 def test_a_crop_that_begins_elsewhere(photos):
     a, b = made(photos, cropped), made(photos, cropped, down=-3, along=2)
     found = compare_arrays(a, b)
-    assert [(d.kind, d.b) for d in found.differences] == [("crop", "(-3, 2)")]
+    assert [(d.kind, d.b) for d in found.differences] == [("crop", "(-3, 2) to (93, 98)")]
     assert found.exact
     assert np.array_equal(transformation(found.code)(a[0])[..., 3:, :-2], b[0][..., 3:, :-2])
     b = made(photos, cropped, along=2, how=Image.Resampling.BICUBIC)
@@ -280,12 +280,12 @@ def test_a_crop_of_the_same_image_is_no_other_size(photos):
     b = [np.ascontiguousarray(x[:, ::-1, 8:88, 12:92]) for x in a]
     found = compare_arrays(a, b)
     assert [(d.kind, d.b) for d in found.differences] == [
-        ("crop", "(8, 12)"), ("channels", "2, 1, 0"),
+        ("crop", "(8, 12) to (88, 92)"), ("channels", "2, 1, 0: one is RGB, the other BGR"),
     ]  # fmt: skip
     assert found.exact
     assert np.array_equal(transformation(found.code)(a[1]), b[1])
     found = compare_arrays(b, a)
-    assert (found.differences[0].kind, found.differences[0].b) == ("crop", "(-8, -12)")
+    assert (found.differences[0].kind, found.differences[0].b) == ("crop", "(-8, -12) to (88, 84)")
     assert found.exact
     assert np.array_equal(
         transformation(found.code)(b[1])[..., 8:88, 12:92], a[1][..., 8:88, 12:92]
