@@ -53,7 +53,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
 def test_at_most_a_quarter_joins_at_a_time():
     space, heldout = two(models.layer_norm())
     samples = sum([heldout.rest] * 5, heldout.rest.select(()))
-    heldout.rest, heldout.rest_references = samples, heldout.rest_references * 5
+    heldout.rest, heldout.rest_references = samples, [*heldout.rest_references] * 5
     assert len(heldout.join(failing(heldout, *range(10)), space)[0]) == 2
 
 

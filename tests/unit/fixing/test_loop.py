@@ -452,8 +452,8 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(words):
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
     assert (fixed.search.exhausted, fixed.plan.minimal) == (True, False)
-    assert fixed.space.tried()[fixed.found.kept].passed
-    assert len(fixed.found.kept) < len(fixed.space.choices)
+    assert fixed.space.tried()[fixed.result.kept].passed
+    assert len(fixed.result.kept) < len(fixed.space.choices)
 
 
 class Steps(Silent):

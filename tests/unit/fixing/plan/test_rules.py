@@ -291,9 +291,11 @@ def chained(*names: str) -> Network:
         helper.make_node("Relu", [read[i]], [v], n)
         for i, (n, v) in enumerate(zip(names, values, strict=True))
     ]
-    ends = ([helper.make_tensor_value_info(v, TensorProto.FLOAT, [2])] for v in ("x", values[-1]))
+    first, last = (
+        helper.make_tensor_value_info(v, TensorProto.FLOAT, [2]) for v in ("x", read[-1])
+    )
     opsets = [helper.make_opsetid("", 17)]
-    graph = helper.make_graph(nodes, "g", *ends)
+    graph = helper.make_graph(nodes, "g", [first], [last])
     return network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
 
 

@@ -191,7 +191,7 @@ def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, bes
     assert fixed.plan.keep == bare.plan.keep
     assert fixed.plan.minimal
     costs = fixed.plan.remarks[0].numbers
-    assert costs["before"] == bare.space.cost(bare.found.kept) < costs["after"]
+    assert costs["before"] == bare.space.cost(bare.result.kept) < costs["after"]
     assert fixed.space.budget.cut == []
 
 
