@@ -53,7 +53,7 @@ def test_the_curve_holds_every_plan_that_was_tried(normal):
     assert kept >= normal.space.tried().keys()
     assert [p.evaluation for p in curve.points] == sorted(p.evaluation for p in curve.points)
     assert curve.plan is not None
-    assert curve.kept(curve.points[curve.plan]) == normal.found.kept
+    assert curve.kept(curve.points[curve.plan]) == normal.result.kept
 
 
 def test_the_front_goes_from_nothing_kept_to_fp32(normal):
@@ -79,7 +79,7 @@ def test_what_is_shown_was_measured_on_all_samples_and_on_held_out_ones(normal):
 
 def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
     curve = curve_of(normal)
-    plan = next(p for p in curve.points if curve.kept(p) == normal.found.kept)
+    plan = next(p for p in curve.points if curve.kept(p) == normal.result.kept)
     needed = max(o.rel_max_needed for o in normal.verdict.outputs.values())
     assert plan.rel_max == pytest.approx(needed, rel=1e-4)
     assert plan.heldout == pytest.approx(needed / 0.01, rel=1e-4)
@@ -366,7 +366,7 @@ def test_an_error_is_that_of_all_samples_by_what_was_allowed_in_the_run(measurin
     plan = curve.points[curve.plan]
     own, wider = measuring(measuring_normal), measuring(measuring_normal, Criterion(rel_max=0.1))
     assert own.error(plan) == pytest.approx(
-        space.excess(measuring_normal.found.kept) * space.bench.tolerance.factor
+        space.excess(measuring_normal.result.kept) * space.bench.tolerance.factor
     )
     assert wider.error(plan) == pytest.approx(own.error(plan) / 10)
     assert own.error(low(curve)) > 1

@@ -297,7 +297,7 @@ def priced(count, costs, oracle, **more):
     nodes = [NodeName(f"n{i}") for i in range(count)]
     each = dict(zip(nodes, map(float, costs), strict=False))
     guide = Guide([(n,) for n in nodes], lambda: Terms(each))
-    price = lambda kept: 1 + sum(each[n] for n in kept) / sum(each.values())  # noqa: E731
+    price = lambda kept: 1 + math.fsum(each[n] for n in kept) / sum(each.values())  # noqa: E731
     return search(count, oracle, price=price, guide=guide, **more), price
 
 
