@@ -61,11 +61,11 @@ def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
 
 def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     """Return Python with a function `a_to_b` that returns `dtype`."""
-    head = '"""Turn one sample of A into one of B."""', "x = np.asarray(a, np.float64)"
     end = f'return np.asarray(x, np.{dtype.name}, order="C")'
     if dtype.kind in "iu":
         end = f"x = np.clip(np.round(x), {np.iinfo(dtype).min}, {np.iinfo(dtype).max})\n    {end}"
-    body = "\n    ".join((*head, *lines, end))
+    say = '"""Turn one sample of A into one of B."""'
+    body = "\n    ".join((say, "x = np.asarray(a, np.float64)", *lines, end))
     return f"import numpy as np\n\n\ndef a_to_b(a):\n    {body}\n"
 
 
@@ -152,8 +152,7 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
         return None
     lengths = {"HW": (1, *shape), "CHW": shape, "HWC": shape[2:] + shape[:2]}
     for order, (channels, *sides) in lengths.items() if len(shape) > 1 else ():
-        fits = channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE
-        if fits and len(order) == len(shape):
+        if len(order) == len(shape) and channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE:
             ways = [Layout(order, lead, way) for way in (False, True) if (order, way) in _AXES]
             rough = [_roughness(run(each.read, sample)) for each in ways]
             return ways[rough[-1] < _SMOOTHER * rough[0]]
@@ -204,8 +203,8 @@ def cropped(shift: Size, before: Size, after: Size) -> Change:
         for name, step, n, m, axis in sizes
     ]
     end = tuple(step + m for step, m in zip(shift, after, strict=True))
-    lines.append("x = x[..., rows, :][..., columns]")
-    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines)
+    last = "x = x[..., rows, :][..., columns]"
+    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines, last)
 
 
 def overlap(shift: Sequence[int], before: Size, after: Size) -> str:

@@ -201,8 +201,8 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         )
     first = raw.named[0][1]
     result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
-    arrays = as_arrays(result if isinstance(result, Mapping) else {"input": result}, where)
-    specs = [replace(spec, shape=None) for spec in _specs(arrays, where)]
+    named = result if isinstance(result, Mapping) else {"input": result}
+    specs = [replace(spec, shape=None) for spec in _specs(as_arrays(named, where), where)]
     loaded = make_samples(raw.named, specs, source, where)
     # A comparison needs each result several times.
     return LoadedSamples(loaded.samples.held(), ())
