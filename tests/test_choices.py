@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from halfwise.fixing.engines.search import near
-from halfwise.fixing.plan.found import clearly_cheaper
+from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.records import EngineRound, NodeName
 from halfwise.scratch import scratch

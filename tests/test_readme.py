@@ -47,7 +47,7 @@ def test_the_report_is_that_of_the_demo(tmp_path):
         folder=tmp_path,
     )
     printed = readme.output("report", "runs/demo", folder=tmp_path)
-    assert "All 259 compute nodes in FP16" in printed
+    assert "All 258 compute nodes in FP16" in printed
     assert readme.plain(block(readme.README, "report")) == readme.plain(readme.printed(printed))
 
 

@@ -14,7 +14,7 @@ traceback exits with 1, and a crash must never read as a verdict. Out of toleran
 found" are values in the verdict, not errors.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 PASSED = 0
 VERDICT_FAILED = 10
@@ -34,6 +34,11 @@ class HalfwiseError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def on(self, place: str) -> Self:
+        """Return the error, with where it happened before its message."""
+        self.message = f"{place}: {self.message}"
+        return self
 
     def __str__(self) -> str:
         """Return message and hint on one line each."""

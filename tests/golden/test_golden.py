@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from halfwise.fixing import attribute
-from halfwise.fixing.plan.found import Found
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.search import Search
 from halfwise.records import NodeName
 from tests.golden import running
@@ -40,7 +40,7 @@ def test_every_entry_is_frozen_and_nothing_else_is():
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def found_otherwise(change: Callable[[Search, Found], Found]) -> Plant:
+def found_otherwise(change: Callable[[Search, SearchResult], SearchResult]) -> Plant:
     """Return a plant that changes what each search finds."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def found_otherwise(change: Callable[[Search, Found], Found]) -> Plant:
 def one_more(which: Callable[..., frozenset[NodeName]]) -> Plant:
     """Return a plant that keeps another node, for which the plan's rank is `min` or `max`."""
 
-    def more(searched: Search, found: Found) -> Found:
+    def more(searched: Search, found: SearchResult) -> SearchResult:
         others = [found.kept | {node} for node in searched.nodes if node not in found.kept]
         return replace(found, kept=which(others, key=searched.rank))
 
@@ -69,7 +69,7 @@ def forgetful(patch: pytest.MonkeyPatch) -> None:
     """Search as if no guard suspected anything, and then look again."""
     run_search = Search.run
 
-    def again(self: Search, *given: Any, **named: Any) -> Found:
+    def again(self: Search, *given: Any, **named: Any) -> SearchResult:
         suspects, self.suspects, self.certain = self.suspects, [], 0
         run_search(self, *given, **named)
         self.suspects = suspects

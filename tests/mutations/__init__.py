@@ -6,7 +6,7 @@ from pathlib import Path
 
 _CLASSES = "tests/end_to_end/test_failure_classes.py"
 _GUARDS = ("tests/unit/fixing/attribute", _CLASSES)
-_SEARCH = ("tests/unit/fixing/plan", "tests/unit/fixing/test_planner.py", "tests/golden", _CLASSES)
+_SEARCH = ("tests/unit/fixing/plan", "tests/unit/fixing/test_space.py", "tests/golden", _CLASSES)
 _CASTS = ("tests/unit/graph", "tests/golden", "tests/end_to_end/test_fix.py", _CLASSES)
 _JUDGE = ("tests/unit/metrics", "tests/unit/judging", "tests/unit/fixing/test_loop.py", _CLASSES)
 _INTAKE = ("tests/unit/inputs", "tests/unit/graph", "tests/end_to_end/test_fp16_exports.py")
@@ -128,8 +128,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a copy of a calibration sample is taken for unseen",
-        "known, chosen = set(searched), []",
-        "known, chosen = set[str](), []",
+        "seen, chosen = set(searched), []",
+        "seen, chosen = set[str](), []",
         _INTAKE,
     ),
     Mutation(

@@ -42,8 +42,6 @@ from halfwise.graph.model import is_standard
 MIN_OPSET = 13
 """ReduceSum and Unsqueeze take axes as input, and Softmax sums over one axis, from here on."""
 
-_PRODUCTS = ("Conv", "Gemm", "MatMul")
-
 
 @dataclass(frozen=True)
 class Expansion:
@@ -57,11 +55,6 @@ class Expansion:
 
     nodes: tuple[ir.Node, ...]
     output: ir.Value
-
-
-def is_product(node: ir.Node) -> bool:
-    """Return whether tensor cores may sum a node in the low format."""
-    return is_standard(node, *_PRODUCTS)
 
 
 def has_sum(node: ir.Node) -> bool:

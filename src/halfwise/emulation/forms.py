@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from halfwise.emulation.accumulate import is_product, sums_in_low
+from halfwise.emulation.accumulate import sums_in_low
 from halfwise.emulation.rounding import (
     Rounded,
     cast,
@@ -371,7 +371,7 @@ class Forms:
     def _compute_low(
         self, node: ir.Node, inputs: list[ir.Value | None], path: str
     ) -> tuple[list[ir.Node], list[ir.Value]]:
-        if self.accumulate == "fp16" or (self.accumulate == "products" and is_product(node)):
+        if self.accumulate == "fp16":
             expansion = sums_in_low(node, inputs, self.fmt, f"{node.name}{path}::sum", self.opset)
             if expansion is not None:
                 return list(expansion.nodes), [expansion.output]

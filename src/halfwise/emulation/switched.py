@@ -115,8 +115,7 @@ def emulate_switched(
         network: FP32 model in normal form; not changed.
         roles: Roles of its nodes.
         fmt: The low format.
-        accumulate: "fp32", or "fp16" for running sums of low nodes in the low format, or "products"
-            for those of matrix products and convolutions outside bodies only.
+        accumulate: "fp32", or "fp16" for running sums of low nodes in the low format.
         limits: Limits of tensors that need headroom: larger magnitudes become ±inf if the tensor is
             rounded.
         low_io: Float graph inputs and outputs that have the low type.

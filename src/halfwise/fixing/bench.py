@@ -38,7 +38,7 @@ an earlier run.
 
 P = TypeVar("P", bound=Hashable)
 P_contra = TypeVar("P_contra", bound=Hashable, contravariant=True)
-Found = TypeVar("Found")
+Finding = TypeVar("Finding")
 
 
 class Judge(Protocol[P_contra]):
@@ -173,11 +173,13 @@ class Bench(Generic[P]):
 
     # --- the memo ------------------------------------------------------------------------------
 
-    def known(self, plan: P, depth: Depth, key: object = None) -> Any:  # noqa: ANN401
+    def recall(self, plan: P, depth: Depth, key: object = None) -> Any:  # noqa: ANN401
         """Return what `once` returned for the present samples; None if it was not called."""
         return self._memo.get((plan, depth, (self.samples.ids, key)))
 
-    def once(self, plan: P, depth: Depth, work: Callable[[], Found], key: object = None) -> Found:
+    def once(
+        self, plan: P, depth: Depth, work: Callable[[], Finding], key: object = None
+    ) -> Finding:
         """Return what `work` finds of a plan, which is done once for the present samples.
 
         Args:
@@ -192,8 +194,8 @@ class Bench(Generic[P]):
             if isinstance(outcome := self._memo[place], Outcome):
                 self._numbers.setdefault(plan, outcome.number)
                 self._tried |= {plan: outcome} if depth == "samples" else {}
-        found: Found = self._memo[place]
-        return found
+        finding: Finding = self._memo[place]
+        return finding
 
     def tried(self) -> Mapping[P, Outcome]:
         """Return the latest outcome of each plan that was evaluated, on the samples of that time.
@@ -202,13 +204,13 @@ class Bench(Generic[P]):
         """
         return MappingProxyType(self._tried)
 
-    def firsts(self) -> Mapping[P, int]:
+    def numbers(self) -> Mapping[P, int]:
         """Return the number of evaluations when each plan was first run on samples, in order."""
         return MappingProxyType(self._numbers)
 
-    def found_at(self, depth: Depth) -> list[Any]:
+    def findings(self, depth: Depth) -> list[Any]:
         """Return what was found at a depth, of any plan and samples."""
-        return [found for (_, at, _), found in self._memo.items() if at == depth]
+        return [finding for (_, at, _), finding in self._memo.items() if at == depth]
 
     # --- evaluation ----------------------------------------------------------------------------
 
@@ -239,18 +241,18 @@ class Bench(Generic[P]):
         each = list[float]()
         for i, reference in enumerate(self.references):
             watcher.step(i, len(self.references), "samples")
-            found = self._run(plan, i)
-            each.append(excess.update(reference, found))
-            results += [found] * (self.tolerance.metric is not None)
+            outputs = self._run(plan, i)
+            each.append(excess.update(reference, outputs))
+            results += [outputs] * (self.tolerance.metric is not None)
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
         if self.tolerance.metric is None:
-            own = excess.final() / self.tolerance.factor
+            error = excess.final() / self.tolerance.factor
         else:
-            own = self.excess_of(results)
+            error = self.excess_of(results)
         self.evaluations += 1
-        outcome = replace(self._demanded(plan, Outcome(own <= 1, own)), number=self.evaluations)
-        known = own <= 1 or (self.tolerance.metric is not None and isfinite(own))
-        self.once(plan, "samples" if known else "all", lambda: outcome)
+        outcome = replace(self._demanded(plan, Outcome(error <= 1, error)), number=self.evaluations)
+        is_exact = error <= 1 or (self.tolerance.metric is not None and isfinite(error))
+        self.once(plan, "samples" if is_exact else "all", lambda: outcome)
         return each
 
     def excess(self, plan: P, results: Sequence[Computed] | None = None) -> float:
@@ -267,8 +269,8 @@ class Bench(Generic[P]):
             self.evaluations += 1
             number = self.evaluations
             ran = results if results is not None else self._all(plan)
-            own = self.excess_of(ran)
-            return Outcome(own <= 1, own, number=number)
+            error = self.excess_of(ran)
+            return Outcome(error <= 1, error, number=number)
 
         return self.once(plan, "all", measured).excess
 
@@ -277,9 +279,9 @@ class Bench(Generic[P]):
 
     def exact(self, plan: P) -> float | None:
         """Return what `excess` would, if it is known without a run; else None."""
-        whole: Outcome | None = self.known(plan, "samples")
+        whole: Outcome | None = self.recall(plan, "samples")
         if whole is None or whole.sample is not None:  # a sample ended the trial
-            whole = self.known(plan, "all")
+            whole = self.recall(plan, "all")
         return None if whole is None else whole.excess
 
     def bound(self, plan: P) -> float:
@@ -304,8 +306,8 @@ class Bench(Generic[P]):
     def error(self, index: int, outputs: Computed) -> float:
         """Return `contribution`'s error of outputs, ≥ 0; inf for new NaN or a failed run."""
         excess = Excess(self.tolerance.of_samples, self._totals)
-        own = excess.update(self.references[index], outputs)
-        return inf if isnan(own) else own / self.tolerance.factor
+        value = excess.update(self.references[index], outputs)
+        return inf if isnan(value) else value / self.tolerance.factor
 
     def results(self, plan: P) -> list[Computed]:
         """Return the outputs of all samples, or why they could not be run."""
@@ -365,7 +367,7 @@ class Bench(Generic[P]):
             candidates[i] = candidate
             if has_new_nonfinite(self.references[i], candidate):
                 return Outcome(False, inf, i, nonfinite=True)
-        computed = [found for _, found in sorted(candidates.items())]
+        computed = [outputs for _, outputs in sorted(candidates.items())]
         excess = self.tolerance.lost(computed, self.samples, self.references)
         return Outcome(excess <= 1, excess)
 

@@ -24,7 +24,7 @@ from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
-from halfwise.fixing.curve import Measuring, is_fp32
+from halfwise.fixing.curve import MEASURED, Measuring, is_fp32
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result
@@ -44,8 +44,6 @@ from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
 
-MEASURED = 8
-"""Maximum number of plans measured for a choice, because the user is waiting."""
 _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 
@@ -66,7 +64,7 @@ class Wish:
     metric_drop: float | None = None
 
     @property
-    def given(self) -> Mapping[str, float]:
+    def options(self) -> Mapping[str, float]:
         """What is set, by the name of the option."""
         every = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in every.items() if value is not None}
@@ -75,7 +73,7 @@ class Wish:
     def command(self) -> str:
         """The command that requests it, without the run."""
         return " ".join(
-            ["choose", *(spelt(name, typed(value)) for name, value in self.given.items())]
+            ["choose", *(spelt(name, typed(value)) for name, value in self.options.items())]
         )
 
 
@@ -98,11 +96,11 @@ class Picked:
 
     Attributes:
         point: The point.
-        left: Unmeasured points that may answer it better.
+        unmeasured: Unmeasured points that may answer it better.
     """
 
     point: Point
-    left: int = 0
+    unmeasured: int = 0
 
 
 def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Picked:
@@ -121,8 +119,8 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
         UsageError: two things are requested, or something the run does not know.
         CaseError: no point fits.
     """
-    if len(wish.given) > 1:
-        first, second = (spelt(name) for name in list(wish.given)[:2])
+    if len(wish.options) > 1:
+        first, second = (spelt(name) for name in list(wish.options)[:2])
         raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
     if wish.worth is not None:
         return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), measure)
@@ -130,11 +128,11 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
         nodes = (lambda n: count(int(n), "node"), "keeps")
         return _best(curve, wish.kept, lambda p: p.count, nodes, measure)
     if wish.rel_max is not None:
-        known = _rel_max(criterion)
-        return _cheapest(curve, wish.rel_max, known, "has a rel max of", measure)
+        bound = _rel_max(criterion)
+        return _cheapest(curve, wish.rel_max, bound, "has a rel max of", measure)
     if wish.metric_drop is not None:
-        told = f"loses {_metric(curve)} by"
-        return _cheapest(curve, wish.metric_drop, _fall(curve), told, measure)
+        does = f"loses {_metric(curve)} by"
+        return _cheapest(curve, wish.metric_drop, _fall(curve), does, measure)
     return Picked(_recommended(curve))
 
 
@@ -151,8 +149,12 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
         return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
     if curve.recognised:
         return {"metric": AUTO}
-    own = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
-    return own if criterion.metric is None else {**own, "metric_drop": criterion.metric_drop}
+    acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
+    return (
+        acceptance
+        if criterion.metric is None
+        else {**acceptance, "metric_drop": criterion.metric_drop}
+    )
 
 
 def has_others(curve: Curve) -> bool:
@@ -167,9 +169,14 @@ def _recommended(curve: Curve) -> Point:
     """
     if curve.recommended is not None:
         return curve.points[curve.recommended]
-    own = None if curve.plan is None or curve.reference else curve.points[curve.plan]
-    if own is not None and own.count == 0 and own.error <= 1 and not own.is_bound:
-        return own
+    delivered = None if curve.plan is None or curve.reference else curve.points[curve.plan]
+    if (
+        delivered is not None
+        and delivered.count == 0
+        and delivered.error <= 1
+        and not delivered.is_bound
+    ):
+        return delivered
     why = "no task metric is known to fit its outputs"
     if curve.recognised:
         why = "it measured no plan on held-out samples"
@@ -189,12 +196,12 @@ def _best(
     curve: Curve,
     limit: float,
     value: Callable[[Point], float],
-    told: tuple[Callable[[float], str], str],
+    wording: tuple[Callable[[float], str], str],
     measure: Measure,
 ) -> Picked:
     fitting = [point for point in curve.points if value(point) <= limit]
     if not fitting:
-        (say, does), nearest = told, min(curve.points, key=value)
+        (say, does), nearest = wording, min(curve.points, key=value)
         raise CaseError(
             f"No plan of the run {does} at most {say(limit)}; the nearest {does} "
             f"{say(value(nearest))}.",
@@ -202,31 +209,31 @@ def _best(
         )
     # Points with only a bound: of equal bounds, the costliest has most room to be exact.
     bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
-    known = [(_by_error(p), p) for p in fitting if not p.is_bound]
+    ranked = [(_by_error(p), p) for p in fitting if not p.is_bound]
     sound = [p for p in bounds if not p.infinite_inside and p.error < inf]
-    least = min((p.error for (bad, *_), p in known if not bad), default=inf)
+    least = min((p.error for (bad, *_), p in ranked if not bad), default=inf)
     for point in sound[:MEASURED]:
         if point.error >= least:
             break
         error = measure.error(point)
-        known.append((_by_error(point, error), point))
+        ranked.append((_by_error(point, error), point))
         least = min(least, error)
-    seen = [point for _, point in known]
-    left = sum(p.error < least and p not in seen for p in sound)
-    best = min(known, key=lambda pair: pair[0])[1] if known else bounds[0]
-    return Picked(best, left)
+    measured = [point for _, point in ranked]
+    unmeasured = sum(p.error < least and p not in measured for p in sound)
+    best = min(ranked, key=lambda pair: pair[0])[1] if ranked else bounds[0]
+    return Picked(best, unmeasured)
 
 
 def _by_error(point: Point, error: float | None = None) -> tuple[bool, float, float, float]:
-    own = point.error if error is None else error
+    value = point.error if error is None else error
     heldout = inf if point.heldout is None else point.heldout
-    return bool(point.infinite_inside) or own == inf, own, heldout, point.price
+    return bool(point.infinite_inside) or value == inf, value, heldout, point.price
 
 
 def _cheapest(
     curve: Curve,
     limit: float,
-    known: Callable[[Point], float | None],
+    value_of: Callable[[Point], float | None],
     does: str,
     measure: Measure,
 ) -> Picked:
@@ -235,39 +242,39 @@ def _cheapest(
     Those that fit on the run's held-out samples come first, from the cheapest on, until one fits;
     then cheaper ones: a few from the cheapest on, of many repeatedly the middle one.
     """
-    values = {place: known(point) for place, point in enumerate(curve.points)}
+    values = {place: value_of(point) for place, point in enumerate(curve.points)}
     order = sorted(range(len(curve.points)), key=lambda i: curve.points[i].price)
-    left = [i for i in order if (value := values[i]) is None or value <= limit]
-    fp32 = [i for i in left if is_fp32(curve, curve.points[i])]
+    rest = [i for i in order if (value := values[i]) is None or value <= limit]
+    fp32 = [i for i in rest if is_fp32(curve, curve.points[i])]
     best, skipped, free = (fp32[0] if fp32 else None), 0, MEASURED
-    left = [i for i in left if best is None or curve.points[i].price < curve.points[best].price]
-    hopeful = [i for i in left if values[i] is not None and _is_measured(curve.points[i])]
+    rest = [i for i in rest if best is None or curve.points[i].price < curve.points[best].price]
+    hopeful = [i for i in rest if values[i] is not None and _is_measured(curve.points[i])]
     for place in hopeful[: MEASURED // 2]:
         free -= 1
         if measure.fits(curve.points[place]):
-            best, left = place, left[: left.index(place)]
+            best, rest = place, rest[: rest.index(place)]
             break
-        left.remove(place)
-    while left and free:
-        middle = 0 if len(left) <= free else len(left) // 2
+        rest.remove(place)
+    while rest and free:
+        middle = 0 if len(rest) <= free else len(rest) // 2
         free -= 1
-        if measure.fits(curve.points[left[middle]]):
-            best, left = left[middle], left[:middle]
+        if measure.fits(curve.points[rest[middle]]):
+            best, rest = rest[middle], rest[:middle]
         else:
-            skipped, left = skipped + middle, left[middle + 1 :]
+            skipped, rest = skipped + middle, rest[middle + 1 :]
     if best is not None:
-        return Picked(curve.points[best], skipped + len(left))
-    seen = {
+        return Picked(curve.points[best], skipped + len(rest))
+    near = {
         p: v
         for p, v in values.items()
         if v is not None and limit < v < inf and not curve.points[p].is_bound
     }
-    if not seen:
+    if not near:
         raise CaseError(f"No measured plan of the run {does} at most {number(limit)}.", _OTHER)
-    place = min(seen, key=lambda place: seen[place])
+    place = min(near, key=lambda place: near[place])
     raise CaseError(
         f"No measured plan of the run {does} at most {number(limit)}; the nearest {does} "
-        f"{number(seen[place])} and keeps {count(curve.points[place].count, 'node')}.",
+        f"{number(near[place])} and keeps {count(curve.points[place].count, 'node')}.",
         _OTHER,
     )
 
@@ -290,19 +297,19 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
     others = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
     alone = limits.rel_max if all(other is None for other in others) else None
 
-    def known(point: Point) -> float | None:
+    def bound(point: Point) -> float | None:
         if point.nonfinite or point.infinite_inside or point.error == inf:
             return inf
         searched = None if alone is None else point.error * alone
         return max((v for v in (point.rel_max, searched) if v is not None), default=None)
 
-    return known
+    return bound
 
 
 def _metric(curve: Curve) -> str:
     """Return the task metric of the points; for outputs without a task, no fall is allowed."""
-    known = curve.reference or curve.recognised
-    metrics = sorted({one.metric for one in known} - {REL_MAX})
+    scores = curve.reference or curve.recognised
+    metrics = sorted({one.metric for one in scores} - {REL_MAX})
     if len(metrics) == 1:
         return metrics[0]
     if not metrics:
@@ -322,18 +329,18 @@ def _fall(curve: Curve) -> Callable[[Point], float | None]:
     inf with infinities, and if outputs without a metric exceed the tolerance.
     """
     metric = _metric(curve)
-    own = [score.value for score in curve.reference if score.metric == metric]
+    reference = [score.value for score in curve.reference if score.metric == metric]
 
-    def known(point: Point) -> float | None:
+    def fall(point: Point) -> float | None:
         others = [score.passed for score in point.scores if score.metric == REL_MAX]
         if point.nonfinite or point.infinite_inside or point.error == inf or not all(others):
             return inf
-        found = [score.value for score in point.scores if score.metric == metric]
-        if not own or len(found) != len(own):
+        values = [score.value for score in point.scores if score.metric == metric]
+        if not reference or len(values) != len(reference):
             return None
-        return max(0.0, *(before - after for before, after in zip(own, found, strict=True)))
+        return max(0.0, *(before - after for before, after in zip(reference, values, strict=True)))
 
-    return known
+    return fall
 
 
 _WISHES = tuple(Wish.__dataclass_fields__)
@@ -381,20 +388,22 @@ def choose(
         RecordMismatch: no run folder, a run without a curve, or a changed model or inputs.
     """
     started, watcher = time.monotonic(), watcher or Silent()
-    folder, asked = free_folder(out), given(**options)
-    wish = _wish(asked)
+    folder, updates = free_folder(out), given(**options)
+    wish = _wish(updates)
     record, curve = _recorded(Path(run))
-    pick(curve, own := curve.criterion or record.criterion, wish, Measure())
-    request = replace(_request(record, curve, wish, inputs, asked), command="choose")
+    pick(curve, criterion := curve.criterion or record.criterion, wish, Measure())
+    request = replace(_request(record, curve, wish, inputs, updates), command="choose")
     case = _falling(_case(record, model, request, watcher, others=inputs is not None), wish, curve)
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _seen(record), frozenset(case.calibration.marks or ())
 
     def choosing(space: Space, heldout: HeldOut) -> Chosen:
         nonlocal curve
-        measuring = Measuring(curve, own, space, heldout)
-        picked = pick(curve, own, wish, Measure(measuring.error, measuring.fits))
-        watcher.note(chosen_line(curve, picked.point, case.criterion, measuring.count, picked.left))
+        measuring = Measuring(curve, criterion, space, heldout)
+        picked = pick(curve, criterion, wish, Measure(measuring.error, measuring.fits))
+        watcher.note(
+            chosen_line(curve, picked.point, case.criterion, measuring.count, picked.unmeasured)
+        )
         if same and before == now:
             curve = measuring.measured(picked.point, scored=wish.metric_drop is None)
         plan = measuring.plan(picked.point)
@@ -417,12 +426,12 @@ def choose(
 def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
     """Return the settings of a choice; with INT8, those of the plan below and its ranges."""
     int8, plan = curve.rung == "int8", run.plan
-    found = replace(request.settings, int8=int8)
+    settings = replace(request.settings, int8=int8)
     kept = frozenset[NodeName]()
     if int8 and plan is not None:
         kept = frozenset(node.node for node in plan.keep)
-        found = replace(found, ranges=plan.ranges or found.ranges)
-    return replace(found, chosen=Chosen(kept, wish.command))
+        settings = replace(settings, ranges=plan.ranges or settings.ranges)
+    return replace(settings, chosen=Chosen(kept, wish.command))
 
 
 def _quantised(run: Run) -> Network | None:
@@ -462,10 +471,10 @@ def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
     return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 
-def _wish(asked: dict[str, Any]) -> Wish:
+def _wish(options: dict[str, Any]) -> Wish:
     """Take the request out of the options."""
-    wish = Wish(**{name: asked.pop(name) for name in _WISHES if name in asked})
-    for name, value in wish.given.items():
+    wish = Wish(**{name: options.pop(name) for name in _WISHES if name in options})
+    for name, value in wish.options.items():
         check_value(name, ChooseOptions.__annotations__[name], value)
     return wish
 
@@ -482,10 +491,10 @@ def _recorded(folder: Path) -> tuple[Run, Curve]:
 
 
 def _request(
-    run: Run, curve: Curve, wish: Wish, inputs: Inputs | None, asked: Mapping[str, Any]
+    run: Run, curve: Curve, wish: Wish, inputs: Inputs | None, updates: Mapping[str, Any]
 ) -> Request:
     """Return the run's options, updated with the given ones and what the choice implies."""
-    check(asked)
+    check(updates)
     data = run.provenance.data if inputs is None else inputs
     if data is None:
         raise RecordMismatch(
@@ -497,15 +506,15 @@ def _request(
     recorded = {
         name: text
         for name, text in run.provenance.options.items()
-        if name in _OF_THE_RUN and name not in asked and name not in left_out
+        if name in _OF_THE_RUN and name not in updates and name not in left_out
     }
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
-    accepted = _acceptance(run, curve, wish, asked.get("metric"))
+    accepted = _acceptance(run, curve, wish, updates.get("metric"))
     # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
     if curve.rung == "int8":
         recorded = {name: text for name, text in recorded.items() if name not in _TYPES}
     options = {name: _typed(name, text) for name, text in recorded.items()}
-    options |= {name: value for name, value in asked.items() if name != "metric"}
+    options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
 
 
@@ -561,16 +570,16 @@ def _case(
             f"{model} is not the model that the run was made from: its hash differs.",
             "Give that model: --model FILE.",
         )
-    known = case.heldout.marked(_seen(run))
+    searched = case.heldout.marked(_seen(run))
     if case.data_sha256 != run.provenance.inputs_sha256:
         if not others:
             raise RecordMismatch(
                 f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
                 "Restore them, or judge on others: --inputs DATA.",
             )
-        return _without(case, known)
+        return _without(case, searched)
     case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
-    return _without(case, known)
+    return _without(case, searched)
 
 
 def _seen(run: Run) -> frozenset[str]:

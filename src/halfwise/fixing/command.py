@@ -20,7 +20,7 @@ from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.making import with_readable
-from halfwise.fixing.rewrite import save_checked
+from halfwise.fixing.rewrite import FEW_SAMPLES, save_checked
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
@@ -78,10 +78,10 @@ def fix(
         HalfwiseError: the model, the inputs or an option is unusable. A failed verdict is not an
             error: see `Result.run.verdict`.
     """
-    return fix_asked(model, understand(inputs, options), out=out, watcher=watcher)
+    return fix_request(model, understand(inputs, options), out=out, watcher=watcher)
 
 
-def fix_asked(
+def fix_request(
     model: Model,
     request: Request,
     *,
@@ -99,8 +99,8 @@ def fix_asked(
     if isinstance(start, Network):
         check_types(start, runtime=request.settings.runtime)
         if quantising(start):
-            settings, given = replace(request.settings, int8=True), {"to": INT8, **request.given}
-            request = replace(request, settings=settings, given=given, ladder=True)
+            settings, options = replace(request.settings, int8=True), {"to": INT8, **request.given}
+            request = replace(request, settings=settings, given=options, ladder=True)
     watcher = watcher or Silent()
     case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
     with frozen_named(case, request.settings):
@@ -158,14 +158,14 @@ def _stored(
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
     """Return the result judged at further sizes; the plan below if INT8 fails only there."""
-    found = _sized(fixed, case, settings)
+    sized = _sized(fixed, case, settings)
     has_int8 = bool(fixed.rungs) and fixed.plan == fixed.rungs[-1].plan
-    if found.verdict.passed or not has_int8 or fixed.space.chosen is not None:
-        return found
+    if sized.verdict.passed or not has_int8 or fixed.space.chosen is not None:
+        return sized
     below, low = _sized(fixed.rungs[0], case, settings), fixed.rungs[-1]
     if not below.verdict.passed:
-        return found
-    rungs = below, replace(low, verdict=found.verdict)
+        return sized
+    rungs = below, replace(low, verdict=sized.verdict)
     took = fixed.stage_seconds
     return replace(below, rungs=rungs, stage_seconds=took, all_int8=fixed.all_int8)
 
@@ -193,10 +193,8 @@ def _readable(case: Case, watcher: Watcher) -> Case:
     return replace(case, network=network, notes=(*case.notes, remark))
 
 
-_JUDGED = 4
-"""Samples joined in pairs: what breaks at another size breaks for most."""
-_JUDGED_BY_METRIC = 64
-"""The same for a metric, which says little about four samples."""
+_JOINED_FOR_METRIC = 64
+"""Samples joined in pairs for a metric, which says little about a few. Our choice."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]
 
@@ -240,7 +238,7 @@ def judge_sizes(
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = samples.select(_alike(shapes, _JUDGED_BY_METRIC if case.metric else _JUDGED))
+        few = samples.select(_alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES))
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
@@ -268,19 +266,19 @@ def _in_batches(
     settings: Settings,
 ) -> _Tried:
     session = Session(case.network.model, runtime=settings.runtime)
-    found = find_batching(case.network, session, samples)
-    tried = _Tried(found.inputs)
-    whole = isinstance(found, Apart)
-    if isinstance(found, Apart):
-        if any(found.inputs.values()):
+    batching = find_batching(case.network, session, samples)
+    tried = _Tried(batching.inputs)
+    whole = isinstance(batching, Apart)
+    if isinstance(batching, Apart):
+        if any(batching.inputs.values()):
             return _Tried({})  # an axis such as a width: only real samples count there
-        if found.why != "whole":
-            why = None if found.why == "axis" else found.why
-            return replace(tried, why=why, detail=found.reason)
+        if batching.why != "whole":
+            why = None if batching.why == "axis" else batching.why
+            return replace(tried, why=why, detail=batching.reason)
         if case.metric is not None:
-            return replace(tried, why="metric", detail=found.reason)
-        found = Batching(found.inputs, {}, {})
-    batches, size = _by_twos(found, samples)
+            return replace(tried, why="metric", detail=batching.reason)
+        batching = Batching(batching.inputs, {}, {})
+    batches, size = _by_twos(batching, samples)
     assert batches.samples is not None
     assert batches.judged is not None
     try:
@@ -302,8 +300,8 @@ def _in_batches(
     try:
         results: list[Outputs] = [session.run(batch) for batch in batches.samples]
     except RunFailed as error:
-        told = (Failure(kind="batch", names={"why": error.message}),)
-        return replace(tried, batch=with_failures(record, told))
+        failures = (Failure(kind="batch", names={"why": error.message}),)
+        return replace(tried, batch=with_failures(record, failures))
     if not whole:
         wanted, results = batches.take_apart(wanted), batches.take_apart(results)
     verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
@@ -343,15 +341,15 @@ def _axes(
     """
     groups: dict[object, list[tuple[TensorName, int]]] = {}
     for name, axes in dynamic.items():
-        found_here: Counter[object] = Counter()
+        occurrences: Counter[object] = Counter()
         for axis, symbol in enumerate(axes):
             if not isinstance(symbol, int):
                 is_batch = tried.inputs.get(name) == axis
                 key: object = "" if is_batch else symbol or (name, axis)
                 key = key, tuple(shape[name][axis] for shape in shapes)
-                groups.setdefault((key, found_here[key]), []).append((name, axis))
-                found_here[key] += 1
-    found = []
+                groups.setdefault((key, occurrences[key]), []).append((name, axis))
+                occurrences[key] += 1
+    records = []
     for places in groups.values():
         name, axis = places[0]
         is_batch = tried.inputs.get(name) == axis
@@ -359,7 +357,7 @@ def _axes(
         if is_batch and tried.batch is not None:
             sizes.add(tried.batch.size)
         symbol = dynamic[name][axis]
-        found.append(
+        records.append(
             DynamicAxis(
                 inputs=dict(places),
                 symbol=symbol if isinstance(symbol, str) else None,
@@ -368,4 +366,4 @@ def _axes(
                 detail=tried.detail if is_batch else "",
             )
         )
-    return tuple(found)
+    return tuple(records)

@@ -9,21 +9,19 @@ from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.fixing.space import Int8Space, Space
+from halfwise.fixing.plan.result import SearchResult
+from halfwise.fixing.space import BESIDE, Int8Space, Space
 from halfwise.graph.model import node_name
 from halfwise.records import LEAST_DEARER, Criterion, Curve, Point
 from halfwise.records.run import runs
 
-MEASURED = 12
-"""Maximum number of further plans evaluated on all samples for it: a failed trial gives a bound,
-which may exclude a plan but is not an error."""
+MEASURED = 8
+"""Plans that are measured on all samples where one is to be chosen, as a failed trial gives a bound
+only; and points shown: as many as a reader can compare at a glance. Our choice."""
 MODERATE = 10.0
 """Up to this many times the tolerance an error may be mere rounding; above it is a fault, and no
-plan is chosen for its error."""
-SHARE = 0.1
-"""Share of the search's budget that this may spend on top of it."""
+plan is chosen for its error. Our choice."""
 
 
 class TradeOff:
@@ -33,7 +31,7 @@ class TradeOff:
         """Take what measures plans."""
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
         whole = self._space.budget
-        self._budget = whole.beside(seconds=SHARE * whole.seconds, work=SHARE * whole.work)
+        self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
         named = map(node_name, self._space.variant.case.network.nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
@@ -75,26 +73,26 @@ class TradeOff:
                     return
 
         self._budget.within("curve", look, None)
-        points = self._seen()[1]
+        points = self._points()[1]
         return Curve(nodes=tuple(self._nodes), points=tuple(points), front=tuple(spread(points)))
 
-    def curve(self, found: Found) -> Curve:
+    def curve(self, result: SearchResult) -> Curve:
         """Return the curve of everything tried, once the search is over.
 
         If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
         chosen = self._space.chosen is not None
-        if (found.kept or not found.passed) and not chosen:
-            self._budget.within("curve", lambda: self._complete(found.kept), None)
+        if (result.kept or not result.passed) and not chosen:
+            self._budget.within("curve", lambda: self._complete(result.kept), None)
             self._space.budget.took_in(self._budget)
-        kept, points = self._seen()
-        shown = self._shown(kept, points, found.kept)
+        kept, points = self._points()
+        shown = self._shown(kept, points, result.kept)
         scored = any(point.scores for point in points)
         return Curve(
             nodes=tuple(self._nodes),
             points=tuple(points),
             front=tuple(shown),
-            plan=kept.index(found.kept) if found.kept in kept else None,
+            plan=kept.index(result.kept) if result.kept in kept else None,
             recognised=self._depths.heldout.recognised,
             reference=self._depths.heldout.reference if scored else (),
             recommended=self._recommended(kept, points),
@@ -104,8 +102,8 @@ class TradeOff:
     def begins(self) -> bool:
         """Whether a task metric says which plan serves, so that it is known before the search."""
         heldout = self._depths.heldout
-        asked = heldout.case.metric is not None or bool(heldout.recognised)
-        return asked and heldout.unseen and self._space.searches
+        has_task = heldout.case.metric is not None or bool(heldout.recognised)
+        return has_task and heldout.unseen and self._space.searches
 
     @property
     def _ruled(self) -> Nodes:
@@ -116,9 +114,9 @@ class TradeOff:
         for some in self._space.guesses:
             yield (some & self._all) - self._space.variant.lowered | self._ruled
 
-    def _known(self) -> list[Nodes]:
+    def _tried(self) -> list[Nodes]:
         """Return everything tried, in order, and the plan that is all FP32."""
-        tried = ((self._space.kept(plan), plan) for plan in self._bench.firsts())
+        tried = ((self._space.kept(plan), plan) for plan in self._bench.numbers())
         kept = [one for one, plan in tried if one is not None and one <= self._all]
         kept = list(dict.fromkeys(kept))
         return kept if self._all in kept or not self._space.is_safe else [*kept, self._all]
@@ -128,11 +126,11 @@ class TradeOff:
         plan, factor = space.plan(kept), bench.tolerance.factor
         everything = depths.is_original(kept)
         exact = 0.0 if everything else bench.exact(plan)
-        given = depths.given(plan)
+        assessment = depths.assessment(plan)
         point = Point(
             kept=self._written(kept),
             count=len(kept),
-            evaluation=bench.firsts().get(space.fresh(kept), bench.evaluations),
+            evaluation=bench.numbers().get(space.fresh(kept), bench.evaluations),
             cost=space.cost(kept),
             bf16=self._written(plan.bf16),
             tf32=plan.tf32,
@@ -143,7 +141,7 @@ class TradeOff:
             searched=True if everything else depths.searched(plan),
             as_file=True if everything else depths.as_file(plan),
         )
-        return point if given is None else point.model_copy(update=vars(given))
+        return point if assessment is None else point.model_copy(update=vars(assessment))
 
     def _infinite_inside(self, kept: Nodes) -> bool | None:
         space, needs = self._space, self._depths.needs(self._space.plan(kept))
@@ -161,7 +159,7 @@ class TradeOff:
         self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()
-            kept, points = self._seen()
+            kept, points = self._points()
             place = next_open(points, self._of_use(kept, points))
             if place is None or not self._may_evaluate:
                 break
@@ -169,7 +167,7 @@ class TradeOff:
             points[place] = self._point(kept[place])
             if place in front(points):
                 self._measure(kept[place])
-        kept, points = self._seen()
+        kept, points = self._points()
         for place in self._shown(kept, points, plan):
             self._budget.check()
             self._measure(kept[place])
@@ -191,8 +189,8 @@ class TradeOff:
         """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
         return not isinstance(self._space, Int8Space) or self._space.spare > 0
 
-    def _seen(self) -> tuple[list[Nodes], list[Point]]:
-        kept = self._known()
+    def _points(self) -> tuple[list[Nodes], list[Point]]:
+        kept = self._tried()
         return kept, [self._point(each) for each in kept]
 
     def _settle(self, plan: Nodes) -> None:
@@ -200,15 +198,17 @@ class TradeOff:
 
         If none holds yet, the run's own plan comes first, so that there is one.
         """
-        if self._recommended(*self._seen()) is None:
+        if self._recommended(*self._points()) is None:
             self._serving(plan)
         while True:
             self._budget.check()
-            kept, points = self._seen()
+            kept, points = self._points()
             best = self._recommended(kept, points)
             limit = inf if best is None else points[best].price
             unknown = [
-                i for i in self._candidates(kept, points) if not self._is_known(kept[i], points[i])
+                i
+                for i in self._candidates(kept, points)
+                if not self._is_examined(kept[i], points[i])
             ]
             cheaper = [i for i in unknown if points[i].price < limit]
             if not cheaper:
@@ -257,10 +257,12 @@ class TradeOff:
 
     def _recommended(self, kept: Sequence[Nodes], points: Sequence[Point]) -> int | None:
         """Return the index of the cheapest plan that serves and is known to be sound inside."""
-        holding = [i for i in self._candidates(kept, points) if self._is_known(kept[i], points[i])]
+        holding = [
+            i for i in self._candidates(kept, points) if self._is_examined(kept[i], points[i])
+        ]
         return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
 
-    def _is_known(self, kept: Nodes, point: Point) -> bool:
+    def _is_examined(self, kept: Nodes, point: Point) -> bool:
         """Return whether a plan was run wherever it has to serve, and looked at inside."""
         filed = self._depths.is_filed(self._space.plan(kept)) or self._depths.is_original(kept)
         return filed and None not in (point.infinite_inside, point.searched)
@@ -274,14 +276,14 @@ class TradeOff:
 class Measuring:
     """Measures each point of a run's curve once, on the present samples."""
 
-    def __init__(self, curve: Curve, own: Criterion, space: Space, heldout: HeldOut) -> None:
+    def __init__(self, curve: Curve, criterion: Criterion, space: Space, heldout: HeldOut) -> None:
         """Take a run's curve and criterion, and the plans on the present samples."""
-        self._curve, self._own, self._space = curve, own, space
+        self._curve, self._criterion, self._space = curve, criterion, space
         self._depths, self._bench = Depths(space, heldout), space.bench
         now = heldout.case.criterion
-        self._alike = own.metric is not None and own.metric == now.metric
-        self._alike &= own.metric_drop == now.metric_drop
-        self._key = own.model_dump_json()
+        self._alike = criterion.metric is not None and criterion.metric == now.metric
+        self._alike &= criterion.metric_drop == now.metric_drop
+        self._key = criterion.model_dump_json()
 
     @property
     def count(self) -> int:
@@ -311,8 +313,8 @@ class Measuring:
         if self._bench.excess(plan) * self._bench.tolerance.factor > 1:
             return False
         self._depths.measure(plan)
-        given = self._depths.given(plan)
-        if given is not None and (given.nonfinite or (given.heldout or 0.0) > 1):
+        assessment = self._depths.assessment(plan)
+        if assessment is not None and (assessment.nonfinite or (assessment.heldout or 0.0) > 1):
             return False
         return not self._is_infinite(plan)
 
@@ -329,15 +331,17 @@ class Measuring:
         wanted = [place, *([] if curve.recommended is None else [curve.recommended])]
         update = {"points": tuple(points), "front": tuple(spread(points, wanted))}
         heldout = self._depths.heldout
-        given = any(self._depths.given(self.plan(point)) is not None for point in curve.points)
-        reference = curve.reference or (heldout.reference if scored and given else ())
+        is_assessed = any(
+            self._depths.assessment(self.plan(point)) is not None for point in curve.points
+        )
+        reference = curve.reference or (heldout.reference if scored and is_assessed else ())
         return curve.model_copy(update={**update, "reference": reference})
 
     def _point(self, point: Point, *, scored: bool) -> Point:
         plan = self.plan(point)
         if (measured := self._measured(point)) is None:
             return point
-        given, needs = self._depths.given(plan), self._depths.needs(plan)
+        assessment, needs = self._depths.assessment(plan), self._depths.needs(plan)
         update: dict[str, object] = {}
         if measured[0] is not None:
             update |= {"error": measured[0], "is_bound": False}
@@ -345,9 +349,9 @@ class Measuring:
             update["casts"] = casts
         if needs is not None:
             update["infinite_inside"] = not needs <= self._curve.kept(point)
-        if given is not None:
-            update |= {"rel_max": given.rel_max, "nonfinite": given.nonfinite}
-            update |= {"scores": given.scores} if scored else {}
+        if assessment is not None:
+            update |= {"rel_max": assessment.rel_max, "nonfinite": assessment.nonfinite}
+            update |= {"scores": assessment.scores} if scored else {}
         return point.model_copy(update=update)
 
     def _error(self, plan: Plan) -> float | None:
@@ -356,18 +360,20 @@ class Measuring:
         def measured() -> tuple[float | None]:
             results = self._bench.results(plan)
             excess = self._bench.excess(plan, results) * self._bench.tolerance.factor
-            if self._alike or self._own.metric is not None:
+            if self._alike or self._criterion.metric is not None:
                 return (excess if self._alike else None,)
             return (
-                Tolerance(self._own).excess(results, self._bench.samples, self._bench.references),
+                Tolerance(self._criterion).excess(
+                    results, self._bench.samples, self._bench.references
+                ),
             )
 
         return self._bench.once(plan, "chosen", measured, self._key)[0]
 
     def _measured(self, point: Point) -> tuple[float | None] | None:
-        found: tuple[float | None] | None
-        found = self._bench.known(self.plan(point), "chosen", self._key)
-        return found
+        measurement: tuple[float | None] | None
+        measurement = self._bench.recall(self.plan(point), "chosen", self._key)
+        return measurement
 
     def _is_infinite(self, plan: Plan) -> bool:
         """Return whether keeping more would avoid infinities inside; every plan has the others."""
@@ -379,8 +385,6 @@ def is_fp32(curve: Curve, point: Point) -> bool:
     return point.count == len(curve.nodes) and point.error == 0 and not point.is_bound
 
 
-SHOWN = 8
-"""Points shown and measured on held-out samples: as many as a reader can compare at a glance."""
 _FAINT, _LOUD = 1e-3, 1e6
 """Errors below the first or above the second count as equal when plans are spread apart."""
 
@@ -390,15 +394,15 @@ def front(points: Sequence[Point]) -> list[int]:
 
     Points whose error is only a lower bound are left out: the true error may be anything above.
     """
-    found: list[int] = []
-    known = (i for i, point in enumerate(points) if not point.is_bound)
-    order = sorted(known, key=lambda i: (points[i].price, points[i].error))
+    places: list[int] = []
+    exact = (i for i, point in enumerate(points) if not point.is_bound)
+    order = sorted(exact, key=lambda i: (points[i].price, points[i].error))
     least = inf
     for place in order:
-        if points[place].error < least or not found:
-            found.append(place)
+        if points[place].error < least or not places:
+            places.append(place)
             least = points[place].error
-    return found
+    return places
 
 
 def next_open(
@@ -409,35 +413,35 @@ def next_open(
     Candidates are points `of_use` whose bound leaves open whether a known point beats them. The one
     farthest in cost from the known front wins; ties go to the smallest bound, then the lowest cost.
     """
-    known = [points[place] for place in front(points)]
-    left = [
+    exact = [points[place] for place in front(points)]
+    candidates = [
         place
         for place, point in enumerate(points)
-        if point.is_bound and of_use(point) and not any(excludes(one, point) for one in known)
+        if point.is_bound and of_use(point) and not any(excludes(one, point) for one in exact)
     ]
 
     def promise(place: int) -> tuple[float, float, float]:
         point = points[place]
-        apart = min((abs(point.price - one.price) for one in known), default=0.0)
+        apart = min((abs(point.price - one.price) for one in exact), default=0.0)
         return apart, -point.error, -point.price
 
-    return max(left, key=promise, default=None)
+    return max(candidates, key=promise, default=None)
 
 
-def excludes(known: Point, point: Point) -> bool:
+def excludes(exact: Point, point: Point) -> bool:
     """Return whether a point of known error equals the best case of another, at no higher cost."""
-    return known.price <= point.price and known.error <= point.error
+    return exact.price <= point.price and exact.error <= point.error
 
 
-def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOWN) -> list[int]:
+def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEASURED) -> list[int]:
     """Return the indices of at most `most` front points that lie far apart, cheapest first.
 
     Both ends and the wanted points are always included, on the front or not. Each further point is
     the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
     span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
     """
-    left = front(points)
-    chosen = list(dict.fromkeys([left[0], left[-1], *wanted] if left else wanted))
+    rest = front(points)
+    chosen = list(dict.fromkeys([rest[0], rest[-1], *wanted] if rest else wanted))
     prices = [point.price for point in points]
     span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
 
@@ -449,8 +453,8 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = SHOW
         (x, y), others = seat(place), map(seat, chosen)
         return min((x - a) ** 2 + (y - b) ** 2 for a, b in others)
 
-    left = [place for place in left if place not in chosen]
-    while left and len(chosen) < most:
-        chosen.append(max(left, key=apart))
-        left.remove(chosen[-1])
+    rest = [place for place in rest if place not in chosen]
+    while rest and len(chosen) < most:
+        chosen.append(max(rest, key=apart))
+        rest.remove(chosen[-1])
     return sorted(chosen, key=lambda place: (prices[place], points[place].error))

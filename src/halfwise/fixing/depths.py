@@ -12,10 +12,10 @@ from halfwise.case import Samples
 from halfwise.emulation.runner import Nonfinite
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute import Infinity, attribute_inside
-from halfwise.fixing.heldout import Given, HeldOut
-from halfwise.fixing.plan.found import LEADING_TO_INFINITY
+from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
+from halfwise.fixing.plan.result import LEADING_TO_INFINITY
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
@@ -25,11 +25,7 @@ from halfwise.judging.judge import Judged, run_as_file
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import Failure, Guard, TensorName, Verdict
 from halfwise.reporting.remarks import with_failures
-
-MOST_TOLD = 3
-"""Infinite tensors, or decisions, named in a failed verdict."""
-LOOKED_AT = 4
-"""How often a plan is corrected for infinities inside; others only show once the first are gone."""
+from halfwise.wording import FEW
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Inside:
     """What a plan must keep because of harmful infinities inside, or which of them cannot go."""
 
     guards: tuple[Guard, ...] = ()
-    left: frozenset[TensorName] = frozenset()
+    lasting: frozenset[TensorName] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -66,10 +62,10 @@ class Depths:
         """
         return self.space.bench.once(plan, "inside", lambda: self._looked(plan, written), self._key)
 
-    def known_inside(self, plan: Plan) -> Inside | None:
+    def recall_inside(self, plan: Plan) -> Inside | None:
         """Return what `inside` returned, if it was called for this plan; else None."""
-        found: Inside | None = self.space.bench.known(plan, "inside", self._key)
-        return found
+        inside: Inside | None = self.space.bench.recall(plan, "inside", self._key)
+        return inside
 
     @property
     def _expected(self) -> bool:
@@ -117,8 +113,8 @@ class Depths:
         if of.holdable(guard) <= kept:
             return False
         limit = of.settings.fmt.overflow_threshold
-        seen = {o.tensor: o.absmax for o in space.evidence.observations.tensors}
-        is_beyond = guard.tensor is not None and seen.get(guard.tensor, 0.0) >= limit
+        largest = {o.tensor: o.absmax for o in space.evidence.observations.tensors}
+        is_beyond = guard.tensor is not None and largest.get(guard.tensor, 0.0) >= limit
         return not is_beyond or of.holdable(guard) == frozenset(guard.nodes)
 
     def judged_inside(self, judged: Judged, plan: Plan, written: Rewritten) -> Judged:
@@ -130,12 +126,12 @@ class Depths:
         fates = self._fates(written, judged.inside, samples)
         verdict = _marked(judged.verdict, written.model, fates)
         harmful = self._harmful(written, judged.inside, fates)
-        left = (self.known_inside(plan) or Inside()).left
-        new = [t for t in harmful if t not in left]
+        accepted = (self.recall_inside(plan) or Inside()).lasting
+        new = [t for t in harmful if t not in accepted]
         if not new or not verdict.passed:
             return replace(judged, verdict=verdict)
         failing = dict.fromkeys(i for t in new for i in harmful[t].samples)
-        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:MOST_TOLD]}
+        first = {tensor: samples.ids[harmful[tensor].samples[0]] for tensor in new[:FEW]}
         failures = (
             Failure(kind="infinite", names={"tensor": tensor, "sample": sample})
             for tensor, sample in first.items()
@@ -154,19 +150,19 @@ class Depths:
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
-        own = {node_name(n) for n in self.space.variant.case.network.nodes()}
+        names = {node_name(n) for n in self.space.variant.case.network.nodes()}
         values = {v.name: v for n in written.model.graph for v in n.outputs}
-        found: dict[TensorName, Infinity] = {}
+        harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():
             if not fate.is_harmless:
-                root = tensor_name(original(values[tensor], own))
-                before = found.get(root, Infinity(0, (), ()))
-                found[root] = Infinity(
+                root = tensor_name(original(values[tensor], names))
+                before = harmful.get(root, Infinity(0, (), ()))
+                harmful[root] = Infinity(
                     max(before.elements, inside[tensor].elements),
                     tuple(dict.fromkeys((*before.harmful, *fate.harmful))),
                     tuple(sorted({*before.samples, *inside[tensor].samples})),
                 )
-        return found
+        return harmful
 
     def _fates(
         self, written: Rewritten, inside: Mapping[TensorName, Nonfinite], samples: Samples
@@ -194,14 +190,14 @@ class Depths:
 
     def needs(self, plan: Plan) -> Nodes | None:
         """Return what a plan must add so that nothing is infinite inside; None if unknown."""
-        inside = self.known_inside(plan)
+        inside = self.recall_inside(plan)
         if inside is None:
             return None
         return union([*map(self.space.variant.holdable, inside.guards)])
 
     def look_inside(self, plan: Plan) -> Nodes:
         """Return what `needs` does, after a look if that was not known."""
-        if self.known_inside(plan) is None:
+        if self.recall_inside(plan) is None:
             self.space.budget.spend("pass", len(self.space.bench.samples))
             self.inside(plan)
         return self.needs(plan) or NONE
@@ -212,9 +208,7 @@ class Depths:
         None if it fails, or if that cannot be kept. Other infinities appear only once the first
         ones are gone.
         """
-        for _ in range(LOOKED_AT):
-            if not passes(kept):
-                return None
+        while passes(kept):
             needs = NONE if self.is_original(kept) else self.look_inside(self.space.plan(kept))
             if not needs:
                 return kept
@@ -229,16 +223,16 @@ class Depths:
 
     # --- scores --------------------------------------------------------------------------------
 
-    def given(self, plan: Plan) -> Given | None:
+    def assessment(self, plan: Plan) -> Assessment | None:
         """Return the result of a plan on the present held-out samples; None if it was not run."""
-        left = self.heldout.left.ids
-        found: Given | None = self.space.bench.known(plan, "heldout", left)
-        return found
+        ids = self.heldout.rest.ids
+        assessment: Assessment | None = self.space.bench.recall(plan, "heldout", ids)
+        return assessment
 
     def casts(self, plan: Plan) -> int | None:
         """Return the number of Casts in the mixed model of a measured plan, else None."""
-        found: int | None = self.space.bench.known(plan, "casts")
-        return found
+        number: int | None = self.space.bench.recall(plan, "casts")
+        return number
 
     def measure(self, plan: Plan, *, is_original: bool = False) -> None:
         """Run the held-out samples, and count the Casts.
@@ -248,23 +242,23 @@ class Depths:
             is_original: Whether this is the model itself, which has already run.
         """
         bench = self.space.bench
-        left, references = self.heldout.left, self.heldout.left_references
+        rest, references = self.heldout.rest, self.heldout.rest_references
 
-        def given() -> Given:
-            ran: Sequence[Computed] = references if is_original else bench.results_on(plan, left)
-            return self.heldout.given(ran, bench.tolerance)
+        def assess() -> Assessment:
+            ran: Sequence[Computed] = references if is_original else bench.results_on(plan, rest)
+            return self.heldout.assess(ran, bench.tolerance)
 
-        if left:
-            bench.once(plan, "heldout", given, left.ids)
+        if rest:
+            bench.once(plan, "heldout", assess, rest.ids)
         bench.once(plan, "casts", lambda: plan.of.write(plan)[0].casts)
 
     def take(self, plan: Plan, written: Rewritten, results: Sequence[Computed]) -> None:
         """Take the model of a plan, and its outputs of the held-out samples, if there are any."""
         bench = self.space.bench
         bench.once(plan, "casts", lambda: written.casts)
-        if left := self.heldout.left:
-            given = lambda: self.heldout.given(results, bench.tolerance)  # noqa: E731
-            bench.once(plan, "heldout", given, left.ids)
+        if rest := self.heldout.rest:
+            assess = lambda: self.heldout.assess(results, bench.tolerance)  # noqa: E731
+            bench.once(plan, "heldout", assess, rest.ids)
 
     def searched(self, plan: Plan) -> bool | None:
         """Return whether a plan serves on the present search samples; None if unknown."""
@@ -273,8 +267,8 @@ class Depths:
             return error <= 1
         if (tried := bench.tried().get(plan)) is not None and tried.nonfinite:
             return False
-        found: bool | None = bench.known(plan, "searched")
-        return found
+        passed: bool | None = bench.recall(plan, "searched")
+        return passed
 
     def search(self, plan: Plan) -> None:
         """Run the search samples, if it is unknown whether a plan serves there."""
@@ -286,35 +280,36 @@ class Depths:
 
     def _search(self, plan: Plan, results: Sequence[Computed]) -> None:
         bench = self.space.bench
-        given = results, bench.references, bench.samples.labels
-        bench.once(plan, "searched", lambda: self.heldout.serves(*given))
+        references, labels = bench.references, bench.samples.labels
+        serves = lambda: self.heldout.serves(results, references, labels)  # noqa: E731
+        bench.once(plan, "searched", serves)
 
     # --- as a file -----------------------------------------------------------------------------
 
     def as_file(self, plan: Plan) -> bool | None:
         """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
-        found = self._filed(plan)
-        return None if found is None else found[0]
+        filed = self._filed(plan)
+        return None if filed is None else filed[0]
 
     def is_filed(self, plan: Plan) -> bool:
         """Return whether a plan's file was run on the present held-out samples, or refused."""
         return self._filed(plan) is not None
 
     def _filed(self, plan: Plan) -> tuple[bool | None] | None:
-        left = self.heldout.left.ids
-        found: tuple[bool | None] | None = self.space.bench.known(plan, "file", left)
-        return found
+        ids = self.heldout.rest.ids
+        filed: tuple[bool | None] | None = self.space.bench.recall(plan, "file", ids)
+        return filed
 
     def run_file(self, plan: Plan) -> None:
         """Run the file that would be written on the held-out samples, as the verdict does."""
         if self.is_filed(plan):
             return
-        left, references = self.heldout.left, self.heldout.left_references
+        rest, references = self.heldout.rest, self.heldout.rest_references
         of, runtime = self.space.variant, self.space.variant.settings.runtime
-        self.space.budget.spend("judge", len(left))
+        self.space.budget.spend("judge", len(rest))
         model = of.write(plan)[0].model
         try:
-            results = run_as_file(model, left, references, runtime=runtime)
+            results = run_as_file(model, rest, references, runtime=runtime)
         except (CaseError, RunFailed):
             self._take_file(plan, None)
         else:
@@ -323,13 +318,13 @@ class Depths:
     def take_file(self, plan: Plan, results: Sequence[Outputs]) -> None:
         """Take the outputs of a plan's file on the held-out samples, if there are any."""
         if self.heldout.unseen:
-            given = self.heldout.given(results, self.space.bench.tolerance)
-            passed = not given.nonfinite and all(one.passed for one in given.scores)
-            self._take_file(plan, passed if given.scores else None)
+            assessment = self.heldout.assess(results, self.space.bench.tolerance)
+            passed = not assessment.nonfinite and all(one.passed for one in assessment.scores)
+            self._take_file(plan, passed if assessment.scores else None)
 
     def _take_file(self, plan: Plan, passed: bool | None) -> None:
-        left = self.heldout.left.ids
-        self.space.bench.once(plan, "file", lambda: (passed,), left)
+        ids = self.heldout.rest.ids
+        self.space.bench.once(plan, "file", lambda: (passed,), ids)
 
 
 def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:
@@ -349,6 +344,6 @@ def _fate(fates: Sequence[Fate]) -> dict[str, object]:
     if not harmless:
         return {"harmless": False}
     ending = [f for f in fates if f.ends]
-    seen = "limit" if all(f.seen for f in ending) else "unseen"
-    seen = "wrong" if any(f.wrong for f in ending) else seen
-    return {"harmless": True, "ends": seen if ending else "unread"}
+    ends = "limit" if all(f.seen for f in ending) else "unseen"
+    ends = "wrong" if any(f.wrong for f in ending) else ends
+    return {"harmless": True, "ends": ends if ending else "unread"}

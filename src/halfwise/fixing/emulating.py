@@ -32,14 +32,12 @@ class Emulation:
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(
-        self, observed: Observed, *, fusion: Fusion | None = None, accumulate: str = ""
-    ) -> None:
-        """Take the evidence for each network; `accumulate` "" takes that of the settings."""
-        self._observed, self._fusion, self._accumulate = observed, fusion, accumulate
+    def __init__(self, observed: Observed, *, fusion: Fusion | None = None) -> None:
+        """Take the evidence for each network."""
+        self._observed, self._fusion = observed, fusion
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
-        self._assignment = lru_cache(maxsize=4)(lambda plan: plan.of.assignment(plan))
+        self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
 
     def prepare(self, plan: Plan, /) -> None:
         """Load the session of a plan; raises as `Session` does."""
@@ -78,16 +76,16 @@ class Emulation:
     def _runner(self, plan: Plan) -> SwitchedRunner:
         subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
         limits = {} if self._fusion is not None else self._observed[plan.of].limits
-        known = self._runners.pop(subject, None)
-        if known is None or known[0] != limits:
-            known = None
+        entry = self._runners.pop(subject, None)
+        if entry is None or entry[0] != limits:
+            entry = None
             while len(self._runners) >= LOADED:
                 del self._runners[next(iter(self._runners))]
-            known = limits, self._made(plan, limits)
-        self._runners[subject] = known
-        return known[1]
+            entry = limits, self._new_runner(plan, limits)
+        self._runners[subject] = entry
+        return entry[1]
 
-    def _made(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
+    def _new_runner(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
         of, quantisation = plan.of, plan.quantisation
         network, settings, evidence = of.case.network, of.settings, self._observed[of]
         slots = {}
@@ -96,7 +94,7 @@ class Emulation:
         switched = partial(
             emulate_switched,
             *(network, of.roles, settings.fmt),
-            accumulate=self._accumulate or settings.accumulate,
+            accumulate=settings.accumulate,
             limits=limits,
             low_io=of.low_io,
             weights=of.weights,
@@ -110,10 +108,9 @@ class Emulation:
         return SwitchedRunner(*made, runtime=settings.runtime)
 
 
-def predicting(space: Space, fusion: Fusion = "usual", accumulate: str = "") -> Bench[Plan]:
+def predicting(space: Space, fusion: Fusion = "usual") -> Bench[Plan]:
     """Return a bench that predicts engines, for the same samples.
 
-    It has no headroom: that exists for plans, not for engines. `accumulate` is as in
-    `emulate_switched`; "" takes the one from the settings.
+    It has no headroom: that exists for plans, not for engines.
     """
-    return space.bench.on(Emulation(space.observed, fusion=fusion, accumulate=accumulate))
+    return space.bench.on(Emulation(space.observed, fusion=fusion))

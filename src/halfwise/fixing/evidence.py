@@ -18,7 +18,8 @@ from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Observations, TensorName
 
 FIRST_LOOK = 8
-"""Samples whose elements are visited before anything is known about a model: see `gather`."""
+"""Samples whose elements are visited before anything is known about a model: see `gather`. Our
+choice."""
 
 
 def headroom_limits(
@@ -34,10 +35,10 @@ def headroom_limits(
     if fmt.has_range_of_fp32:
         return {}
     limit = fmt.overflow_threshold / headroom
-    seen = {o.tensor: o for o in observations.tensors}
-    near = {n: limit for n, o in seen.items() if limit <= o.absmax < fmt.overflow_threshold}
+    observed = {o.tensor: o for o in observations.tensors}
+    near = {n: limit for n, o in observed.items() if limit <= o.absmax < fmt.overflow_threshold}
     computed = [v for n in network.nodes() for v in n.outputs if v.name in near]
-    fixed = (v for v in computed if selects_constants(v, roles, seen, limit))
+    fixed = (v for v in computed if selects_constants(v, roles, observed, limit))
     return {n: near[n] for n in near.keys() - {v.name for v in fixed}}
 
 
@@ -104,7 +105,7 @@ def gather(
         few_sums=settings.accumulate != "fp16",
     )
 
-    def seen() -> Evidence:
+    def gathered() -> Evidence:
         observations = observer.records()
         guards = attribute(
             network,
@@ -119,17 +120,17 @@ def gather(
 
     def closer() -> Evidence:
         observer.look(DETAIL_SAMPLES)
-        return seen()
+        return gathered()
 
     if not first or settings.accumulate == "fp16":
         return closer()
     observer.look(FIRST_LOOK)
-    found = seen()
+    evidence = gathered()
     if observer.is_complete:
-        return found
-    if found.guards or any(inner.kind == "margin" for inner in found.observations.inner):
+        return evidence
+    if evidence.guards or any(inner.kind == "margin" for inner in evidence.observations.inner):
         return closer()
-    return replace(found, closer=closer)
+    return replace(evidence, closer=closer)
 
 
 class Observed:
@@ -146,7 +147,7 @@ class Observed:
 
     def look(self, variant: Variant, samples: Samples, *, first: bool = False) -> Evidence:
         """Gather evidence, incomplete if the budget ends; see `gather`."""
-        found = gather(
+        evidence = gather(
             variant.case.network,
             variant.roles,
             samples,
@@ -155,8 +156,8 @@ class Observed:
             self._budget,
             first=first,
         )
-        self._latest[variant] = found
-        return found
+        self._latest[variant] = evidence
+        return evidence
 
     def look_closer(self, variant: Variant) -> None:
         """Visit elements on all samples, if the first look was at a few."""

@@ -8,13 +8,13 @@ from math import inf
 
 import onnx_ir as ir
 
+from halfwise import wording
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
-from halfwise.fixing.depths import MOST_TOLD
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
@@ -31,11 +31,8 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Outputs
-from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
+from halfwise.records import LEAST_DEARER, Failure, FileRun, Flip, Guard, NodeName
 from halfwise.reporting.remarks import under, with_failures
-
-DEARER = 1.02
-"""Highest cost of a plan that also passes with sums in FP16, over one that does not."""
 
 
 class Decisions:
@@ -55,7 +52,7 @@ class Decisions:
     @property
     def _are_hopeless(self) -> bool:
         """Whether a plan's file failed, and keeping what leads to decisions did not help."""
-        return any(found == () for found in self._bench.found_at("decisions"))
+        return any(guards == () for guards in self._bench.findings("decisions"))
 
     def guards(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...]:
         """Return what to keep so that the file passes on the calibration samples too.
@@ -80,8 +77,8 @@ class Decisions:
             return None
         worst = self._worst(bench.samples, bench.references, results)
         nodes, kept = self._decisions.values(), self.space.kept(plan) or NONE
-        found = _flips(written.model, nodes, bench.samples.select(worst), self._settings)
-        return tuple(self._guards(found, self._repair(kept, found, worst), excess))
+        flips = _flips(written.model, nodes, bench.samples.select(worst), self._settings)
+        return tuple(self._guards(flips, self._repair(kept, flips, worst), excess))
 
     def judged(
         self,
@@ -95,13 +92,15 @@ class Decisions:
 
         It says whether the search has to run files, as no decision explains the failure.
         """
-        seen = (LowSums(self._bench.samples, self._bench.references),)
-        given = written.model, self._variant.case, self._settings, samples, references
-        found = judged_as_file(judged, *given, ran, seen, self.space.budget)
-        run = found.verdict.as_file
+        passes = (LowSums(self._bench.samples, self._bench.references),)
+        model, case, budget = written.model, self._variant.case, self.space.budget
+        result = judged_as_file(
+            judged, model, case, self._settings, samples, references, ran, passes, budget
+        )
+        run = result.verdict.as_file
         if run is None or run.passed is not False:
-            return found
-        return replace(found, as_file=self._are_hopeless or not run.flips)
+            return result
+        return replace(result, as_file=self._are_hopeless or not run.flips)
 
     def _run(
         self, written: Rewritten, samples: Samples, references: Sequence[Outputs]
@@ -115,10 +114,10 @@ class Decisions:
         judged = judge_outputs(results, samples, references, case.criterion, case.metric)
         return judged.failing[:FEW]
 
-    def _repair(self, kept: Nodes, found: Sequence[Flip], worst: Sequence[int]) -> Nodes:
+    def _repair(self, kept: Nodes, flips: Sequence[Flip], worst: Sequence[int]) -> Nodes:
         """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
         space, variant, bench = self.space, self._variant, self._bench
-        first = first_of(self._decisions[f.node] for f in found)
+        first = first_of(self._decisions[f.node] for f in flips)
         near = dict.fromkeys(n for d in first for n in leading_to(d, variant.roles))
         chain = [n for n in near if n not in kept and n not in variant.lowered]
         unrounded = predicting(space, "all")
@@ -138,11 +137,11 @@ class Decisions:
 
         return _narrowed(space.budget, chain, holds)
 
-    def _guards(self, found: Sequence[Flip], nodes: Nodes, excess: float) -> Iterator[Guard]:
-        by_name = {f.node: f for f in found}
-        for decision in first_of(self._decisions[f.node] for f in found):
-            own = [n for n in leading_to(decision, self._variant.roles) if n in nodes]
-            if not own:
+    def _guards(self, flips: Sequence[Flip], nodes: Nodes, excess: float) -> Iterator[Guard]:
+        by_name = {f.node: f for f in flips}
+        for decision in first_of(self._decisions[f.node] for f in flips):
+            leading = [n for n in leading_to(decision, self._variant.roles) if n in nodes]
+            if not leading:
                 continue
             flip = by_name[node_name(decision)]
             source = decision.inputs[0]
@@ -153,7 +152,7 @@ class Decisions:
                 names={"op": flip.op},
                 numbers={"elements": flip.elements, "size": flip.of, "value": excess},
                 fix="Compute the deciding values in integers, or look them up in a table.",
-                nodes=tuple(own),
+                nodes=tuple(leading),
                 severity=graded(Band.INEXACT, excess),
             )
 
@@ -198,30 +197,31 @@ def judged_as_file(
         run = FileRun(runner=runner, not_run=error.message, outputs={})
         passes = (LowSums(samples, references, verdict.excesses), *seen)
         sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
-        known = {"as_file": run, "sums": sums}
-        return replace(judged, verdict=verdict.model_copy(update=known))
+        fields = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=fields))
     ran(results)
-    own = judge_outputs(results, samples, references, case.criterion, case.metric)
+    filed = judge_outputs(results, samples, references, case.criterion, case.metric)
     run = FileRun(
         runner=runner,
-        passed=own.verdict.passed,
-        outputs=own.verdict.outputs,
-        metric=own.verdict.metric,
+        passed=filed.verdict.passed,
+        outputs=filed.verdict.outputs,
+        metric=filed.verdict.metric,
     )
-    if own.verdict.passed:
+    if filed.verdict.passed:
         passes = (LowSums(samples, references, verdict.excesses, results), *seen)
         sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
-        known = {"as_file": run, "sums": sums}
-        return replace(judged, verdict=verdict.model_copy(update=known))
-    few = samples.select(own.failing[:FEW])
-    found = _flips(candidate, decisions(case.network), few, settings)
+        fields = {"as_file": run, "sums": sums}
+        return replace(judged, verdict=verdict.model_copy(update=fields))
+    few = samples.select(filed.failing[:FEW])
+    flips = _flips(candidate, decisions(case.network), few, settings)
     update = {
-        "as_file": run.model_copy(update={"flips": found}),
-        "failure_bound": own.verdict.failure_bound,
+        "as_file": run.model_copy(update={"flips": flips}),
+        "failure_bound": filed.verdict.failure_bound,
     }
-    told = (*under("file", "", own.verdict.failures), *map(_flip_failure, found[:MOST_TOLD]))
-    verdict = with_failures(verdict.model_copy(update=update), told)
-    return replace(judged, verdict=verdict, failing=own.failing)
+    flipped = map(_flip_failure, flips[: wording.FEW])
+    failures = (*under("file", "", filed.verdict.failures), *flipped)
+    verdict = with_failures(verdict.model_copy(update=update), failures)
+    return replace(judged, verdict=verdict, failing=filed.failing)
 
 
 def _flips(
@@ -293,8 +293,8 @@ def _of_sum(node: ir.Node, low: str) -> Guard:
 def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
     """Return what to keep too so that a plan passes on the calibration with sums in FP16.
 
-    The cheapest sums first, as long as the plan costs at most `DEARER` times as much, and less
-    than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
+    The cheapest sums first, as long as the plan costs at most `LEAST_DEARER` times as much, and
+    less than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
     searched.
     """
     variant, bench, settings = space.variant, space.bench, space.variant.settings
@@ -306,19 +306,19 @@ def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
 
     def cheap(more: Nodes) -> bool:
         price = space.cost(more)
-        return price is not None and price <= DEARER * cost and price < fp32
+        return price is not None and price <= LEAST_DEARER * cost and price < fp32
 
     cheapest = sorted(free & nodes.keys(), key=lambda n: space.cost(kept | {n}) or inf)
     plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
     chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
-    seen = (LowSums(bench.samples, bench.references),)
+    passes = (LowSums(bench.samples, bench.references),)
 
     def holds(more: Sequence[NodeName]) -> bool:
         plan = kept.union(more)
         if not (cheap(plan) and space.evaluate(plan).passed):
             return False
         model = variant.write(space.plan(plan))[0].model
-        return lowest_sums(model, seen, variant.case, settings, space.budget) != "fp32"
+        return lowest_sums(model, passes, variant.case, settings, space.budget) != "fp32"
 
     more = _narrowed(space.budget, chain, holds)
     return tuple(_of_sum(nodes[n], settings.fmt.name) for n in chain if n in more)
@@ -346,8 +346,8 @@ class Filed:
         """
         bench, runtime = self.space.bench, plan.of.settings.runtime
         model = plan.of.write(plan)[0].model
-        own = self.samples, self.references
-        for samples, references in (own, (bench.samples, bench.references)):
+        pairs = (self.samples, self.references), (bench.samples, bench.references)
+        for samples, references in pairs:
             self.space.budget.spend("trial", len(samples))
             try:
                 results = run_as_file(model, samples, references, runtime=runtime)

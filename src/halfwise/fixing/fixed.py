@@ -11,9 +11,9 @@ from halfwise.emulation.typed import emulate_tf32, tf32_nodes
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.engines.race import time_ratio
-from halfwise.fixing.heldout import Given, HeldOut
-from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
+from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.plan import Nodes, Plan
+from halfwise.fixing.plan.result import SearchResult, kept_nodes, plan_record
 from halfwise.fixing.repair.rule import place
 from halfwise.fixing.rewrite import written_bytes
 from halfwise.fixing.space import LowSpace, Space
@@ -82,7 +82,7 @@ class Fixed:
     space: Space
     heldout: HeldOut
     assigned: Plan
-    found: Found
+    found: SearchResult
     curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
@@ -97,8 +97,8 @@ class Fixed:
     @property
     def without_int8(self) -> tuple[KeptNode, ...]:
         """What could be INT8, if INT8 was tried and no node has it; else empty."""
-        found = self.rungs[-1].plan if self.rungs else self.plan
-        return () if found.int8 or self.plan.has_int8 else found.left_out
+        plan = self.rungs[-1].plan if self.rungs else self.plan
+        return () if plan.int8 or self.plan.has_int8 else plan.left_out
 
     @property
     def original(self) -> Space:
@@ -123,8 +123,8 @@ class Fixed:
 
     def improves(self, below: "Fixed") -> bool:
         """Return whether it has INT8, passed, and is predicted to be cheaper than `below`."""
-        own, its = (one.space.variant.cost(one.assigned) for one in (self, below))
-        cheaper = own is None or its is None or own < its
+        cost, other = (one.space.variant.cost(one.assigned) for one in (self, below))
+        cheaper = cost is None or other is None or cost < other
         return self.verdict.passed and bool(self.plan.int8) and cheaper
 
 
@@ -142,7 +142,7 @@ class Passed:
     """
 
     space: Space
-    found: Found
+    found: SearchResult
     plan: Plan
     unrepaired: Curve | None
     undone: Sequence[Remark]
@@ -189,7 +189,7 @@ def _counted(rung: LadderRung, verdict: Verdict) -> LadderRung:
 def _labelled(fixed: Fixed, verdict: Verdict) -> RightBy | None:
     """Return whether labels show FP32 to be right: a metric with labels that does not guess."""
     case = fixed.space.variant.case
-    wrong = any(found.kind in ("guessing", "metric") for found in verdict.unjudged)
+    wrong = any(one.kind in ("guessing", "metric") for one in verdict.unjudged)
     judged = case.heldout.labels is not None and case.metric is not None
     return "labels" if judged and not wrong else None
 
@@ -251,15 +251,15 @@ class _Ladder:
             results = _run(session, self._heldout.samples)
             judged = results, self._heldout.samples, self._heldout.references
             verdict = judge_outputs(*judged, case.criterion, case.metric).verdict
-            found = {"passed": verdict.passed, "failures": verdict.failures}
-            rung = self._with_scores(rung.model_copy(update=found), results)
+            update = {"passed": verdict.passed, "failures": verdict.failures}
+            rung = self._with_scores(rung.model_copy(update=update), results)
         yield rung
 
     def _with_scores(self, rung: LadderRung, results: Sequence[Computed]) -> LadderRung:
         if not self._heldout.unseen:
             return rung
-        given = self._heldout.given(results, self._space.bench.tolerance)
-        return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+        assessment = self._heldout.assess(results, self._space.bench.tolerance)
+        return rung.model_copy(update={"heldout": assessment.heldout, "scores": assessment.scores})
 
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
@@ -278,27 +278,27 @@ def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
         failures=judged.failures,
     )
     if variant.prices is not None:
-        own = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
-        share = variant.prices.model.macs((choices - kept).union(own))
+        quantised = quantised_nodes(variant.case.network) if one.plan.has_int8 else ()
+        share = variant.prices.model.macs((choices - kept).union(quantised))
         rung = rung.model_copy(update={"cost": variant.cost(plan), "low_share": share})
     place = one.curve.plan
-    given: Point | Given | None = None if place is None else one.curve.points[place]
-    if given is None or given.heldout is None:
+    assessed: Point | Assessment | None = None if place is None else one.curve.points[place]
+    if assessed is None or assessed.heldout is None:
         one.depths.measure(plan)
-        given = one.depths.given(plan)
-    if given is None:
+        assessed = one.depths.assessment(plan)
+    if assessed is None:
         return rung
-    return rung.model_copy(update={"heldout": given.heldout, "scores": given.scores})
+    return rung.model_copy(update={"heldout": assessed.heldout, "scores": assessed.scores})
 
 
 def _run(session: Session, samples: Samples) -> list[Computed]:
-    found: list[Computed] = []
+    results: list[Computed] = []
     for sample in samples:
         try:
-            found.append(session.run(sample))
+            results.append(session.run(sample))
         except RunFailed as failure:
-            found.append(failure)
-    return found
+            results.append(failure)
+    return results
 
 
 def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list[LadderRung]:
@@ -306,7 +306,7 @@ def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list
 
     `factor` is the share of the tolerance that the search may use; excesses are relative to it.
     """
-    found: list[LadderRung] = []
+    timed: list[LadderRung] = []
     before: EngineResult | None = None
     for rung in rungs:
         rows = [r for r in engines.results if r.rung == rung.rung and r.verdict is not None]
@@ -316,18 +316,18 @@ def _timed(rungs: Sequence[LadderRung], engines: Engines, factor: float) -> list
             default=None,
         )
         if row is None or row.verdict is None:
-            found.append(rung)
+            timed.append(rung)
             continue
-        told: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
-        told |= {} if rung.rung == "int8" else {"kept": row.kept}
-        told |= {"passed": row.verdict.passed} if rung.by is None else {}
-        told |= {"error": row.excess * factor} if row.excess is not None else {}
-        told |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
+        update: dict[str, object] = {"latency": row.latency, "failures": row.verdict.failures}
+        update |= {} if rung.rung == "int8" else {"kept": row.kept}
+        update |= {"passed": row.verdict.passed} if rung.by is None else {}
+        update |= {"error": row.excess * factor} if row.excess is not None else {}
+        update |= {"bytes": row.build.engine.bytes} if row.build.engine else {}
         if before and before.latency and row.latency:
-            told["beside"] = time_ratio(row.latency.medians, before.latency.medians)
-        found.append(rung.model_copy(update=told))
+            update["beside"] = time_ratio(row.latency.medians, before.latency.medians)
+        timed.append(rung.model_copy(update=update))
         before = row
-    return found
+    return timed
 
 
 def _passed(row: EngineResult) -> bool:
@@ -347,14 +347,14 @@ def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> Engin
         return delivered
     right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
     judged = any(r.passed is not None for r in rungs)
-    known = [r for r in right if r.cost is not None and judged]
-    return min(known, key=lambda r: r.cost or 0.0).rung if known else None
+    priced = [r for r in right if r.cost is not None and judged]
+    return min(priced, key=lambda r: r.cost or 0.0).rung if priced else None
 
 
 def plan_of(
     space: LowSpace,
     assigned: Plan,
-    found: Found,
+    result: SearchResult,
     placed: Nodes,
     casts: int,
     remarks: Sequence[Remark],
@@ -364,7 +364,7 @@ def plan_of(
     Args:
         space: The plans that were searched.
         assigned: The plan.
-        found: Results of trials.
+        result: Results of trials.
         placed: All its FP32 nodes.
         casts: Cast nodes in the mixed model.
         remarks: Remarks on it.
@@ -380,12 +380,12 @@ def plan_of(
         assigned.kept,
         space.evidence.guards,
         chosen | dict(forced.kept),
-        found.excess_without,
-        nonfinite_without=found.nonfinite_without,
-        contributions=found.contributions,
+        result.excess_without,
+        nonfinite_without=result.nonfinite_without,
+        contributions=result.contributions,
         near=space.evidence.limits,
         held=space.held,
-        hopeless=None if found.passed else dict.fromkeys(forced.lowered.values()),
+        hopeless=None if result.passed else dict.fromkeys(forced.lowered.values()),
     )
     plan = plan_record(
         network,
@@ -394,12 +394,12 @@ def plan_of(
         placed,
         casts,
         keep=tuple(
-            (_spare(k) if k.node in found.spare else k).model_copy(
+            (_spare(k) if k.node in result.spare else k).model_copy(
                 update={"precision": assigned.precision(k.node)}
             )
             for k in keep
         ),
-        minimal=found.minimal,
+        minimal=result.minimal,
         lowered=forced.lowered,
         remarks=remarks,
         low_io=variant.low_io,
@@ -417,7 +417,9 @@ def _spare(kept: KeptNode) -> KeptNode:
     return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
 
 
-def search_of(space: Space, heldout: HeldOut, found: Found, steps: Sequence[Remark]) -> Search:
+def search_of(
+    space: Space, heldout: HeldOut, result: SearchResult, steps: Sequence[Remark]
+) -> Search:
     """Return the record of a search, including the held-out samples that joined it."""
     bench, settings = space.bench, space.variant.settings
     return Search(
@@ -430,7 +432,7 @@ def search_of(space: Space, heldout: HeldOut, found: Found, steps: Sequence[Rema
         budget=settings.budget,
         late=bench.late,
         refused=bench.refused,
-        exhausted=found.exhausted,
+        exhausted=result.exhausted,
         remarks=tuple(steps),
-        r2=found.r2,
+        r2=result.r2,
     )

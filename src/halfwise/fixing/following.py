@@ -14,8 +14,8 @@ from halfwise.emulation.runner import ModelRunner, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -32,20 +32,17 @@ from halfwise.metrics.difference import relative_rms
 from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
-SPREAD = 32
-"""Tensors whose errors are shown if nothing had to be followed: the outputs of two sessions."""
-LARGEST = 1 << 18
-"""Maximum number of elements of such a tensor: as many at a time take 64 MiB at most, see
-`growth`."""
-
-AT_ONCE = 32
-"""Bounds memory: number of tensors of both models held at a time."""
+TENSORS = 32
+"""Tensors of both models held at a time, which bounds memory; as many errors are shown if nothing
+had to be followed. Our choice."""
+MOST_ELEMENTS = 1 << 18
+"""Of each tensor whose error is shown so: `TENSORS` in FP32 of both models take 64 MiB at most."""
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
 
 def followed_of(
-    space: Space, found: Found, watcher: Watcher, stage: Stage
+    space: Space, result: SearchResult, watcher: Watcher, stage: Stage
 ) -> tuple[tuple[Growth, ...], Followed | None]:
     """Follow the error that guards do not explain, with the explained nodes kept.
 
@@ -53,12 +50,12 @@ def followed_of(
 
     Args:
         space: The plans, after a search.
-        found: What that found.
+        result: What that found.
         watcher: Receives progress.
         stage: Begins and ends a stage of the run.
     """
-    explained = found.needed & space.explained
-    if found.needed == explained or not space.searches:
+    explained = result.needed & space.explained
+    if result.needed == explained or not space.searches:
         return (), None
     work = lambda: _followed(space, explained, watcher, stage)  # noqa: E731
     path, followed = space.budget.within("growth", work, ((), None))
@@ -83,11 +80,11 @@ def _followed(
 
     with stage("growth"):
         count = len(bench.samples)
-        found = bench.contributions(plan, range(count))
+        contributions = bench.contributions(plan, range(count))
         errors = []
         for done in range(count):
             checked(done, count)
-            errors.append(next(found))
+            errors.append(next(contributions))
         low = emulate_typed(variant.write(plan)[0].model, accumulate=settings.accumulate)
         path = growth(
             network,
@@ -113,8 +110,7 @@ def _followed(
             decided, out_of_time = look.cause(errors), False
         if decided is None and not out_of_time:
             errors_with = lambda kept, of: bench.contributions(space.plan(kept), of)  # noqa: E731
-            given = explained, errors, path, checked
-            followed = follow(network, variant.roles, errors_with, *given)
+            followed = follow(network, variant.roles, errors_with, explained, errors, path, checked)
         else:
             followed = Followed(
                 kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
@@ -144,8 +140,8 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     runtime = variant.settings.runtime
     with suppress(CaseError, RunFailed):
         sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
-        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= LARGEST]
-        few = min(len(names), SPREAD)
+        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
+        few = min(len(names), TENSORS)
         low, _ = variant.write(variant.plan(frozenset()))
         path = growth(
             network,
@@ -159,7 +155,7 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
 
 
 BORN_HERE = 0.2
-"""An error may originate at a node if its inputs have less than this share of it.
+"""An error may originate at a node if its inputs have less than this share of it. Our choice.
 
 It is only a hint: a mean near zero, or a mask that becomes infinite, has a large relative error
 that affects no output. Trials decide (`halfwise.fixing.following`)."""
@@ -204,9 +200,9 @@ def growth(
         for model in (network.model, low)
     )
     errors: dict[TensorName, float] = {}
-    for start in range(0, len(names), AT_ONCE):
+    for start in range(0, len(names), TENSORS):
         progress(start, len(names))
-        chunk = names[start : start + AT_ONCE]
+        chunk = names[start : start + TENSORS]
         expected, actual = next(reference.get(chunk)), next(candidate.get(chunk))
         errors |= {n: relative_rms(expected[n], actual[n]) if n in actual else inf for n in chunk}
     return _records(network, errors)
@@ -244,16 +240,16 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
         producers = [v.producer() for v in read]
         depth[name_of(node)] = 1 + max((depth[name_of(p)] for p in producers if p), default=0)
         inherited = max((reached.get(tensor_name(v), 0.0) for v in read), default=0.0)
-        found = [errors[tensor_name(v)] for v in node.outputs if v.name in errors]
+        made = [errors[tensor_name(v)] for v in node.outputs if v.name in errors]
         for value in node.outputs:
             if value.name:
                 reached.setdefault(tensor_name(value), inherited)
-        if found:
+        if made:
             records.append(
                 Growth(
                     node=name_of(node),
                     depth=depth[name_of(node)],
-                    error=max(found),
+                    error=max(made),
                     inherited=inherited,
                 )
             )
@@ -338,7 +334,7 @@ class _Counterfactual:
     progress: Progress
     most: int
     tried: list[NodeName] = field(default_factory=list)
-    _known: dict[Nodes, float] = field(default_factory=dict)
+    _memo: dict[Nodes, float] = field(default_factory=dict)
 
     def origin(self, step: Growth) -> Origin | None:
         """Return the node as origin, with the fewest surrounding nodes that remove the error."""
@@ -349,12 +345,12 @@ class _Counterfactual:
             return None
         if (others := self._without(node, group)) is not None:
             in_order = tuple(n for n in self.nodes if n in others)
-            return Origin(node=in_order[0], kept=in_order, error=self._left(others))
+            return Origin(node=in_order[0], kept=in_order, error=self._remaining(others))
         in_order = tuple(n for n in self.nodes if n in group)
-        found = Origin(node=step.node, kept=in_order, error=self._left(group))
+        origin = Origin(node=step.node, kept=in_order, error=self._remaining(group))
         if step.inherited > 0 and group & _deciders(_before(node, self.roles), self.roles):
-            return found.model_copy(update={"read": step.inherited, "made": step.error})
-        return found
+            return origin.model_copy(update={"read": step.inherited, "made": step.error})
+        return origin
 
     def _undone(self, name: NodeName) -> Nodes | None:
         *smaller, whole = _around(self.nodes[name], self.nodes, self.roles)
@@ -384,32 +380,32 @@ class _Counterfactual:
         earlier = [n for node in before for n in _before(node, self.roles)]
         group = _deciders((self.nodes[step.node], *before, *earlier), self.roles)
         enlarges = step.inherited > 0 and self._is_few(group)
-        left = self._left(group) if enlarges else inf
-        return group if left <= BORN_HERE * max(self.errors) and left < inf else None
+        remaining = self._remaining(group) if enlarges else inf
+        return group if remaining <= BORN_HERE * max(self.errors) and remaining < inf else None
 
     def _is_few(self, group: Nodes) -> bool:
         low = sum(r.role is Role.COMPUTE for n, r in self.roles.items() if n not in self.kept)
         return len(group - self.kept) <= low / 2
 
     def _undoes(self, group: Nodes) -> bool:
-        return self._left(group) < inf
+        return self._remaining(group) < inf
 
-    def _left(self, group: Nodes) -> float:
+    def _remaining(self, group: Nodes) -> float:
         """Return the largest error; inf if a sample shows that the group removes too little."""
-        if group not in self._known:
-            self._known[group] = self._largest(group)
-        return self._known[group]
+        if group not in self._memo:
+            self._memo[group] = self._largest(group)
+        return self._memo[group]
 
     def _largest(self, group: Nodes) -> float:
         order = worst_first(self.errors)
-        found = self.contributions(self.kept | group, order)
+        contributions = self.contributions(self.kept | group, order)
 
-        def left() -> Iterator[float]:
+        def remaining() -> Iterator[float]:
             for _ in order:
                 self.progress(len(self.tried), self.most)
-                yield next(found)
+                yield next(contributions)
 
-        return largest_left(self.errors, left())
+        return largest_left(self.errors, remaining())
 
 
 def _places(growth: Sequence[Growth]) -> list[NodeName]:

@@ -28,7 +28,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Criterion, Recognised, TaskScore
 
 JOINING = 4
-"""At most 1 in 4 of the held-out samples joins the calibration at a time."""
+"""At most 1 in 4 of the held-out samples joins the calibration at a time. Our choice."""
 
 
 class HeldOut:
@@ -37,7 +37,7 @@ class HeldOut:
     Attributes:
         case: The case.
         left: Samples still unseen.
-        left_references: Their reference outputs.
+        rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
         filed: Those of them that failed only as ONNX Runtime runs the file.
         infinite: Whether some joined because something is infinite inside.
@@ -46,13 +46,13 @@ class HeldOut:
     def __init__(
         self,
         case: Case,
-        left: Samples,
+        rest: Samples,
         references: Sequence[Outputs],
         searched: Sequence[Outputs],
         watcher: Watcher,
     ) -> None:
         """Take the samples, their references and those of the calibration."""
-        self.case, self.left, self.left_references = case, left, references
+        self.case, self.rest, self.rest_references = case, rest, references
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
         self.filed: tuple[str, ...] = ()
@@ -60,26 +60,26 @@ class HeldOut:
 
     def anew(self, watcher: Watcher) -> "HeldOut":
         """Return the samples left, for another search, which none of them has joined."""
-        return HeldOut(self.case, self.left, self.left_references, self._searched, watcher)
+        return HeldOut(self.case, self.rest, self.rest_references, self._searched, watcher)
 
     @property
     def unseen(self) -> bool:
         """Whether any unseen samples are left."""
-        return len(self.left) > 0
+        return len(self.rest) > 0
 
     @property
     def samples(self) -> Samples:
         """The samples that judge."""
-        return self.left if self.unseen else self.case.calibration
+        return self.rest if self.unseen else self.case.calibration
 
     @property
     def references(self) -> Sequence[Outputs]:
         """Their reference outputs."""
-        return self.left_references if self.unseen else self._searched
+        return self.rest_references if self.unseen else self._searched
 
     def may_join(self, judged: Judged) -> bool:
         """Return whether samples fail and others would be left to judge."""
-        return not judged.verdict.passed and len(judged.failing) > 0 and len(self.left) >= 2
+        return not judged.verdict.passed and len(judged.failing) > 0 and len(self.rest) >= 2
 
     def join(self, judged: Judged, space: Space, where: str = "") -> tuple[Samples, list[Outputs]]:
         """Move failing samples to the search, at most a quarter; return them, maybe none.
@@ -90,20 +90,20 @@ class HeldOut:
             where: What failed, for the note, such as " in the engine".
         """
         if not self.may_join(judged):
-            return self.left.select(()), []
-        chosen = judged.failing[: max(1, len(self.left) // JOINING)]
-        rest = [i for i in range(len(self.left)) if i not in chosen]
+            return self.rest.select(()), []
+        chosen = judged.failing[: max(1, len(self.rest) // JOINING)]
+        rest = [i for i in range(len(self.rest)) if i not in chosen]
         where = " as ONNX Runtime runs the file" if judged.as_file else where
         self._watcher.note(
             f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
             f"{len(chosen)}"
         )
-        moved, references = self.left.select(chosen), [self.left_references[i] for i in chosen]
+        moved, references = self.rest.select(chosen), [self.rest_references[i] for i in chosen]
         self.joined += moved.ids
         self.filed += moved.ids if judged.as_file else ()
         self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
-        self.left = self.left.select(rest)
-        self.left_references = [self.left_references[i] for i in rest]
+        self.rest = self.rest.select(rest)
+        self.rest_references = [self.rest_references[i] for i in rest]
         space.join(moved, references)
         return moved, references
 
@@ -120,25 +120,25 @@ class HeldOut:
     @property
     def reference(self) -> tuple[TaskScore, ...]:
         """The score of FP32's own outputs."""
-        return self.scores(self.left_references, self.left_references, self.left.labels)
+        return self.scores(self.rest_references, self.rest_references, self.rest.labels)
 
-    def given(self, results: Sequence[Computed], tolerance: Tolerance) -> "Given":
+    def assess(self, results: Sequence[Computed], tolerance: Tolerance) -> "Assessment":
         """Return the result of given outputs of the samples left, at least one."""
-        left, references = self.left, self.left_references
+        rest, references = self.rest, self.rest_references
         # At these limits an excess is the needed share of the largest value.
         share = Excess(Criterion(rel_max=1.0, agreement=0.0), totals(references))
         for reference, result in zip(references, results, strict=True):
             share.update(reference, result)
-        own = None
+        error = None
         with suppress(CaseError):  # a few samples may be too few for a metric
-            own = tolerance.excess(results, left, references) * tolerance.factor
+            error = tolerance.excess(results, rest, references) * tolerance.factor
         computed = [r for r in results if not isinstance(r, RunFailed)]
         failed = len(computed) < len(results)
-        return Given(
-            heldout=own,
+        return Assessment(
+            heldout=error,
             rel_max=share.final(),
             nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
-            scores=() if failed else self.scores(references, computed, left.labels),
+            scores=() if failed else self.scores(references, computed, rest.labels),
         )
 
     def serves(
@@ -155,8 +155,8 @@ class HeldOut:
         failed = len(computed) < len(results)
         if failed or any(map(has_new_nonfinite, references, computed)):
             return False
-        found = self.scores(references, computed, labels)
-        return all(isfinite(one.value) and one.value >= one.required for one in found)
+        scores = self.scores(references, computed, labels)
+        return all(isfinite(one.value) and one.value >= one.required for one in scores)
 
     def scores(
         self,
@@ -189,7 +189,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Given:
+class Assessment:
     """Result of a plan on held-out samples; attributes as in `Point`."""
 
     heldout: float | None

@@ -8,22 +8,22 @@ from halfwise.case import Case, Chosen, Settings
 from halfwise.declarations import spelt
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Tolerance
-from halfwise.fixing.curve import MODERATE, TradeOff
-from halfwise.fixing.depths import LOOKED_AT, Depths
+from halfwise.fixing.curve import MEASURED, MODERATE, TradeOff
+from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.filed import Decisions, Filed, sum_guards
 from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.int8.placing import given_start
+from halfwise.fixing.int8.placing import quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
-from halfwise.fixing.plan.found import Found, clearly_cheaper, unsupported
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
+from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper, unsupported
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.repair.moves import (
     Choice,
-    asked_rules,
+    allowed_rules,
     choose_again,
     choose_repairs,
     needed_repairs,
@@ -52,10 +52,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import remark
 from halfwise.wording import count, typed, verb
-
-LATE = 8
-"""Plans tried after the budget is spent, because one failed; the last is all FP32."""
-
 
 Choosing = Callable[[Space, HeldOut], Chosen]
 """Chooses a plan; it receives what measures plans on the samples of a case."""
@@ -112,8 +108,8 @@ class _Fix:
 
     def __post_init__(self) -> None:
         self._stage = Stages(self.watcher, sum(1 for _ in self.case.network.nodes()))
-        self.given = given_start(self.case.network, self.start_from)
-        self.start_from = None if self.given else self.start_from
+        self.quantised = quantised_start(self.case.network, self.start_from)
+        self.start_from = None if self.quantised else self.start_from
 
     @property
     def depths(self) -> Depths:
@@ -125,22 +121,23 @@ class _Fix:
             baseline = self.verdicts.baseline(self.depths)
         if not self.verdicts.passes_widely(self.depths, baseline):
             self._look_closer()
-        asked = asked_rules(low) and not self.given
-        if self.repairs or (asked and not self.verdicts.suffices(baseline)):
+        may_repair = allowed_rules(low) and not self.quantised
+        if self.repairs or (may_repair and not self.verdicts.suffices(baseline)):
             with self._stage("repair"):
                 self._repair(low)
         if self.start_from is not None:
             with self._stage("emulate"):
                 variant = self.space.variant
-                given = variant.case.network, variant.roles, self.start_from, variant.case.repairs
-                self.space, steps = self.space.starting(starting_plan(*given))
+                network, repairs = variant.case.network, variant.case.repairs
+                start = starting_plan(network, variant.roles, self.start_from, repairs)
+                self.space, steps = self.space.starting(start)
                 self.steps += steps
         if not self.settings.int8:
             self._choose()
         self._begin_curve()
         fixed = self._rounds(baseline)
-        asked = self.settings.int8 or (self.given is not None and self.choosing is None)
-        goes_on = asked and (self.choosing is not None or stands(fixed))
+        with_int8 = self.settings.int8 or (self.quantised is not None and self.choosing is None)
+        goes_on = with_int8 and (self.choosing is not None or stands(fixed))
         return self._with_int8(fixed) if goes_on else fixed
 
     def _observed(self) -> LowSpace:
@@ -148,7 +145,7 @@ class _Fix:
         settings, watcher = self.settings, self.watcher
         with self._stage("reference"):
             check(self.case.network, runtime=settings.runtime)
-            prepared = prepare(self.case, self.given, settings, watcher)
+            prepared = prepare(self.case, self.quantised, settings, watcher)
             self.case, self.notes = prepared.case, prepared.notes
             variant = Variant(self.case, settings)
             _ = variant.forced, variant.may_have_bf16  # or an option does not fit the model
@@ -186,14 +183,14 @@ class _Fix:
 
     def _with_int8(self, below: Fixed) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
-        given = self.given, self.start_from.plan if isinstance(self.start_from, Run) else None
+        start = self.start_from.plan if isinstance(self.start_from, Run) else None
         is_new = self.choosing is None
-        found = int8_rung(below, self._stage, self.watcher, *given, is_new=is_new)
-        if isinstance(found, Fixed):
-            return found
+        rung = int8_rung(below, self._stage, self.watcher, self.quantised, start, is_new=is_new)
+        if isinstance(rung, Fixed):
+            return rung
         self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
-        self.space, self.steps = found
-        remarks = found[0].quantisation.remarks
+        self.space, self.steps = rung
+        remarks = rung[0].quantisation.remarks
         with self._stage("baseline"):
             baseline = self.verdicts.baseline(self.depths)
         self._choose()
@@ -243,7 +240,7 @@ class _Fix:
     def _sketched(self, original: LowSpace) -> Curve:
         return TradeOff(Depths(original, self.heldout)).sketched()
 
-    def _joined(self, found: Found) -> Found:
+    def _joined(self, result: SearchResult) -> SearchResult:
         """Return a plan after samples joined, with other repairs if these do more.
 
         Repairs the user gave stay; all repairs stay if the search starts from a plan.
@@ -254,24 +251,24 @@ class _Fix:
                 chosen = choose_again(self.space, self.heldout)
                 if chosen is not None:
                     self._take(chosen)
-        previous = found.kept if chosen is None else NONE
+        previous = result.kept if chosen is None else NONE
         return self._without_spare(self._search(previous, certify=False))
 
-    def _without_spare(self, found: Found) -> Found:
+    def _without_spare(self, result: SearchResult) -> SearchResult:
         """Undo repairs that the plan does not need; undo all if they make it no cheaper."""
         space = self.space
         if not self.unrepaired or not isinstance(space, LowSpace) or space.original is None:
-            return found
+            return result
         tried = space.bench.evaluations
         with self._stage("repair"):
-            needed = needed_repairs(space, found, self.heldout, joined=self.joined)
+            needed = needed_repairs(space, result, self.heldout, joined=self.joined)
             if space.bench.evaluations > tried:
                 self.unrepaired = self._sketched(space.original)
         self.undone += needed.remarks
         is_same = needed.space.variant is space.variant
         self.space = needed.space  # records of repairs may be renumbered
         if is_same:
-            return found
+            return result
         self.steps = needed.steps
         self.unrepaired = self.unrepaired if needed.space.repairs else None
         return self._search(needed.kept, certify=False)
@@ -280,80 +277,81 @@ class _Fix:
 
     def _rounds(self, baseline: Verdict) -> Fixed:
         # Held-out samples may still reject this plan: skip the certificate.
-        found, certify = self._without_spare(self._search(NONE, certify=False)), False
+        result, certify = self._without_spare(self._search(NONE, certify=False)), False
         while True:
-            sound = self._sound(found)
-            found, certify = sound, certify and sound is found
-            plan = self._settled(found)
+            sound = self._sound(result)
+            result, certify = sound, certify and sound is result
+            plan = self._settled(result)
             judged = self._judged(plan)
-            if found.passed and judged.verdict.passed:
+            if result.passed and judged.verdict.passed:
                 bare, undone = self.unrepaired, self.undone
-                self.passed = Passed(self.space, found, plan, bare, undone, self.steps)
-            if self._may_go_on(judged, found):
+                self.passed = Passed(self.space, result, plan, bare, undone, self.steps)
+            if self._may_go_on(judged, result):
                 self._join(judged)
-                found, certify = self._joined(found), False
+                result, certify = self._joined(result), False
                 continue
-            if certify or found.exhausted or self._is_futile or not found.passed:
+            if certify or result.exhausted or self._is_futile or not result.passed:
                 break
-            reduced, certify = found.kept, True
-            found = self._search(reduced, certify=True)
-            if found.kept == reduced:
+            reduced, certify = result.kept, True
+            result = self._search(reduced, certify=True)
+            if result.kept == reduced:
                 break
-        passed = found.passed
+        passed = result.passed
         if self.passed is not None and not judged.verdict.passed:
-            found, plan, passed = self._returned(found), self.passed.plan, False
+            result, plan, passed = self._returned(result), self.passed.plan, False
             judged = self._judged(plan)
         if passed and judged.verdict.sums == "fp32":
-            found, plan, judged = self._summed(found, plan, judged)
+            result, plan, judged = self._summed(result, plan, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
             with self._stage("judge"):
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(self.space, verdict, written)
-        return self._fixed(found, plan, verdict, baseline)
+        return self._fixed(result, plan, verdict, baseline)
 
     @property
     def _is_futile(self) -> bool:
         """Whether a search ended early because no plan that passes gains."""
         return any(step.kind == "futile" for step in self.steps)
 
-    def _search(self, previous: Nodes, *, certify: bool) -> Found:
+    def _search(self, previous: Nodes, *, certify: bool) -> SearchResult:
         self.late += self.space.budget.is_spent
-        gives_up = self.late >= LATE
+        gives_up = self.late >= MOST_FAILURES
         with self._stage("certify" if certify else "search"):
-            given = {"certify": certify, "steps": self.steps, "gives_up": gives_up}
-            found = self.space.find(previous, **given)  # type: ignore[arg-type]
-        self.steps = found.steps
-        return found
+            result = self.space.find(previous, certify=certify, steps=self.steps, gives_up=gives_up)
+        self.steps = result.steps
+        return result
 
-    def _settled(self, found: Found) -> Plan:
+    def _settled(self, result: SearchResult) -> Plan:
         with self._stage("judge"), self.space.budget.counted():
-            return self.space.settled(found.kept) if found.passed else self.space.plan(found.kept)
+            return (
+                self.space.settled(result.kept) if result.passed else self.space.plan(result.kept)
+            )
 
     def _judged(self, plan: Plan) -> Judged:
         with self._stage("judge"), self.space.budget.counted():
             return self.verdicts.judge(self.depths, plan)
 
-    def _sound(self, found: Found) -> Found:
+    def _sound(self, result: SearchResult) -> SearchResult:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
 
         If one does not, more nodes are held, and the search goes on; unless a plan that is known
         to hold costs clearly less than with them. One chosen by the user stays as it is.
         """
-        while found.passed and self.late < LATE:
-            plan = self._settled(found)
+        while result.passed and self.late < MOST_FAILURES:
+            plan = self._settled(result)
             guards = self._against(plan)
             if self.space.chosen is not None or not guards:
-                return found
+                return result
             infinite = all(guard.kind == "infinite" for guard in guards)
-            with_them = found.kept.union(*map(self.space.variant.holdable, guards))
+            with_them = result.kept.union(*map(self.space.variant.holdable, guards))
             other = self._cheaper(with_them) if infinite else None
             if other is not None:
                 self.watcher.note(
                     f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it "
                     "takes"
                 )
-                return self._sounder(found, other)
+                return self._sounder(result, other)
             self.space = self.space.holding(guards)
             many, held = len(guards), count(len(self.space.held_nodes), "node")
             why = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
@@ -362,8 +360,8 @@ class _Fix:
                 why = f"{changes} without rounding between nodes"
             self.watcher.note(f"the outputs pass, but {why}; {held} held in FP32 in total")
             self._look_closer()
-            found = self._search(found.kept, certify=False)
-        return found
+            result = self._search(result.kept, certify=False)
+        return result
 
     def _against(self, plan: Plan) -> Sequence[Guard]:
         """Return what a plan must keep so that it holds beyond the emulation of the search."""
@@ -379,15 +377,15 @@ class _Fix:
         space, depths = self.space, self.depths
         plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
         plans = clearly_cheaper(plans, space.cost, kept, space.choices)
-        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:LOOKED_AT]:
+        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]:
             if space.evaluate(plan).passed and not depths.inside(space.plan(plan)).guards:
                 return plan
         return None
 
-    def _sounder(self, found: Found, other: Nodes) -> Found:
-        note = Remark(kind="sounder", numbers={"kept": len(found.kept)})
+    def _sounder(self, result: SearchResult, other: Nodes) -> SearchResult:
+        note = Remark(kind="sounder", numbers={"kept": len(result.kept)})
         self.steps += (note,)
-        return replace(found, kept=other, minimal=False, excess_without={}, nonfinite_without=NONE)
+        return replace(result, kept=other, minimal=False, excess_without={}, nonfinite_without=NONE)
 
     def _join(self, judged: Judged) -> None:
         """Let held-out samples that fail join the search."""
@@ -400,21 +398,23 @@ class _Fix:
                 self.filed = Filed(self.space, samples, every)
                 self.space.bench.demand(self.filed)
 
-    def _may_go_on(self, judged: Judged, found: Found) -> bool:
+    def _may_go_on(self, judged: Judged, result: SearchResult) -> bool:
         """Return whether a failed verdict can improve: samples and plans are left.
 
         Without budget, the larger plans that passed during the search remain.
         """
-        goes_on = found.passed and self.space.searches and self.late < LATE
+        goes_on = result.passed and self.space.searches and self.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
 
-    def _summed(self, found: Found, plan: Plan, judged: Judged) -> tuple[Found, Plan, Judged]:
+    def _summed(
+        self, result: SearchResult, plan: Plan, judged: Judged
+    ) -> tuple[SearchResult, Plan, Judged]:
         """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
         with self._stage("search"):
-            guards = sum_guards(self.space, found.kept)
+            guards = sum_guards(self.space, result.kept)
         if guards:
-            kept = found.kept.union(*(guard.nodes for guard in guards))
-            other = replace(found, kept=kept, minimal=False)
+            kept = result.kept.union(*(guard.nodes for guard in guards))
+            other = replace(result, kept=kept, minimal=False)
             typed = self._settled(other)
             if not self._against(typed):
                 again = self._judged(typed)
@@ -422,9 +422,9 @@ class _Fix:
                     self.space = self.space.holding(guards)
                     self.steps += (Remark(kind="summing", numbers={"kept": len(guards)}),)
                     return other, typed, again
-        return found, plan, judged
+        return result, plan, judged
 
-    def _returned(self, failed: Found) -> Found:
+    def _returned(self, failed: SearchResult) -> SearchResult:
         """Go back to the plan that passed on held-out samples if the new one fails there."""
         passed = self.passed
         assert passed is not None
@@ -436,22 +436,24 @@ class _Fix:
         self.steps = (*failed.steps, note)
         return passed.found
 
-    def _fixed(self, found: Found, assigned: Plan, verdict: Verdict, baseline: Verdict) -> Fixed:
+    def _fixed(
+        self, result: SearchResult, assigned: Plan, verdict: Verdict, baseline: Verdict
+    ) -> Fixed:
         below, space = self.below, self.space
         rewritten, placed = self.verdicts.write(assigned)
-        follow = space, found, self.watcher, self._stage
+        follow = space, result, self.watcher, self._stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
         with self._stage("curve"):
-            curve = TradeOff(self.depths).curve(found)
+            curve = TradeOff(self.depths).curve(result)
             curve = curve.model_copy(update={"unrepaired": self.unrepaired})
         if isinstance(space, LowSpace):
             remarks = [*self.notes, *self.undone]
-            remarks += plan_remarks(space, found, followed, baseline)
-            plan = plan_of(space, assigned, found, placed, rewritten.casts, remarks)
+            remarks += plan_remarks(space, result, followed, baseline)
+            plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
         else:
             assert isinstance(space, Int8Space)
             assert below is not None
-            plan = int8_plan_of(below.plan, space, assigned, found, placed, rewritten.casts)
+            plan = int8_plan_of(below.plan, space, assigned, result, placed, rewritten.casts)
         bench = space.bench
         bench.release()  # after the remarks, which may try plans
         return Fixed(
@@ -461,7 +463,7 @@ class _Fix:
             growth=path,
             followed=followed,
             plan=plan,
-            search=search_of(space, self.heldout, found, self.steps),
+            search=search_of(space, self.heldout, result, self.steps),
             baseline=below.baseline if below else baseline,
             all_int8=baseline if below else None,
             verdict=verdict,
@@ -469,7 +471,7 @@ class _Fix:
             space=space,
             heldout=self.heldout,
             assigned=assigned,
-            found=found,
+            found=result,
             curve=curve,
             evaluations=bench.evaluations,
             stage_seconds=self._stage.seconds,
@@ -481,13 +483,13 @@ NOTABLE = 0.1
 
 
 def plan_remarks(
-    space: LowSpace, found: Found, followed: Followed | None, baseline: Verdict
+    space: LowSpace, result: SearchResult, followed: Followed | None, baseline: Verdict
 ) -> Iterator[Remark]:
     """Yield remarks on a plan and its model.
 
     Args:
         space: The plans, after a search.
-        found: The plan.
+        result: The plan.
         followed: Where the error comes from; None if not needed or out of time.
         baseline: Verdict on everything low.
     """
@@ -495,9 +497,9 @@ def plan_remarks(
     yield from end_remarks(space)
     yield from _looked_at(space)
     if note := space.start.note:
-        numbers = {**note.numbers, "plan": len(found.kept)}
+        numbers = {**note.numbers, "plan": len(result.kept)}
         yield note.model_copy(update={"numbers": numbers})
-    kept = found.kept - frozenset(variant.forced.kept) - space.held_nodes
+    kept = result.kept - frozenset(variant.forced.kept) - space.held_nodes
     searched = kept and space.searches
     if searched and baseline.passed and _islands_fail(space):
         pinned = sum(1 for _ in unsupported(variant.case.network, variant.roles))
@@ -510,7 +512,7 @@ def plan_remarks(
         and not (followed.origin or followed.decided)
         and not followed.out_of_time
     ):
-        yield from _wider(space, found, accumulates=followed.accumulates)
+        yield from _wider(space, result, accumulates=followed.accumulates)
 
 
 def _islands_fail(space: LowSpace) -> bool:
@@ -523,25 +525,29 @@ def _islands_fail(space: LowSpace) -> bool:
 def _looked_at(space: LowSpace) -> Iterator[Remark]:
     """Yield on how many samples elements were visited, if fewer than all were enough."""
     if space.evidence.closer is not None:
-        seen = space.evidence.observations
-        looked = min((o.detail.samples for o in seen.tensors if o.detail is not None), default=0)
-        yield Remark(kind="first-look", numbers={"samples": looked, "size": len(seen.samples)})
+        observations = space.evidence.observations
+        looked = min(
+            (o.detail.samples for o in observations.tensors if o.detail is not None), default=0
+        )
+        yield Remark(
+            kind="first-look", numbers={"samples": looked, "size": len(observations.samples)}
+        )
 
 
-def _wider(space: LowSpace, found: Found, *, accumulates: bool) -> Iterator[Remark]:
+def _wider(space: LowSpace, result: SearchResult, *, accumulates: bool) -> Iterator[Remark]:
     """Yield the tolerance that the explained nodes alone would meet, if most are unexplained.
 
     That no node is at fault is known only where the error `accumulates` along the graph.
     """
     named, case, bench = space.explained, space.variant.case, space.bench
-    if len(found.needed - named) <= NOTABLE * len(space.choices) or case.metric is not None:
+    if len(result.needed - named) <= NOTABLE * len(space.choices) or case.metric is not None:
         return
-    explained = found.needed & named
+    explained = result.needed & named
     work = lambda: bench.errors(space.plan(explained))  # noqa: E731
     errors = space.budget.within("notes", work, None)
     if errors is not None:
-        given = bench.tolerance.factor, space.variant.settings.fmt, len(explained)
-        note = tolerance_note(errors, case.criterion, *given)
+        factor, fmt = bench.tolerance.factor, space.variant.settings.fmt
+        note = tolerance_note(errors, case.criterion, factor, fmt, len(explained))
         if note is not None:
             unknown = {} if accumulates else {"unknown": ""}
             yield note.model_copy(update={"names": {**note.names, **unknown}})
@@ -636,6 +642,6 @@ def stands(fixed: Fixed) -> bool:
     case, settings = variant.case, variant.settings
     if not (fixed.found.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
         return False
-    judged = heldout.left, heldout.left_references
-    found = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)
-    return settings.allow_unjudged or not found
+    judged = heldout.rest, heldout.rest_references
+    unjudged = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)
+    return settings.allow_unjudged or not unjudged

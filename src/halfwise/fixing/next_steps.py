@@ -58,8 +58,8 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
 
     `worker` names one of several workers.
     """
-    given = request.given | ({"trt_worker": worker} if worker else {})
-    words = _same(case, request, (*_JUDGED, *_SEARCHED), given)
+    options = request.given | ({"trt_worker": worker} if worker else {})
+    words = _same(case, request, (*_JUDGED, *_SEARCHED), options)
     folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
     return Step(kind="diagnose", command=("halfwise", "diagnose", *words, "-o", argument(folder)))
 
@@ -114,10 +114,10 @@ def after_verify(
 
 
 def _same(
-    case: Case, request: Request, names: Iterable[str], given: Mapping[str, str]
+    case: Case, request: Request, names: Iterable[str], options: Mapping[str, str]
 ) -> list[str]:
     """Return the model, the inputs, and those of the options that have a name among `names`."""
-    return [_model(case), "--inputs", _data(request.data.inputs), *_options(given, names)]
+    return [_model(case), "--inputs", _data(request.data.inputs), *_options(options, names)]
 
 
 def _model(case: Case) -> str:
@@ -128,8 +128,8 @@ def _data(inputs: Inputs | None) -> str:
     return argument(inputs) if isinstance(inputs, str | Path) else "DATA"
 
 
-def _options(given: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    return [word for name in names if name in given for word in _option(name, given[name])]
+def _options(options: Mapping[str, str], names: Iterable[str]) -> list[str]:
+    return [word for name in names if name in options for word in _option(name, options[name])]
 
 
 def delivered_next(
@@ -145,13 +145,13 @@ def delivered_next(
     if len(devices) > 1:
         files = {e.worker.name: str(out / engine_file(e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
-    data, given = request.data, request.given
+    data, options = request.data, request.given
     if data.heldout is not None:
-        given = _heldout(given)
+        options = _heldout(options)
     # Of the inputs of the run, `verify` judges only those that it held out.
     words = [argument(out), "--inputs", _data(data.heldout or data.inputs)]
-    words += _options(given, _REPEATED)
-    words += _option("metric", given["metric"]) if ":" in given.get("metric", "") else []
+    words += _options(options, _REPEATED)
+    words += _option("metric", options["metric"]) if ":" in options.get("metric", "") else []
     return (
         Step(kind="engines", names=files),
         Step(kind="verify-elsewhere", command=("halfwise", "verify", *words, *_ENGINE)),
@@ -159,10 +159,10 @@ def delivered_next(
     )
 
 
-def _heldout(given: dict[str, str]) -> dict[str, str]:
+def _heldout(options: dict[str, str]) -> dict[str, str]:
     """Return options with the labels of the held-out samples."""
-    labels = given.get("heldout_labels")
-    return given if labels is None else {**given, "labels": labels}
+    labels = options.get("heldout_labels")
+    return options if labels is None else {**options, "labels": labels}
 
 
 _ENGINE = ("--target", "tensorrt")
@@ -266,14 +266,14 @@ def _keeps_all(plan: Plan) -> bool:
 def _proving(case: Case, request: Request, out: Path | None) -> Step:
     if out is None:
         return Step(kind="prove")
-    given, names = request.given, {"heldout": ""}
+    options, names = request.given, {"heldout": ""}
     if request.data.heldout is not None:
-        given = _heldout(given)
+        options = _heldout(options)
     else:
         names = {"unseen": "DATA"}
-        given = {**given, "labels": "LABELS"} if "labels" in given else given
+        options = {**options, "labels": "LABELS"} if "labels" in options else options
     words = [_model(case), argument(out / MODEL_FILE), "--inputs", _data(request.data.heldout)]
-    words += _options(given, _JUDGED)
+    words += _options(options, _JUDGED)
     return Step(kind="prove", names=names, command=("halfwise", "verify", *words, *_ENGINE))
 
 
@@ -290,7 +290,7 @@ def _after_failure(
     if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
-    yield from (alone := runs_of_their_own(devices))
+    yield from (alone := separate_runs(devices))
     if not alone and ran and _is_out_of_tolerance(verdict):
         yield Step(kind="check-tolerance")
     if (batch := verdict.batch) and all("batch" in failure.under for failure in verdict.failures):
@@ -299,7 +299,7 @@ def _after_failure(
         yield Step(kind="best-model")
 
 
-def runs_of_their_own(devices: Sequence[Engines]) -> tuple[Step, ...]:
+def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     """Return what to do if one plan is right on some devices only."""
     passed = [e.verdict is not None and e.verdict.passed for e in devices]
     failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
@@ -310,7 +310,7 @@ def after_untested(verdict: Verdict) -> tuple[Step, ...]:
     """Return what to do if something was not tested and may be the only fault."""
     if verdict.passed or not verdict.unjudged:
         return ()
-    idle = [found.around or found.name for found in verdict.unjudged if found.kind == "never-ran"]
+    idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
     return (Step(kind="untested", items=tuple(dict.fromkeys(idle))),)
 
 
@@ -333,9 +333,9 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
     """Yield what to do about a plan that costs more than `required`, or gains too little."""
     limit = {} if required is None else {"required": required}
     if near := worth.nearest:
-        found = {"kept": near.kept, "cost": near.cost, "error": near.error}
+        numbers = {"kept": near.kept, "cost": near.cost, "error": near.error}
         names = {"passes": ""} if near.passes else {"margin": ""} if near.error <= 1 else {}
-        yield Step(kind="near-plan", names=names, numbers={**limit, **found})
+        yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
     elif limit:
         yield Step(kind="no-near-plan", numbers=limit)
     if worth.metric is not None:

@@ -18,6 +18,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
+from halfwise.fixing.curve import MEASURED
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Nodes
@@ -120,7 +121,7 @@ def fix_run(
     """
     verdict = counting_joined(fixed.verdict, fixed.search.joined)
     model = None if verdict.level == "engine" else fixed.rewritten.model
-    heldout = fixed.heldout.left, fixed.heldout.left_references
+    heldout = fixed.heldout.rest, fixed.heldout.rest_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
     worth = worth_of(fixed.space, kept, engines, request.require_worth)
@@ -249,8 +250,8 @@ def worth_enough(verdict: Verdict, worth: Worth | None, request: Request) -> Ver
     limit = request.require_worth
     if limit is None or (worth is not None and worth.ratio <= limit):
         return verdict
-    known = {} if worth is None else {"cost": worth.ratio}
-    failure = Failure(kind="worth", numbers={"allowed": limit, **known})
+    cost = {} if worth is None else {"cost": worth.ratio}
+    failure = Failure(kind="worth", numbers={"allowed": limit, **cost})
     alone = limit if verdict.passed else None
     return with_failures(verdict, (failure,)).model_copy(update={"required_worth": alone})
 
@@ -270,13 +271,13 @@ def _weak_pass(verdict: Verdict) -> tuple[str, ...]:
 def warnings(case: Case, repairs: int = 0) -> tuple[str, ...]:
     """Return the warnings among the case's notes, which concern the file before `repairs`."""
     notes = (note for note in case.notes if note.severity == "warning")
-    found = tuple(clause(n, repairs=repairs) for n in notes)
+    texts = tuple(clause(n, repairs=repairs) for n in notes)
     if renamed := len(case.network.original_names):
-        found += (
+        texts += (
             f"{count(renamed, 'node')} had no name or shared one; original_names in run.json maps "
             "new names to old ones",
         )
-    return found
+    return texts
 
 
 def cost(evaluations: int, seconds: float, stages: dict[str, float]) -> Cost:
@@ -298,7 +299,7 @@ def provenance(case: Case, request: Request) -> Provenance:
         model=str(case.network.path or "in memory"),
         folder=_working_directory(),
         model_sha256=case.network.sha256,
-        data=str(given) if isinstance(given := request.data.inputs, str | Path) else None,
+        data=str(inputs) if isinstance(inputs := request.data.inputs, str | Path) else None,
         notes=case.notes,
         inputs_sha256=case.data_sha256,
         command=request.command,
@@ -347,21 +348,17 @@ def with_unjudged(
         references: FP32 outputs of each.
     """
     runtime = request.settings.runtime
-    found = find_unjudged(case, candidate, samples, references, runtime=runtime)
+    unjudged = find_unjudged(case, candidate, samples, references, runtime=runtime)
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     failures = {failure.kind for failure in verdict.failures}
     only_seen = not verdict.unseen and failures <= {"seen", "no-sample"}
-    if request.data.allow_unjudged or not found:
-        return verdict.model_copy(update={"unjudged": found, "judged": not only_seen})
+    if request.data.allow_unjudged or not unjudged:
+        return verdict.model_copy(update={"unjudged": unjudged, "judged": not only_seen})
     judged = not (verdict.passed or only_seen)
-    lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in found)
+    lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in unjudged)
     verdict = with_failures(verdict, lacking)
-    return verdict.model_copy(update={"judged": judged, "unjudged": found})
-
-
-_MEASURED = 3
-"""How many plans are measured on all samples; a failed trial gave only a lower bound."""
+    return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
 
 
 def worth_of(
@@ -388,16 +385,16 @@ def worth_of(
         return None
     full = engines is not None and engines.full
     predicted = Worth(cost=prices.fp32 if full else cost, fp32=prices.fp32)
-    found = _timed(predicted, engines, variant.settings.fmt.name.upper())
+    worth = _timed(predicted, engines, variant.settings.fmt.name.upper())
     fits: Callable[[float], bool]
-    if required is not None and found.ratio > required:
+    if required is not None and worth.ratio > required:
         # If an engine took longer than predicted, only cheaper plans help.
         fits = lambda price: price <= required and price < predicted.cost  # noqa: E731
-    elif found.gains or not found.model_copy(update={"cost": 1.0, "measured": None}).gains:
-        return found
+    elif worth.gains or not worth.model_copy(update={"cost": 1.0, "measured": None}).gains:
+        return worth
     else:
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    return found.model_copy(
+    return worth.model_copy(
         update={
             # If no plan is delivered, engines have refuted the emulation.
             "nearest": None if full else _nearest(space, fits),
@@ -440,11 +437,11 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
         return None
     base = cost_model(replace(case, network=network), settings, roles, low_io)
     runs = emulate_typed(candidate.model, large_from=settings.large_from) if large else None
-    own = cost_model(replace(case, network=wide), settings, own_roles, low_io, runs)
-    if base is None or own is None:
+    costs = cost_model(replace(case, network=wide), settings, own_roles, low_io, runs)
+    if base is None or costs is None:
         return None
     kept = own_roles.computing - low_ones - quantised_nodes(wide).keys()
-    cost = own.cost(
+    cost = costs.cost(
         kept | carried(wide, own_roles, kept, low_io=low_io),
         kept & low_nodes(candidate, (ir.DataType.BFLOAT16,)),
         tf32=any(TF32_MARK in node.metadata_props for node in candidate.nodes()),
@@ -461,12 +458,12 @@ def _roles(network: Network, low: ir.DataType) -> Roles:
     """Return the roles of a model; what is INT8 makes no neighbour FP32, as in its plan."""
     roles = roles_of(network, low)
     integers = {*quantised_nodes(network), *map(node_name, quantising(network))}
-    found = dict(roles)
+    changed = dict(roles)
     for node in (node for node in network.nodes() if node_name(node) in integers):
         role = roles[node_name(node)]
         inputs = role.inputs or (True,) * len(node.inputs)  # a Q takes what a Flatten gives it
-        found[node_name(node)] = replace(role, role=Role.COMPUTE, inputs=inputs)
-    return Roles(found)
+        changed[node_name(node)] = replace(role, role=Role.COMPUTE, inputs=inputs)
+    return Roles(changed)
 
 
 def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
@@ -487,7 +484,7 @@ def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
             if isfinite(error := excess * space.bench.tolerance.factor):
                 near.append(NearPlan(kept=len(kept), cost=cost, error=error, passes=excess <= 1))
             looked += 1
-            if looked == _MEASURED:
+            if looked == MEASURED:
                 break
 
     space.budget.within("worth", look, None)
@@ -501,6 +498,6 @@ def _timed(worth: Worth, engines: Engines | None, low: str) -> Worth:
     times = {r.name: r.latency.median_ms for r in engines.results if r.latency is not None}
     if engines.row is None or not times.keys() >= {engines.row.name, low, FP32_ENGINE}:
         return worth
-    own, fp32 = times[engines.row.name], times[FP32_ENGINE]
-    ratios = {"measured": own / times[low], "measured_fp32": fp32 / times[low]}
+    delivered, fp32 = times[engines.row.name], times[FP32_ENGINE]
+    ratios = {"measured": delivered / times[low], "measured_fp32": fp32 / times[low]}
     return worth.model_copy(update=ratios)

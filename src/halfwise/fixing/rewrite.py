@@ -11,8 +11,8 @@ from halfwise.case import CPU, Case, Runtime, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
-from halfwise.fixing.int8.placing import FIRST_OPSET, Given
-from halfwise.formats import BF16, Format
+from halfwise.fixing.int8.placing import FIRST_OPSET, QuantisedModel
+from halfwise.formats import BF16, ROUNDINGS, Format
 from halfwise.graph.casts import Rewritten, is_low_custom, low_type
 from halfwise.graph.casts import rewrite as cast
 from halfwise.graph.conversion import BF16_OPSET, NORM_OPSET, gaining, raise_opset
@@ -113,10 +113,9 @@ def written_bytes(model: ir.Model) -> int:
     return int(proto.ByteSize()) + data
 
 
-COMPARED = 4
-"""Samples that both models run on: an adapter that changes the function does so on most."""
-TOLERANCE = 1e-6
-"""Error relative to an output's largest magnitude: only the order of some sums differs."""
+FEW_SAMPLES = 4
+"""Samples on which something is checked that is wrong on most if it is wrong: an opset adapter, the
+model with everything low, samples joined in pairs. Our choice."""
 
 
 def with_opset_for(
@@ -152,7 +151,7 @@ def with_opset_for(
         opset = FIRST_OPSET
     elif not gained:
         return network, None
-    first = samples.select(range(min(COMPARED, len(samples))))
+    first = samples.select(range(min(FEW_SAMPLES, len(samples))))
     try:
         raised = raise_opset(network, opset)
         _demand_same(network, raised, first, runtime)
@@ -175,12 +174,12 @@ def _demand_same(network: Network, raised: Network, samples: Samples, runtime: R
 
 
 def same(before: Outputs, after: Outputs) -> bool:
-    """Return whether outputs have equal shapes, types and, within `TOLERANCE`, values.
+    """Return whether outputs have equal shapes, types and, within `ROUNDINGS`, values.
 
     Outputs that are not floating point have to be equal; so do NaN and infinities.
     """
     return before.keys() == after.keys() and all(
-        relative_error(array, after[name]) <= TOLERANCE for name, array in before.items()
+        relative_error(array, after[name]) <= ROUNDINGS for name, array in before.items()
     )
 
 
@@ -202,12 +201,14 @@ class Prepared:
     notes: tuple[Remark, ...] = ()
 
 
-def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watcher) -> Prepared:
+def prepare(
+    case: Case, quantised: QuantisedModel | None, settings: Settings, watcher: Watcher
+) -> Prepared:
     """Return the case with the network to plan for.
 
     Args:
         case: With the user's model.
-        given: The quantised model to start from; plans are then of its nodes.
+        quantised: The quantised model to start from; plans are then of its nodes.
         settings: The types, and where to run.
         watcher: Receives notes on the changes.
 
@@ -215,9 +216,9 @@ def prepare(case: Case, given: Given | None, settings: Settings, watcher: Watche
         RunFailed: the model does not run on a sample.
     """
     network, runtime = case.network, settings.runtime
-    if given is not None:
+    if quantised is not None:
         searched = inspected_reference(network, case.calibration, runtime=runtime)[0]
-        return Prepared(replace(case, network=given.floats, restored=True), network, searched)
+        return Prepared(replace(case, network=quantised.floats, restored=True), network, searched)
     raised, note = with_opset_for(
         settings.fmt, network, case.calibration, runtime=runtime, int8=settings.int8
     )

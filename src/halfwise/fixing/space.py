@@ -11,9 +11,9 @@ from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.found import Found, not_yet_alone, with_each_lowered
 from halfwise.fixing.plan.guide import Guide, lowered, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
+from halfwise.fixing.plan.result import SearchResult, not_yet_alone, with_each_lowered
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import RESERVED, Search
 from halfwise.graph.cut import Terms
@@ -26,14 +26,17 @@ from halfwise.reporting.remarks import remark
 from halfwise.wording import number, ratio
 
 LEFT_OUT = "left out of INT8"
-FEW = 10
-"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are
-small."""
-
-
-CLEARLY = 0.5
-"""A better plan is reported if its cost above everything low is at most this share of the last
-one's: a long search then takes few lines."""
+FEWEST_EVALUATIONS = 10
+"""Fewest evaluations of a search with INT8: fewer would settle nothing, and such models are small.
+Our choice."""
+BESIDE = 0.1
+"""Share of the budget for what is not needed: a curve's further points, a plan that passes made
+simpler. Our choice."""
+MODELS = 24
+"""Models written and run on all samples beside the search's: with repairs, or in part BF16. Our
+choice."""
+WELL_WITHIN = 0.5
+"""Up to this share of the tolerance, an error is no concern. Our choice."""
 
 
 class Best:
@@ -46,6 +49,8 @@ class Best:
 
     def passed(self, space: "Space", kept: Nodes, error: float | None) -> None:
         """Report a plan that passes on all samples of the search if it is clearly better.
+
+        It then costs at most half as much above everything low: a long search takes few lines.
 
         Args:
             space: The plans.
@@ -61,7 +66,7 @@ class Best:
         least = min(1.0, space.cost(NONE) or 1.0)
         extra = float(len(kept)) if price is None else price - least
         # An empty plan ends the search, which reports it itself.
-        if not kept or (self._extra is not None and extra > CLEARLY * self._extra):
+        if not kept or (self._extra is not None and extra > self._extra / 2):
             return
         self._extra = extra
         allowed = "" if error is None else f", error {ratio(error)} what is allowed"
@@ -196,7 +201,7 @@ class Space(ABC):
     def evaluate(self, kept: Nodes) -> Outcome:
         """Return whether a plan passes on the samples; one that does is reported."""
         plan = self.fresh(kept)
-        is_new = self.bench.known(plan, "samples") is None
+        is_new = self.bench.recall(plan, "samples") is None
         outcome = self.bench.evaluate(plan)
         if is_new and outcome.passed:
             self.take(kept)
@@ -216,8 +221,8 @@ class Space(ABC):
 
     def tried(self) -> dict[Nodes, Outcome]:
         """Return the latest outcome of each plan that was evaluated, in order."""
-        found = ((self.kept(plan), plan, one) for plan, one in self.bench.tried().items())
-        return {kept: one for kept, plan, one in found if kept is not None and not plan.is_typed}
+        outcomes = ((self.kept(plan), plan, one) for plan, one in self.bench.tried().items())
+        return {kept: one for kept, plan, one in outcomes if kept is not None and not plan.is_typed}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples to those of the search."""
@@ -238,7 +243,7 @@ class Space(ABC):
         """Run every sample with a plan, and order later trials by its error, if time is left."""
         plan = self.fresh(kept)
         self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
-        outcome: Outcome | None = self.bench.known(plan, "samples")
+        outcome: Outcome | None = self.bench.recall(plan, "samples")
         if outcome is not None and outcome.passed:
             self.take(kept)
 
@@ -251,7 +256,7 @@ class Space(ABC):
         certify: bool = True,
         steps: Sequence[Remark] = (),
         gives_up: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """Return the cheapest plan found, starting from `previous`.
 
         Args:
@@ -265,14 +270,14 @@ class Space(ABC):
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             passed = self.evaluate(kept).passed
-            return Found(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
         passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
         search = self._search([*steps], passing, NONE if gives_up else self.start.kept)
-        found = search.run(previous & self.choices, certify=certify)
-        alone = not_yet_alone(found, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if not (certify and alone) or found.exhausted:
-            return found
-        return with_each_lowered(found, alone, self.evaluate, self.budget)
+        result = search.run(previous & self.choices, certify=certify)
+        alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
+        if not (certify and alone) or result.exhausted:
+            return result
+        return with_each_lowered(result, alone, self.evaluate, self.budget)
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.nodes())
@@ -285,7 +290,7 @@ class Space(ABC):
             classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
-            harmless=None if self.bench.tolerance.metric else 0.5,
+            harmless=None if self.bench.tolerance.metric else WELL_WITHIN,
             budget=self.budget,
             start=start,
             safe=self.is_safe,
@@ -365,14 +370,14 @@ class LowSpace(Space):
 
     def kept(self, plan: Plan) -> Nodes | None:
         """Return the kept nodes of a plan."""
-        own = plan.of is self.variant and plan.quantisation is None
-        return plan.kept if own else None
+        belongs = plan.of is self.variant and plan.quantisation is None
+        return plan.kept if belongs else None
 
     def plan(self, kept: Nodes) -> Plan:
         """Return the plan with the cheapest types that are known to pass."""
         if self.chosen is not None and kept == self.chosen.kept:
             return Plan(self.variant, kept, self.chosen.bf16, self.chosen.tf32)
-        typed: Plan | None = self.bench.known(self.fresh(kept), "types")
+        typed: Plan | None = self.bench.recall(self.fresh(kept), "types")
         return typed or self.fresh(kept)
 
     def settled(self, kept: Nodes) -> Plan:
@@ -408,15 +413,10 @@ class LowSpace(Space):
         self.observed.catch_up(self.variant, self.bench.samples)
 
 
-MOST = 24
-"""Maximum number of models tried if not all nodes of a plan can be BF16; each is written and run on
-all samples of the calibration."""
-
-
 def _typed(space: LowSpace, fp32: Plan) -> Plan:
     """Return a passing plan with the BF16 and TF32 that still pass and cost less.
 
-    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MOST` trials,
+    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MODELS` trials,
     within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
     or for none. With every node kept, all stay FP32: that is the original, not a plan.
     """
@@ -428,7 +428,7 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
     def passes(plan: Plan) -> bool:
         nonlocal best
         costs = variant.cost(plan), variant.cost(best)
-        if len(tried) == MOST or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
+        if len(tried) == MODELS or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
             return False
         space.budget.check()
         tried.add(plan.bf16)
@@ -484,8 +484,8 @@ class Int8Space(Space):
 
     def kept(self, plan: Plan) -> Nodes | None:
         """Return what a plan with the same FP32 nodes leaves out."""
-        own = plan.quantisation is self.quantisation and plan.kept == self.fp32
-        return self.choices - plan.int8 if own else None
+        belongs = plan.quantisation is self.quantisation and plan.kept == self.fp32
+        return self.choices - plan.int8 if belongs else None
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -514,8 +514,8 @@ class Int8Space(Space):
 
     @property
     def ration(self) -> int:
-        """How many plans may be evaluated: half as many as there are candidates, at least `FEW`."""
-        return max(FEW, len(self.quantisation.nodes) // 2)
+        """Evaluations: half as many as candidates, at least `FEWEST_EVALUATIONS`."""
+        return max(FEWEST_EVALUATIONS, len(self.quantisation.nodes) // 2)
 
     @property
     def spare(self) -> int:
@@ -534,13 +534,13 @@ class Int8Space(Space):
         certify: bool = True,
         steps: Sequence[Remark] = (),
         gives_up: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """Return the cheapest set of candidates to leave out, starting from `previous`."""
-        found = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
-        kept = found.kept | self.quantisation.alone(self.choices - found.kept)
-        if kept != found.kept and self.evaluate(kept).passed:
-            return replace(found, kept=kept)
-        return found
+        result = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
+        kept = result.kept | self.quantisation.alone(self.choices - result.kept)
+        if kept != result.kept and self.evaluate(kept).passed:
+            return replace(result, kept=kept)
+        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         # A sum that is left out with its convolution takes one more.

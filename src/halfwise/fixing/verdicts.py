@@ -8,7 +8,8 @@ from halfwise.case import Samples
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.filed import Decisions
 from halfwise.fixing.plan.plan import Plan, Written
-from halfwise.fixing.space import Space
+from halfwise.fixing.rewrite import FEW_SAMPLES
+from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.judging.inside import Emulated, emulate
 from halfwise.judging.judge import Judged, judge_emulated
@@ -16,12 +17,6 @@ from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
 from halfwise.records import TensorName, Verdict
 from halfwise.reporting.remarks import under, with_failures
-
-BASELINE_INSPECTED = 4
-"""Samples on which the all-low model is searched for non-finite values inside."""
-
-WIDE = 0.5
-"""Everything low passes by a wide margin up to this fraction of the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,12 @@ class Verdicts:
         written = plan.of.write(plan)
         excess = space.bench.exact(plan)
         passes = excess is not None and excess <= 1
-        emulated = self._emulate(space, written[0], samples, None if passes else BASELINE_INSPECTED)
+        emulated = self._emulate(space, written[0], samples, None if passes else FEW_SAMPLES)
         if passes:
             self._latest = _Latest(plan, written, samples.ids, emulated)
         else:
             depths.take(plan, written[0], emulated.results)
-        judged = self._judge(depths, written[0], emulated.first(BASELINE_INSPECTED))
+        judged = self._judge(depths, written[0], emulated.first(FEW_SAMPLES))
         return depths.marked(judged, written[0])
 
     def suffices(self, baseline: Verdict) -> bool:
@@ -80,7 +75,7 @@ class Verdicts:
         assert latest.emulated is not None
         judged = depths.heldout.samples, depths.heldout.references
         unseen = bench.tolerance.excess(latest.emulated.results, *judged)
-        return max(bench.excess(latest.plan), unseen) <= WIDE * bench.tolerance.full
+        return max(bench.excess(latest.plan), unseen) <= WELL_WITHIN * bench.tolerance.full
 
     def write(self, plan: Plan) -> Written:
         """Return the model of a plan."""
@@ -111,11 +106,12 @@ class Verdicts:
         """
         bench = space.bench
         emulated = self._emulate(space, written, bench.samples, inspected=0)
-        given = emulated, bench.samples, bench.references
-        seen = self._judged(space, written, *given, unseen=True)
-        if seen.verdict.passed:
+        judged = self._judged(
+            space, written, emulated, bench.samples, bench.references, unseen=True
+        )
+        if judged.verdict.passed:
             return verdict
-        return with_failures(verdict, under("seen", "", seen.verdict.failures))
+        return with_failures(verdict, under("seen", "", judged.verdict.failures))
 
     def _emulate(
         self, space: Space, written: Rewritten, samples: Samples, inspected: int | None = None
@@ -132,8 +128,10 @@ class Verdicts:
 
     def _judge(self, depths: Depths, written: Rewritten, emulated: Emulated) -> Judged:
         heldout = depths.heldout
-        given = emulated, heldout.samples, heldout.references
-        return self._judged(depths.space, written, *given, unseen=heldout.unseen)
+        samples, references = heldout.samples, heldout.references
+        return self._judged(
+            depths.space, written, emulated, samples, references, unseen=heldout.unseen
+        )
 
     def _judged(
         self,

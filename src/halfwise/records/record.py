@@ -200,8 +200,7 @@ class Failure(Facts):
         numbers: Its numbers, such as "rel_max", or the metric's values "before" and "after".
         under: Where it occurs if not in the judged run itself, outermost first: on "seen" samples,
             in the "file" as ONNX Runtime runs it, in a "batch" of that size, at "shapes" at that
-            end of the profile, "checked" by the worker before the connection was lost, on one
-            "device" of several.
+            end of the profile, on one "device" of several.
         text: The sentence itself if the facts are recorded elsewhere: what is not judged, causes,
             notes, rungs of a diagnosis, a figure compared with the baseline. "" otherwise.
     """

@@ -64,7 +64,6 @@ _UNDER: Mapping[str, str] = {
     "batch": "in batches of {}, ",
     "shapes": "at {} shapes: ",
     "device": "on {}: ",
-    "checked": "the FP32 engine, which was judged before the worker was lost, fails: ",
 }
 
 

@@ -184,6 +184,11 @@ def resolve(
     if command is not None:
         return [WorkerSpec(UNNAMED, _words(command, source, Path.cwd()), source, shared)]
     first = {UNNAMED: tables} if tables.command else {}
+    if first.keys() & tables.workers.keys():
+        raise UsageError(
+            f"{path} has two workers called {UNNAMED}: in [tensorrt] and [tensorrt.workers].",
+            f"Give the second one another name. {_SAY_HOW}",
+        )
     named = {**first, **tables.workers}
     specs = [table.spec(name, path, shared) for name, table in named.items()]
     return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default", shared)]

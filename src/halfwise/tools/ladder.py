@@ -7,7 +7,7 @@ from typing import Unpack
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
-from halfwise.fixing.command import fix_asked
+from halfwise.fixing.command import fix_request
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import Result, cost, unsearched_run
 from halfwise.metrics import untested_task
@@ -78,7 +78,7 @@ def ladder(
             words += () if runner is None else ("--runner", runner)
             advice += (Step(kind="diagnose", command=words),)
             return _stopped(case, request, rung, advice, folder, started, watcher)
-    return fix_asked(model, replace(request, right_by=by), out=folder, watcher=watcher)
+    return fix_request(model, replace(request, right_by=by), out=folder, watcher=watcher)
 
 
 def _right(

@@ -191,7 +191,7 @@ def test_what_was_seen_on_all_samples_is_known_at_every_depth():
     assert bench.evaluate(NONE) == first
     assert bench.exact(NONE) == bench.excess(NONE) == first.excess
     assert (bench.runs, bench.evaluations) == (12, 1)
-    assert (bench.tried(), bench.firsts()) == ({NONE: first}, {NONE: 1})
+    assert (bench.tried(), bench.numbers()) == ({NONE: first}, {NONE: 1})
 
 
 def test_the_error_of_what_failed_is_measured_once():
@@ -218,12 +218,12 @@ def test_samples_that_join_are_another_question_at_every_depth():
     assert [bench.once(NONE, "inside", inside) for _ in range(2)] == [1, 1]
     assert bench.once(NONE, "inside", inside, key="other") == 2
     bench.join(prepared.samples.select([0]), prepared.references[:1])
-    assert bench.known(NONE, "inside") is None
+    assert bench.recall(NONE, "inside") is None
     assert bench.exact(NONE) is None
     assert bench.excess(NONE) == pytest.approx(first)
     assert bench.once(NONE, "inside", inside) == 3
     assert bench.evaluations == 2
-    assert bench.found_at("inside") == [1, 2, 3]
+    assert bench.findings("inside") == [1, 2, 3]
 
 
 def test_another_judge_of_the_same_samples_knows_nothing_of_the_first():

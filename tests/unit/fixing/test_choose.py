@@ -15,7 +15,8 @@ from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing import choose as choosing
-from halfwise.fixing.choose import MEASURED, Wish, implied
+from halfwise.fixing.choose import Wish, implied
+from halfwise.fixing.curve import MEASURED
 from halfwise.records import Criterion, Recognised
 from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
@@ -412,8 +413,8 @@ def test_few_are_measured_and_what_was_left_is_counted():
     made = curve(*bounds, count=12)
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
     found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
-    assert len(truth.asked) == MEASURED
-    assert found.left == 12 - MEASURED
+    assert len(truth.asked) == 8
+    assert found.unmeasured == 12 - 8
     assert found.point.kept == "4"
 
 
@@ -430,7 +431,7 @@ def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     assert found.point == full or found.point.kept in truth.fitting
     if many <= MEASURED:
         assert found.point == (some[first] if first < many else full)
-        assert found.left == 0
+        assert found.unmeasured == 0
 
 
 def test_what_its_bound_excludes_is_not_measured():

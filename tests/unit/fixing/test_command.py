@@ -9,7 +9,6 @@ from onnx import TensorProto, helper
 from halfwise import api
 from halfwise.case import Samples
 from halfwise.errors import CaseError, UsageError
-from halfwise.fixing import command
 from halfwise.fixing.command import judge_sizes
 from halfwise.judging.judge import judge
 from halfwise.judging.reference import inspected_reference
@@ -216,7 +215,7 @@ X = RNG.uniform(1, 2, (12, 1, 4)).astype(np.float32)
 def test_few_samples_are_put_together():
     alone, verdict = judged(parsed(SCALED), parsed(SCALED), X)
     assert verdict.batch is not None
-    assert len(verdict.batch.samples) == command._JUDGED
+    assert len(verdict.batch.samples) == 4
     assert verdict.batch.rel_max == {"y": 0.0}
     assert verdict.model_copy(update={"batch": None, "axes": ()}) == alone
 
@@ -239,7 +238,7 @@ def test_a_metric_judges_more_of_them():
     x = RNG.uniform(1, 2, (80, 1, 4)).astype(np.float32)
     _, verdict = judged(parsed(SCALED), parsed(SCALED), x, metric="top1")
     assert verdict.batch is not None
-    assert len(verdict.batch.samples) == command._JUDGED_BY_METRIC
+    assert len(verdict.batch.samples) == 64
 
 
 def test_samples_of_two_batch_sizes_need_no_more():

@@ -13,8 +13,8 @@ from halfwise.errors import RunFailed
 from halfwise.fixing import depths, filed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
+    MEASURED,
     MODERATE,
-    SHOWN,
     Measuring,
     TradeOff,
     excludes,
@@ -59,7 +59,7 @@ def test_the_curve_holds_every_plan_that_was_tried(normal):
 def test_the_front_goes_from_nothing_kept_to_fp32(normal):
     curve = curve_of(normal)
     shown = [curve.points[place] for place in curve.front]
-    assert len(shown) <= SHOWN
+    assert len(shown) <= MEASURED
     assert (shown[0].count, shown[0].cost) == (0, 1)
     assert (len(curve.nodes), 0) in [(each.count, each.error) for each in shown]
     assert curve.plan in curve.front
@@ -170,7 +170,7 @@ def test_what_was_run_is_not_run_again(monkeypatch, model):
     monkeypatch.setattr(Bench, "results_on", running)
     monkeypatch.setattr(depths, "emulate", looking)
     one = fixed(model, rel_max=1e-3)
-    curve, plan, left = curve_of(one), one.assigned, one.heldout.left.ids
+    curve, plan, left = curve_of(one), one.assigned, one.heldout.rest.ids
     low = one.space.fresh(frozenset())
     assert plan.kept
     assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low.kept, plan.kept}

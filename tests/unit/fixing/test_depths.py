@@ -32,12 +32,12 @@ def low(depths: Depths) -> Plan:
 
 def test_a_plan_is_measured_once(norm):
     bench, plan = norm.space.bench, norm.space.fresh(names(*models.layer_norm().kept))
-    assert (norm.given(plan), norm.casts(plan)) == (None, None)
+    assert (norm.assessment(plan), norm.casts(plan)) == (None, None)
     norm.measure(plan)
     runs = bench.runs
     norm.measure(plan)
     assert (bench.runs, bench.evaluations) == (runs, 1)
-    given = norm.given(plan)
+    given = norm.assessment(plan)
     assert given is not None
     assert given.rel_max < 0.01
     assert norm.casts(plan) == plan.of.write(plan)[0].casts
@@ -48,7 +48,7 @@ def test_the_model_itself_has_run_already(norm):
     assert norm.is_original(norm.space.choices)
     norm.measure(everything, is_original=True)
     assert norm.space.bench.runs == 0
-    given = norm.given(everything)
+    given = norm.assessment(everything)
     assert given is not None
     assert given.heldout == 0
 
@@ -57,11 +57,11 @@ def test_what_is_known_of_a_plan_is_of_the_samples_that_are_left(norm):
     space, heldout, plan = norm.space, norm.heldout, low(norm)
     norm.measure(plan)
     fewer = heldout.anew(heldout._watcher)
-    fewer.left, fewer.left_references = heldout.left.select([0]), heldout.left_references[:1]
-    assert Depths(space, heldout).given(plan) == norm.given(plan) is not None
-    assert Depths(space, fewer).given(plan) is None
-    space.join(heldout.left.select([0]), heldout.left_references[:1])
-    assert norm.given(plan) is None
+    fewer.rest, fewer.rest_references = heldout.rest.select([0]), heldout.rest_references[:1]
+    assert Depths(space, heldout).assessment(plan) == norm.assessment(plan) is not None
+    assert Depths(space, fewer).assessment(plan) is None
+    space.join(heldout.rest.select([0]), heldout.rest_references[:1])
+    assert norm.assessment(plan) is None
 
 
 def test_what_a_plan_lacks_inside_is_what_overflows(norm):
@@ -84,7 +84,7 @@ def test_samples_of_the_search_may_fail_where_held_out_ones_pass():
     plan = depths.space.fresh(NONE)
     depths.measure(plan)
     depths.search(plan)
-    given = depths.given(plan)
+    given = depths.assessment(plan)
     assert given is not None
     assert all(score.passed for score in given.scores)
     assert depths.searched(plan) is False
@@ -94,7 +94,7 @@ def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
     one = fixed(classifier(), metric="snr", metric_drop=0)
     plan = one.space.fresh(NONE)
     one.depths.measure(plan)
-    given = one.depths.given(plan)
+    given = one.depths.assessment(plan)
     assert given is not None
     ((score,), (own,)) = given.scores, one.heldout.reference
     assert given.heldout == pytest.approx(1 + own.value - score.value)

@@ -81,7 +81,7 @@ def test_what_is_not_followed_is_shown_with_everything_low():
 
 
 def test_of_many_nodes_some_are_shown_the_last_one_too(monkeypatch):
-    monkeypatch.setattr(following, "SPREAD", 3)
+    monkeypatch.setattr(following, "TENSORS", 3)
     shown = with_growth(found(models.layer_norm()), Path()).growth
     assert len(shown) == 3
     whole = found(models.layer_norm()).space.variant.case.network.nodes()
@@ -193,7 +193,7 @@ def test_a_signal_of_zero_that_stays_zero_has_no_error():
 def test_any_number_of_tensors_at_a_time(monkeypatch):
     ill = models.deep(layers=5)
     whole = followed(ill)
-    monkeypatch.setattr(following, "AT_ONCE", 2)
+    monkeypatch.setattr(following, "TENSORS", 2)
     assert followed(ill) == whole
 
 

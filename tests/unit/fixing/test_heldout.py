@@ -53,7 +53,7 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
 def test_what_passed_does_not_join():
     space, heldout = two(models.layer_norm())
     assert not heldout.join(failing(heldout), space)[0]
-    assert (heldout.joined, len(heldout.left)) == ((), 2)
+    assert (heldout.joined, len(heldout.rest)) == ((), 2)
 
 
 def test_without_any_the_calibration_is_judged():
@@ -68,17 +68,17 @@ def test_without_any_the_calibration_is_judged():
 def test_given_outputs_are_measured_by_the_tolerance_and_the_task():
     space = space_of(classifier())
     heldout, tolerance = heldout_of(space), space.bench.tolerance
-    exact = heldout.given(heldout.references, tolerance)
+    exact = heldout.assess(heldout.references, tolerance)
     assert (exact.heldout, exact.rel_max, exact.nonfinite) == (0, 0, False)
     assert [one.metric for one in heldout.recognised] == ["top1"]
     (score,) = exact.scores
     assert (score.metric, score.value, score.passed) == ("top1", 1.0, True)
     assert heldout.serves(heldout.references, heldout.references, None)
     wrong = [{name: -array for name, array in one.items()} for one in heldout.references]
-    far = heldout.given(wrong, tolerance)
+    far = heldout.assess(wrong, tolerance)
     assert far.rel_max == pytest.approx(2)
     assert far.heldout == pytest.approx(2 / 0.01)
     assert not any(score.passed for score in far.scores)
     assert not heldout.serves(wrong, heldout.references, None)
     broken = [{name: array * np.inf for name, array in one.items()} for one in heldout.references]
-    assert heldout.given(broken, tolerance).nonfinite
+    assert heldout.assess(broken, tolerance).nonfinite

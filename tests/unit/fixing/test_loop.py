@@ -13,9 +13,8 @@ from halfwise.emulation import budget as bounded
 from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
 from halfwise.fixing import loop, verdicts
-from halfwise.fixing.evidence import FIRST_LOOK
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.loop import LATE, end_remarks, fix, stands, tolerance_note
+from halfwise.fixing.loop import end_remarks, fix, stands, tolerance_note
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
@@ -115,8 +114,8 @@ def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
     fixed = found(many(models.small()), quick=True)
     assert kept(fixed) == set()
     assert fixed.verdict.passed
-    assert looked_at(fixed) == {FIRST_LOOK}
-    assert first_looks(fixed) == [{"samples": FIRST_LOOK, "size": 12}]
+    assert looked_at(fixed) == {8}
+    assert first_looks(fixed) == [{"samples": 8, "size": 12}]
     assert len(fixed.observations.samples) == 12
     whole = found(many(models.small()))
     assert looked_at(whole) == {12}
@@ -422,8 +421,8 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
     heldout = models.signals(1, 2, 16, seed=4, peak=50, count=30)
     fixed = found(growing(), heldout={"x": heldout}, time_budget=0)
     assert not fixed.verdict.passed
-    assert len(looked) == LATE + 1
-    assert len(fixed.search.joined) == LATE - 1
+    assert len(looked) == 9
+    assert len(fixed.search.joined) == 7
 
 
 class Pressed(Listener):

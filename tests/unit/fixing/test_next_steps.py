@@ -18,8 +18,8 @@ from halfwise.fixing.next_steps import (
     fix_step,
     lower_next,
     next_steps,
-    runs_of_their_own,
     sample_profiles,
+    separate_runs,
 )
 from halfwise.graph.loading import network_from_proto
 from halfwise.options.loading import load_case
@@ -190,10 +190,10 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
     right = engines(verdict=verdict(level="engine"))
     other = right.worker.model_copy(update={"name": "cloud"})
     wrong = engines(verdict=verdict(level="engine", passed=False), worker=other)
-    (step,) = runs_of_their_own((right, wrong))
+    (step,) = separate_runs((right, wrong))
     assert step.items == ("cloud",)
     for same in ((), (right, right), (wrong, wrong), (engines(),)):
-        assert runs_of_their_own(same) == ()
+        assert separate_runs(same) == ()
 
 
 def test_what_would_cost_as_little_as_is_asked_for():

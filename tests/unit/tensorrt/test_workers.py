@@ -115,6 +115,10 @@ def test_several_workers(asked):
         ("[tensorrt]\ncommand = '\"x'", "cannot be parsed"),
         ("[tensorrt.workers.o]\nworkspace = 3", "needs a command"),
         (
+            "[tensorrt]\ncommand = 'a'\n[tensorrt.workers.tensorrt]\ncommand = 'b'",
+            "two workers called tensorrt",
+        ),
+        (
             "[tensorrt]\nworkspace = 'large'",
             "workspace in halfwise.toml is 'large'; expected a size",
         ),

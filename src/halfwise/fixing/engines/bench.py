@@ -4,7 +4,7 @@ An engine that passes on the calibration samples is judged on held-out ones at o
 confirming a plan first would lose those builds if it fails there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from halfwise.fixing.engines.attempts import Attempts
@@ -59,8 +59,8 @@ class Bench:
         """
         before = self.tried.get(plan, [])
         self.left -= not (free or before)
-        parts = self._known(before)
-        building = {n: a for n, a in self.attempts.items() if n not in parts}
+        parts: dict[str, Built] = {}
+        building = dict(self.attempts)
         for fresh in (bool(before), True):
             made = self._build({n: a.builder(plan, step, fresh=fresh) for n, a in building.items()})
             parts |= {n: a.measured(plan, made[n]) for n, a in building.items()}
@@ -126,17 +126,6 @@ class Bench:
         here = {n: part for n, part in outcome.parts.items() if n in self.attempts}
         parts = {n: self.attempts[n].again(part) for n, part in here.items()}
         return replace(outcome, parts=self._answering(parts) or outcome.parts)
-
-    def _known(self, before: Sequence[Outcome]) -> dict[str, Built]:
-        """Return a plan's builds on devices where one is enough: in strong typing none differs."""
-        return {
-            name: part
-            for outcome in before
-            for name, part in outcome.parts.items()
-            if name in self.attempts
-            and self.attempts[name].device.bench.builds.typing == "strong"
-            and part.excess is not None
-        }
 
     def _build(self, builders: Mapping[str, Callable[[], BuildOutcome]]) -> dict[str, BuildOutcome]:
         return side_by_side({n: a.device for n, a in self.attempts.items()}, builders)

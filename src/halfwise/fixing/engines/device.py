@@ -226,10 +226,8 @@ def side_by_side(
             wait(running.values(), return_when=FIRST_EXCEPTION)
             for name, each in running.items():
                 error = each.exception() if each.done() else None
-                if isinstance(error, HalfwiseError):
-                    error.message = f"{name}: {error.message}"
                 if error is not None:
-                    raise error
+                    raise error.on(name) if isinstance(error, HalfwiseError) else error
             return {name: each.result() for name, each in running.items()}
         finally:
             while left := {name: each for name, each in running.items() if not each.done()}:

@@ -116,24 +116,23 @@ def seen_on(
 
     Args:
         name: The device's name.
-        tried: All builds of each plan. If one is enough on the device, it counts once.
+        tried: All builds of each plan.
         offers: The final table; empty if the device was lost before.
         delivered: What of it is delivered.
         ruled: Nodes that every delivered plan keeps.
     """
     here: dict[EnginePlan, list[Outcome]] = {}
     for plan, group in tried.items():
-        parts = {o.parts[name].build.number: o for o in group if name in o.parts}
-        if parts:
-            here[plan] = [replace(o, parts={name: o.parts[name]}) for o in parts.values()]
+        own = [replace(o, parts={name: o.parts[name]}) for o in group if name in o.parts]
+        here |= {plan: own} if own else {}
     seen, elsewhere, chosen = list[Offer](), set[EnginePlan](), None
     for offer in offers:
         steady = is_steady(here.get(offer.plan, ())) and offer.plan.keep >= ruled
-        own = replace(offer.on((name,)), allowed=offer.allowed or steady)
-        seen.append(own)
-        if own.passed and not offer.passed:
+        one = replace(offer.on((name,)), allowed=offer.allowed or steady)
+        seen.append(one)
+        if one.passed and not offer.passed:
             elsewhere.add(offer.plan)
-        chosen = own if offer is delivered and own.passed else chosen
+        chosen = one if offer is delivered and one.passed else chosen
     return Seen(name, here, seen, chosen, frozenset(elsewhere))
 
 

@@ -165,7 +165,7 @@ class Table:
         for device in devices.values():
             judged = {full.calibration[0].ids for full in device.full.values()}
             if judged != {bench.samples.ids}:
-                device.judge_again(bench.samples, heldout.left)
+                device.judge_again(bench.samples, heldout.rest)
         for plan in FULL.values():
             full = {n: d.full[plan.rung] for n, d in devices.items() if plan.rung in d.full}
             if len(full) < len(devices):

@@ -58,7 +58,7 @@ Assignment = frozenset[NodeName]
 
 
 @dataclass(frozen=True)
-class Given:
+class QuantisedModel:
     """A quantised model, and its form without quantisation.
 
     Attributes:
@@ -74,8 +74,8 @@ class Given:
     @property
     def pairs(self) -> Mapping[NodeName, tuple[Pair, ...]]:
         """The nodes that can be INT8."""
-        found = quantised_nodes(self.quantised)
-        return {name: found[name] for name in found if name not in self.moved}
+        nodes = quantised_nodes(self.quantised)
+        return {name: nodes[name] for name in nodes if name not in self.moved}
 
     @cached_property
     def moved(self) -> tuple[NodeName, ...]:
@@ -103,7 +103,7 @@ def _is_along(pair: Pair) -> bool:
     return is_data and pair.axis is not None
 
 
-def given_start(original: Network, start: Network | Run | None) -> Given | None:
+def quantised_start(original: Network, start: Network | Run | None) -> QuantisedModel | None:
     """Return what a search starts from, if `start` is a quantised model; else None.
 
     Args:
@@ -128,15 +128,15 @@ def given_start(original: Network, start: Network | Run | None) -> Given | None:
         )
     if not nodes:
         return None
-    for what, ends in (("inputs", "inputs"), ("outputs", "outputs")):
-        own, its = ([tensor_name(v) for v in getattr(n.graph, ends)] for n in (original, wide))
-        if sorted(own) != sorted(its):
+    for ends in ("inputs", "outputs"):
+        names, others = ([tensor_name(v) for v in getattr(n.graph, ends)] for n in (original, wide))
+        if sorted(names) != sorted(others):
             raise CaseError(
-                f"{start.path} is not a quantised form of this model: its {what} are "
-                f"{', '.join(its)}, those of the model {', '.join(own)}.",
+                f"{start.path} is not a quantised form of this model: its {ends} are "
+                f"{', '.join(others)}, those of the model {', '.join(names)}.",
                 "Give the quantised model made from this one.",
             )
-    return Given(excluding(wide, pairs_read(wide), original, ends=True), wide)
+    return QuantisedModel(excluding(wide, pairs_read(wide), original, ends=True), wide)
 
 
 LIMIT = 127
@@ -174,8 +174,8 @@ def quantisable(network: Network) -> tuple[NodeName, ...]:
 def activations(network: Network) -> tuple[TensorName, ...]:
     """Return the tensors that need a range to quantise these nodes, in graph order."""
     read = {node.inputs[slot] for node, slots in _quantisable(network).items() for slot in slots}
-    given = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
-    return tuple(tensor_name(value) for value in given if value in read)
+    values = (*network.graph.inputs, *(v for node in network.nodes() for v in node.outputs))
+    return tuple(tensor_name(value) for value in values if value in read)
 
 
 def scale_of(absmax: NDArray[np.float64] | float) -> NDArray[np.float32]:
@@ -298,13 +298,13 @@ def _quantisable(network: Network) -> Mapping[ir.Node, tuple[int, ...]]:
     """Return the nodes that can be INT8, with the slots where they need a pair, in graph order."""
     products = {node_name(node) for node in network.nodes() if _is_product(node)}
     sums = residuals(network, products)
-    found: dict[ir.Node, tuple[int, ...]] = {}
+    slots: dict[ir.Node, tuple[int, ...]] = {}
     for node in network.nodes():
         if _is_product(node):
-            found[node] = tuple(slot for slot in (0, 1) if _weight(node, slot) is None)
+            slots[node] = tuple(slot for slot in (0, 1) if _weight(node, slot) is None)
         elif node_name(node) in sums and all(map(is_float, node.inputs)):
-            found[node] = (sums[node_name(node)].slot,)
-    return found
+            slots[node] = (sums[node_name(node)].slot,)
+    return slots
 
 
 def _is_product(node: ir.Node) -> bool:
@@ -400,25 +400,26 @@ def calibrate(
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
-    seen = _Seen(network, samples, runtime, watcher or Silent(), passes=2 if _cuts(methods) else 1)
+    number = 2 if _cuts(methods) else 1
+    passes = _Passes(network, samples, runtime, watcher or Silent(), passes=number)
     ends: dict[TensorName, tuple[float, float]] = {}
 
     def widen(name: TensorName, finite: NDArray[np.float32]) -> None:
         low, high = ends.get(name, (np.inf, -np.inf))
         ends[name] = min(low, float(finite.min())), max(high, float(finite.max()))
 
-    seen.run(widen)
-    found: dict[RangeMethod, Ranges] = {"minmax": ends}
+    passes.run(widen)
+    ranges: dict[RangeMethod, Ranges] = {"minmax": ends}
     if _cuts(methods):
         counts = {name: np.zeros(BINS, np.int64) for name in ends}
 
         def count(name: TensorName, finite: NDArray[np.float32]) -> None:
             counts[name] += histogram(finite, max(map(abs, ends[name])))
 
-        seen.run(count)
+        passes.run(count)
         for method, cut in ((m, _CUTS[m]) for m in methods if m in _CUTS):
-            found[method] = {name: _within(ends[name], cut(counts[name])) for name in ends}
-    return {method: found[method] for method in methods}
+            ranges[method] = {name: _within(ends[name], cut(counts[name])) for name in ends}
+    return {method: ranges[method] for method in methods}
 
 
 def histogram(finite: NDArray[np.float32], absmax: float) -> NDArray[np.int64]:
@@ -456,10 +457,10 @@ def _divergence(counts: NDArray[np.int64], size: int) -> float:
     level = np.arange(size) * LEVELS // size
     there = kept > 0
     inside = np.bincount(level, kept, LEVELS) / np.maximum(np.bincount(level, there, LEVELS), 1)
-    given = np.where(there, inside[level], 0.0)
-    if (given[wanted > 0] == 0).any():
+    restored = np.where(there, inside[level], 0.0)
+    if (restored[wanted > 0] == 0).any():
         return np.inf
-    p, q = wanted[there] / wanted.sum(), given[there] / given.sum()
+    p, q = wanted[there] / wanted.sum(), restored[there] / restored.sum()
     return float((p * np.log(p / q)).sum())
 
 
@@ -478,7 +479,7 @@ def _within(ends: tuple[float, float], bins: int) -> tuple[float, float]:
     return max(ends[0], -threshold), min(ends[1], threshold)
 
 
-class _Seen:
+class _Passes:
     """Passes on the finite elements of tensors, a bounded number of bytes at a time."""
 
     def __init__(
@@ -519,29 +520,29 @@ def unvarying(
         CaseError: all candidates do.
     """
     still = {name for name in activations(network) if _is_one(ranges.get(name, (0.0, 0.0)))}
-    found: dict[NodeName, tuple[TensorName, ...]] = {}
+    unranged: dict[NodeName, tuple[TensorName, ...]] = {}
     for node in network.nodes():
         read = (TensorName(v.name) for v in node.inputs[:2] if v is not None and v.name)
         if node_name(node) in candidates and (names := tuple(n for n in read if n in still)):
-            found[node_name(node)] = names
-    if found and len(found) == len(candidates):
+            unranged[node_name(node)] = names
+    if unranged and len(unranged) == len(candidates):
         raise CaseError(
             "On the calibration samples these tensors have a single value, or no finite one: "
             f"{listed(sorted(still))}. Every product that could be INT8 reads one of them, so "
             "there is no range.",
             "Give real samples with varying values.",
         )
-    return found
+    return unranged
 
 
 def _is_one(ends: tuple[float, float]) -> bool:
     return ends[0] == ends[1]
 
 
-def remark(found: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
+def remark(unranged: Mapping[NodeName, tuple[TensorName, ...]]) -> Remark:
     """Return a remark on a plan without them."""
-    tensors = dict.fromkeys(name for names in found.values() for name in names)
+    tensors = dict.fromkeys(name for names in unranged.values() for name in names)
     names = {"tensors": listed([*tensors])}
     return Remark(
-        kind="unranged", severity="warning", names=names, numbers={"elements": len(found)}
+        kind="unranged", severity="warning", names=names, numbers={"elements": len(unranged)}
     )

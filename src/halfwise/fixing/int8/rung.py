@@ -16,7 +16,7 @@ from halfwise.fixing.bench import Bench
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.int8.placing import (
     FIRST_OPSET,
-    Given,
+    QuantisedModel,
     Ranges,
     calibrate,
     quantisable,
@@ -24,8 +24,8 @@ from halfwise.fixing.int8.placing import (
     remark,
     unvarying,
 )
-from halfwise.fixing.plan.found import Found, kept_nodes, plan_record
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation
+from halfwise.fixing.plan.result import SearchResult, kept_nodes, plan_record
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.space import LEFT_OUT, Best, Int8Space, LowSpace
 from halfwise.fixing.stages import Stages
@@ -39,7 +39,7 @@ from halfwise.wording import listed, number
 
 
 def int8_plan_of(
-    below: PlanRecord, space: Int8Space, plan: Plan, found: Found, placed: Nodes, casts: int
+    below: PlanRecord, space: Int8Space, plan: Plan, result: SearchResult, placed: Nodes, casts: int
 ) -> PlanRecord:
     """Return the record of a plan.
 
@@ -47,7 +47,7 @@ def int8_plan_of(
         below: The plan in the low format that it extends.
         space: The plans with INT8.
         plan: The plan.
-        found: What it leaves out of INT8, and results of trials.
+        result: What it leaves out of INT8, and results of trials.
         placed: All nodes that its file computes in FP32.
         casts: Cast nodes in its model.
     """
@@ -59,9 +59,9 @@ def int8_plan_of(
         space.choices - int8,
         (),
         {},
-        found.excess_without,
-        nonfinite_without=found.nonfinite_without,
-        contributions=found.contributions,
+        result.excess_without,
+        nonfinite_without=result.nonfinite_without,
+        contributions=result.contributions,
     )
     kept = (k.model_copy(update={"precision": "fp32"}) for k in below.keep)
     more = space.held_nodes - space.extended
@@ -74,7 +74,7 @@ def int8_plan_of(
         placed,
         casts,
         keep=(*kept, *held),
-        minimal=found.minimal,
+        minimal=result.minimal,
         lowered=below.lowered,
         remarks=(*below.remarks, *quantisation.remarks),
         low_io=variant.low_io,
@@ -105,7 +105,7 @@ def int8_rung(
     below: Fixed,
     stage: Stages,
     watcher: Watcher,
-    given: Given | None = None,
+    source: QuantisedModel | None = None,
     start: PlanRecord | None = None,
     *,
     is_new: bool = True,
@@ -116,7 +116,7 @@ def int8_rung(
         below: The passing plan in the low format.
         stage: Begins a stage of the run.
         watcher: Receives progress.
-        given: See `quantisation_of`.
+        source: See `quantisation_of`.
         start: A plan to start from, with or without INT8.
         is_new: Whether it is still unknown that the nodes can be INT8.
 
@@ -128,14 +128,14 @@ def int8_rung(
     start = start if start is not None and start.has_int8 else None
     try:
         with stage("calibrate"):
-            quantisation = quantisation_of(low, below.found.kept, watcher, given, start)
+            quantisation = quantisation_of(low, below.found.kept, watcher, source, start)
         if quantisation is None or not quantisation.nodes:
             return below
         with stage("emulate"):
             space = _space(low, below.found.kept, quantisation)
             space.survey(space.islands)
             if start is not None:
-                out = space.choices & {left.node for left in start.left_out}
+                out = space.choices & {node.node for node in start.left_out}
                 note = Remark(kind="start-int8", numbers={"elements": len(out)})
                 space, steps = space.starting(Start(out, note))
     except (CaseError, RunFailed) as error:
@@ -172,7 +172,7 @@ def quantisation_of(
     low: LowSpace,
     kept: Nodes,
     watcher: Watcher,
-    given: Given | None = None,
+    source: QuantisedModel | None = None,
     start: PlanRecord | None = None,
 ) -> Quantisation | None:
     """Return what puts nodes in INT8; None if no node can be INT8.
@@ -181,7 +181,7 @@ def quantisation_of(
         low: The plans in the low format.
         kept: What the passing plan keeps in FP32, which stays so.
         watcher: Receives progress.
-        given: The quantised model to leave nodes out of; without it, ranges are computed.
+        source: The quantised model to leave nodes out of; without it, ranges are computed.
         start: A plan with INT8, whose method of finding ranges is used if none is requested.
 
     Raises:
@@ -189,32 +189,32 @@ def quantisation_of(
     """
     variant, samples = low.variant, low.bench.samples
     network, roles = variant.case.network, variant.roles
-    names = quantisable(network) if given is None else given.pairs
+    names = quantisable(network) if source is None else source.pairs
     candidates = frozenset(n for n in names if roles[n].role is Role.COMPUTE) - kept
-    if given is not None and given.moved:
+    if source is not None and source.moved:
         why = "they read data with scales along an axis that is moved"
-        watcher.note(f"left out of INT8: {listed(given.moved)}, because {why}")
-    is_old = given is None and network.opset < FIRST_OPSET
+        watcher.note(f"left out of INT8: {listed(source.moved)}, because {why}")
+    is_old = source is None and network.opset < FIRST_OPSET
     if not candidates or is_old:
         old = f", at opset {network.opset}" if is_old else ""
         watcher.note(f"no node in the low format can be INT8{old}")
         return None
-    if given is not None:
-        return Quantisation(given.place, candidates)
-    asked = variant.settings.ranges
-    if asked == "auto" and start is not None and start.ranges is not None:
-        asked = start.ranges
-    methods = RANGE_METHODS if asked == "auto" else (asked,)
-    seen = calibrate(network, samples, methods, variant.settings.runtime, watcher)
-    still = unvarying(network, candidates, seen[methods[0]])
+    if source is not None:
+        return Quantisation(source.place, candidates)
+    ranges = variant.settings.ranges
+    if ranges == "auto" and start is not None and start.ranges is not None:
+        ranges = start.ranges
+    methods = RANGE_METHODS if ranges == "auto" else (ranges,)
+    by_method = calibrate(network, samples, methods, variant.settings.runtime, watcher)
+    still = unvarying(network, candidates, by_method[methods[0]])
     candidates -= still.keys()
-    method = methods[0] if len(methods) == 1 else _best_method(low, candidates, seen, watcher)
-    place = partial(quantised, network, ranges=seen[method])
+    method = methods[0] if len(methods) == 1 else _best_method(low, candidates, by_method, watcher)
+    place = partial(quantised, network, ranges=by_method[method])
     return Quantisation(place, candidates, method, (remark(still),) if still else ())
 
 
 def _best_method(
-    low: LowSpace, candidates: Nodes, seen: Mapping[RangeMethod, Ranges], watcher: Watcher
+    low: LowSpace, candidates: Nodes, by_method: Mapping[RangeMethod, Ranges], watcher: Watcher
 ) -> RangeMethod:
     """Return the method with the smallest error with all candidates in INT8 and the rest in FP32.
 
@@ -223,7 +223,7 @@ def _best_method(
     bench, runtime = low.bench, low.variant.settings.runtime
     whole = totals(bench.references)
     errors: dict[RangeMethod, tuple[float, float]] = {}
-    for method, ranges in seen.items():
+    for method, ranges in by_method.items():
         network = quantised(low.variant.case.network, candidates, ranges)
         session = Session(network.model, runtime=runtime)
         low.budget.spend("proof", len(bench.samples))

@@ -17,8 +17,8 @@ Nodes = frozenset[NodeName]
 Classes = Mapping[NodeName, int]
 """Structural class of each node; equal for the same place in repeated blocks."""
 
-COARSE = 8
-"""Groups whose contributions are measured first: with three trials they give a plan."""
+COARSE_GROUPS = 8
+"""Groups whose contributions are measured first: with three trials they give a plan. Our choice."""
 
 
 def union(groups: Sequence[Nodes]) -> Nodes:
@@ -28,10 +28,10 @@ def union(groups: Sequence[Nodes]) -> Nodes:
 
 def stretches(nodes: Sequence[NodeName], classes: Classes) -> list[list[NodeName]]:
     """Return a few groups by place if blocks repeat, else by stretches of the graph."""
-    found = places(nodes, classes)
-    if len(found) * 3 <= len(nodes):
-        nodes = [n for place in found for n in nodes if n in place]
-    length = max(1, -(-len(nodes) // COARSE))
+    groups = places(nodes, classes)
+    if len(groups) * 3 <= len(nodes):
+        nodes = [n for place in groups for n in nodes if n in place]
+    length = max(1, -(-len(nodes) // COARSE_GROUPS))
     return [list(nodes[i : i + length]) for i in range(0, len(nodes), length)]
 
 
@@ -46,15 +46,15 @@ def suspicions(suspects: Sequence[Nodes], classes: Classes) -> list[Nodes]:
 
 def places(nodes: Sequence[NodeName], classes: Classes) -> list[Nodes]:
     """Return nodes of one class as a group each, in the order of their first nodes."""
-    found: dict[int, list[NodeName]] = {}
+    groups: dict[int, list[NodeName]] = {}
     for node in nodes:
-        found.setdefault(classes[node], []).append(node)
-    return [frozenset(place) for place in found.values()]
+        groups.setdefault(classes[node], []).append(node)
+    return [frozenset(place) for place in groups.values()]
 
 
 STEPS = 100
 """Updates of a fit; more change predictions by less than a percent (YOLOX nano, 708 sites)."""
-LARGEST = 1e4
+LARGEST_ERROR = 1e4
 """Errors are clipped here, infinities included: they would dominate the fit."""
 
 
@@ -64,7 +64,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
     Between two compute nodes, also through data movement, at constants, and at nodes that are
     always FP32.
     """
-    found: dict[Site, None] = {}
+    sites: dict[Site, None] = {}
     sources: dict[object, set[NodeName]] = {}
 
     def read(by: NodeName | None, values: Iterable[object]) -> None:
@@ -72,7 +72,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
             for source in sorted(sources.get(value, ())) or (None,):
                 ends = dict.fromkeys(n for n in (source, by) if n is not None)
                 if ends:
-                    found[tuple(ends)] = None
+                    sites[tuple(ends)] = None
 
     for node in network.nodes():
         name, inputs = node_name(node), [v for v in node.inputs if is_float(v)]
@@ -85,7 +85,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
             made = {name} if computes else set()
         sources |= dict.fromkeys(node.outputs, made)
     read(None, network.graph.outputs)
-    return tuple(found)
+    return tuple(sites)
 
 
 class Sites:
@@ -102,9 +102,9 @@ class Sites:
 
     def rounded(self, low: Nodes) -> NDArray[np.bool_]:
         """Return which sites round with these nodes low: bool[sites]."""
-        found = np.zeros(len(self.sites), bool)
-        found[[i for node in low for i in self._of.get(node, ())]] = True
-        return found
+        mask = np.zeros(len(self.sites), bool)
+        mask[[i for node in low for i in self._of.get(node, ())]] = True
+        return mask
 
     def fit(self, measured: Mapping[Nodes, float]) -> None:
         """Fit contributions of sites to the errors of assignments, given by their low nodes.
@@ -113,16 +113,16 @@ class Sites:
         tomography", 1982) keep everything ≥ 0, and sites that no error distinguishes stay equal.
         Errors are weighted equally, by their ratio.
         """
-        errors = np.array(list(measured.values()), float)
-        squares = np.clip(np.nan_to_num(errors, nan=LARGEST), 1e-6, LARGEST) ** 2
+        errors = np.nan_to_num(np.array(list(measured.values()), float), nan=LARGEST_ERROR)
+        squares = np.clip(errors, 1 / LARGEST_ERROR, LARGEST_ERROR) ** 2
         rows = np.array([self.rounded(low) for low in measured], float) / squares[:, None]
-        seen = rows.sum(axis=0)
-        where = seen > 0
+        counts = rows.sum(axis=0)
+        where = counts > 0
         self.added = np.where(where, squares.min() / max(1, len(self.sites)), 0.0)
         for _ in range(STEPS):
             predicted = np.maximum(rows @ self.added, 1e-30)
             ratios = (rows / predicted[:, None]).sum(axis=0)
-            self.added[where] *= ratios[where] / seen[where]
+            self.added[where] *= ratios[where] / counts[where]
 
     def predicted(self, low: Nodes) -> float:
         """Return the expected error with these nodes low and all others in FP32."""
@@ -143,7 +143,7 @@ def explained(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 TRUSTED = 0.8
-"""R² below which predictions choose nothing."""
+"""R² below which predictions choose nothing. Our choice."""
 WEIGHTS = tuple(10.0 ** (i / 8 - 4) for i in range(96))
 """Prices of all error, in multiples of all other costs: from keeping nothing to everything."""
 
@@ -189,8 +189,8 @@ class Guide:
 
         @cache
         def kept(place: int) -> Nodes:
-            found = self._cut.kept(self._sites.added, WEIGHTS[place], always)
-            return found & nodes | always
+            cut = self._cut.kept(self._sites.added, WEIGHTS[place], always)
+            return cut & nodes | always
 
         def between(first: int, last: int) -> list[Nodes]:
             # A larger weight only grows a plan.

@@ -106,8 +106,8 @@ class Quantisation:
     @cached_property
     def sums(self) -> dict[NodeName, NodeName]:
         """The convolution whose kernel adds, by residual sum that can be INT8."""
-        found = residuals(self._whole, self.nodes)
-        return {name: one.product for name, one in found.items() if name in self.nodes}
+        sums = residuals(self._whole, self.nodes)
+        return {name: one.product for name, one in sums.items() if name in self.nodes}
 
     def alone(self, int8: Nodes) -> Nodes:
         """Return the sums in INT8 whose convolution is not: no kernel comes from their pairs."""

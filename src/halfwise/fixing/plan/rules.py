@@ -73,8 +73,8 @@ def apply_rules(
         if op in PATTERNS:
             matches += [n for group in written_out(network, op) for n in group]
         if not matches:
-            known = ", ".join(sorted({n.op_type for n in network.nodes()}))
-            raise UsageError(f"--keep-op {op} matches no node.", f"The model has: {known}.")
+            ops = ", ".join(sorted({n.op_type for n in network.nodes()}))
+            raise UsageError(f"--keep-op {op} matches no node.", f"The model has: {ops}.")
         kept |= {n: f"--keep-op {op}" for n in matches if roles[n].free}
     for rule in rules.lower:
         matches = named(rule, network)
@@ -91,8 +91,8 @@ def apply_rules(
             f"{kept[name]} and {lowered[name]} both match node {name}.",
             "Make the rules disjoint.",
         )
-    own = {n: ISLAND for n in islands if roles[n].free and n not in lowered}
-    return Forced(own | kept, lowered)
+    from_islands = {n: ISLAND for n in islands if roles[n].free and n not in lowered}
+    return Forced(from_islands | kept, lowered)
 
 
 def named(rule: str, network: Network) -> list[NodeName]:
@@ -102,7 +102,7 @@ def named(rule: str, network: Network) -> list[NodeName]:
         UsageError: `rule` is neither a node's name nor a regular expression.
     """
     names = _names(network)
-    exact = [node for node, known in names.items() if rule in known]
+    exact = [node for node, spellings in names.items() if rule in spellings]
     if exact:
         return exact
     try:
@@ -112,13 +112,13 @@ def named(rule: str, network: Network) -> list[NodeName]:
             f"{rule!r} is neither a node's name nor a regular expression: {error}.",
             "Quote special characters with a backslash.",
         ) from error
-    return [node for node, known in names.items() if any(map(pattern.fullmatch, known))]
+    return [node for node, spellings in names.items() if any(map(pattern.fullmatch, spellings))]
 
 
 def _names(network: Network) -> dict[NodeName, set[str]]:
     """Return each node's name, and its name in the user's file if it had one."""
-    own = network.original_names
-    return {n: {n, own.get(n) or n} for n in map(node_name, network.nodes())}
+    original = network.original_names
+    return {n: {n, original.get(n) or n} for n in map(node_name, network.nodes())}
 
 
 def _output_producers(network: Network, roles: Roles) -> list[NodeName]:
@@ -143,8 +143,8 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
             f"{option} {rule} names a node in a body of {outer}, which decides for it.",
             f"Name {outer}: its bodies are low or kept with it, except for what must be FP32.",
         )
-    known = dict.fromkeys(name for names in _names(network).values() for name in names)
-    close = get_close_matches(rule, known)
+    every = dict.fromkeys(name for names in _names(network).values() for name in names)
+    close = get_close_matches(rule, every)
     meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
         f"{option} {rule} matches no node.",
@@ -192,9 +192,9 @@ def _is_plain(node: ir.Node) -> bool:
 
 
 def _role(node: ir.Node, network: Network, fmt: Format, *, lowered: bool) -> NodeRole:
-    known = signature(node.domain, node.op_type, network.model.opset_imports.get(node.domain, 1))
-    inputs = _low_slots(node.inputs, fmt, known.inputs if known else None)
-    outputs = _low_slots(node.outputs, fmt, known.outputs if known else None)
+    schema = signature(node.domain, node.op_type, network.model.opset_imports.get(node.domain, 1))
+    inputs = _low_slots(node.inputs, fmt, schema.inputs if schema else None)
+    outputs = _low_slots(node.outputs, fmt, schema.outputs if schema else None)
     where = f"operator of the custom domain {node.domain!r}"
     if not any(inputs + outputs):
         return NodeRole(Role.PINNED, reason=f"{where}, which takes no {fmt.name.upper()}")
@@ -214,9 +214,10 @@ def _low_slots(
     )
 
 
-ENOUGH = 0.5
+SHARED_NODES = 0.5
 """Share of compute nodes that a mixed form of this model must contain. Fusing tools leave most of
-them; two models from the same exporter share fewer names."""
+them; two models from the same exporter share fewer names.
+Our choice."""
 
 
 @dataclass(frozen=True)
@@ -257,16 +258,16 @@ def starting_plan(
 
 def _from_model(network: Network, computing: frozenset[NodeName], mixed: Network) -> Start:
     matched = _matches(network, mixed)
-    known = computing & matched.keys()
-    if len(known) < ENOUGH * len(computing):
+    common = computing & matched.keys()
+    if len(common) < SHARED_NODES * len(computing):
         raise CaseError(
-            f"{mixed.path} is not a mixed form of this model: it has only {len(known)} of "
+            f"{mixed.path} is not a mixed form of this model: it has only {len(common)} of "
             f"{len(computing)} compute nodes, by name or by operator and outputs.",
             "Start from a mixed-precision model made from this one.",
         )
     low = low_nodes(mixed)
-    kept = frozenset(n for n in known if matched[n] not in low)
-    numbers = {"found": len(known), "size": len(computing)}
+    kept = frozenset(n for n in common if matched[n] not in low)
+    numbers = {"found": len(common), "size": len(computing)}
     return Start(kept, Remark(kind="start", names={"path": str(mixed.path)}, numbers=numbers))
 
 
@@ -279,15 +280,15 @@ def _matches(network: Network, mixed: Network) -> Mapping[NodeName, NodeName]:
     wide, _ = upcast(replace(mixed, model=without_weights(mixed.model)))
     named = {node_name(n): n for n in wide.nodes() if node_name(n) not in wide.original_names}
     giving = {_signature(n): n for n in wide.nodes()}
-    found = {}
+    twins = {}
     for node in network.nodes():
         name = node_name(node)
         twin = named.get(name) if name not in network.original_names else None
         if twin is None or twin.op_type != node.op_type:
             twin = giving.get(_signature(node))
         if twin is not None:
-            found[name] = node_name(twin)
-    return found
+            twins[name] = node_name(twin)
+    return twins
 
 
 def _signature(node: ir.Node) -> tuple[str | None, ...]:

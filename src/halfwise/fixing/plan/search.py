@@ -20,7 +20,6 @@ from math import inf, isfinite, isnan, sqrt
 from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
-from halfwise.fixing.plan.found import Evaluate, Found, Trial, clearly_cheaper, confirmed
 from halfwise.fixing.plan.guide import (
     TRUSTED,
     Guide,
@@ -28,6 +27,14 @@ from halfwise.fixing.plan.guide import (
     stretches,
     suspicions,
     union,
+)
+from halfwise.fixing.plan.result import (
+    MOST_FAILURES,
+    Evaluate,
+    SearchResult,
+    Trial,
+    clearly_cheaper,
+    confirmed,
 )
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
@@ -39,9 +46,6 @@ MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
 RESERVED = 0.4
 """Share of a ration that is left for the time after samples joined; at least `MENDING` then."""
-FAILING = 8
-"""Where errors are spread, so many single nodes may fail before the rest is left to the
-certificate. Our choice: see docs/decisions/0061-one-search.md."""
 
 
 @dataclass
@@ -108,7 +112,7 @@ class Search:
         price = inf if len(kept) == len(self._everything) else self.price(kept)
         return (inf if price is None else price, len(kept))
 
-    def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> Found:
+    def run(self, previous: Nodes = frozenset(), *, certify: bool = True) -> SearchResult:
         """Return the cheapest plan found, starting from `previous` if that still helps.
 
         Args:
@@ -191,8 +195,8 @@ class Search:
 
     def _cheapest_passing(self, kept: Nodes) -> Nodes:
         """Return the cheapest plan of all that passed before that still passes, else `kept`."""
-        known = [*self.passing, *([self.start] if self.start else [])]
-        plans = [plan | self.forced for plan in known]  # none has nodes held since
+        earlier = [*self.passing, *([self.start] if self.start else [])]
+        plans = [plan | self.forced for plan in earlier]  # none has nodes held since
         return confirmed(plans, self.rank, kept, self.evaluate, self._everything)
 
     # --- where nothing stands out -------------------------------------------------------------
@@ -219,7 +223,7 @@ class Search:
             return measured[low]
 
         for ranking in rankings(stretches(outside, self.classes()), contribution, self.harmless):
-            self._contributions = {n: found for group, found in ranking for n in group}
+            self._contributions = {n: error for group, error in ranking for n in group}
             cuts = list[Nodes]()
             if self.guide is not None and self._trusts(self.guide, measured, always):
                 cuts = self.guide.plans(self._everything, always)
@@ -245,9 +249,9 @@ class Search:
     def _share_error(self) -> None:
         """Let all nodes share the error of everything low."""
         lowest = self._failed.get(self.forced)
-        known = lowest.excess if lowest is not None and self.harmless is not None else inf
+        error = lowest.excess if lowest is not None and self.harmless is not None else inf
         if self.guide is not None:
-            self.guide.fit({self._everything - self.forced: known if isfinite(known) else 1.0})
+            self.guide.fit({self._everything - self.forced: error if isfinite(error) else 1.0})
 
     def _bisected(self, plans: Sequence[Nodes], best: Nodes) -> Nodes:
         """Return the plan next to one that fails, of plans in the order of error, or `best`."""
@@ -299,7 +303,7 @@ class Search:
             else:
                 needed[some[0]], failing = kept, []
                 # Those after it add more error for what they save.
-                pays = len(needed) < FAILING
+                pays = len(needed) < MOST_FAILURES
                 if self._contributions and not (certify or first or pays):
                     break
         return kept, certify
@@ -329,7 +333,7 @@ class Search:
 
     def _is_outdone(self, kept: Nodes) -> bool:
         """Return whether many nodes are kept, and a plan that serves the task gains far more."""
-        if self.serving is None or len(kept) < MANY or self._gains(kept, self.serving):
+        if self.serving is None or len(kept) < MANY_GROUPS or self._gains(kept, self.serving):
             return False
         self._note("served")
         return True
@@ -338,7 +342,9 @@ class Search:
         plans = kept | self.forced, self.forced, self._everything
         return gains(*map(self.price, plans), serving=serving)
 
-    def _chosen(self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool) -> Found:
+    def _chosen(
+        self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool
+    ) -> SearchResult:
         """Return the cheapest of the plans that passed, and what is known of `kept`."""
         if exhausted:
             kept = self._cheapest_passing(min((kept, *self._passed), key=self.rank))
@@ -346,35 +352,34 @@ class Search:
             kept = min((kept, *self._passed), key=self.rank)
         if kept == self._everything and not exhausted and not self._confirms(kept):
             return self._hopeless()
-        found = kept
+        best = kept
         if minimal and certify:
-            known = [plan | self.forced for plan in self.passing]
-            given = kept, known, self.guide, self.price, self._everything
-            for plans in cheaper_plans(*given):
-                found = confirmed(plans, self.rank, found, self.evaluate, self._everything)
-        if found != kept:
+            earlier = [plan | self.forced for plan in self.passing]
+            for plans in cheaper_plans(kept, earlier, self.guide, self.price, self._everything):
+                best = confirmed(plans, self.rank, best, self.evaluate, self._everything)
+        if best != kept:
             self._note("dearer", kept=len(kept))
-        made = self._found(found, minimal=minimal and found == kept, exhausted=exhausted)
+        result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
         if self.ration < inf and certify and not (minimal or exhausted):
-            tried = len(made.excess_without)
-            self._note("rationed", kept=len(found), tried=tried, most=int(self.ration))
-            made = replace(made, steps=tuple(self.steps))
-        return replace(made, spare=found - kept) if kept <= found else made
+            tried = len(result.excess_without)
+            self._note("rationed", kept=len(best), tried=tried, most=int(self.ration))
+            result = replace(result, steps=tuple(self.steps))
+        return replace(result, spare=best - kept) if kept <= best else result
 
-    def _hopeless(self) -> Found:
+    def _hopeless(self) -> SearchResult:
         self._note("hopeless")
-        return self._found(self._everything, passed=False)
+        return self._result(self._everything, passed=False)
 
-    def _found(
+    def _result(
         self, kept: Nodes, *, passed: bool = True, minimal: bool = False, exhausted: bool = False
-    ) -> Found:
+    ) -> SearchResult:
         alone = {n: kept - {n} for n in kept - self.forced}
         failed = {n: self._failed.get(plan) for n, plan in alone.items()}
         fails = {n: trial for n, trial in failed.items() if trial and not trial.not_run}
         without = {n: trial.excess for n, trial in fails.items()}
         nonfinite = frozenset(n for n, trial in fails.items() if trial.nonfinite)
         more = exhausted, tuple(self.steps), self.guide.explained if self.guide else None
-        return Found(kept, passed, minimal, without, nonfinite, self._contributions, *more)
+        return SearchResult(kept, passed, minimal, without, nonfinite, self._contributions, *more)
 
     def _note(self, kind: RemarkKind, guess: str = "", **numbers: int) -> None:
         names = {name: text for name, text in (("guess", guess), ("form", self.form)) if text}
@@ -390,9 +395,9 @@ class _Rationed(Exception):
     """No evaluation is left."""
 
 
-LITTLE = 0.5
+LITTLE_OF_GROUP = 0.5
 """Up to this share of a group's contribution, one half leaves at least 87 % to the other."""
-MANY = 64
+MANY_GROUPS = 64
 """This many groups show faults in a few places: 20, one place each, leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
 OF_SERVING = 0.5
@@ -421,34 +426,34 @@ def rankings(
     heap: list[tuple[float, int, tuple[NodeName, ...]]] = []
     singles: list[tuple[Nodes, float]] = []
 
-    def put(nodes: Sequence[NodeName], known: float | None = None) -> float:
-        found = contribution(frozenset(nodes)) if known is None else known
-        found = inf if isnan(found) else found
+    def put(nodes: Sequence[NodeName], implied: float | None = None) -> float:
+        error = contribution(frozenset(nodes)) if implied is None else implied
+        error = inf if isnan(error) else error
         if len(nodes) == 1:
-            singles.append((frozenset(nodes), found))
+            singles.append((frozenset(nodes), error))
         else:
-            heapq.heappush(heap, (-found, len(heap) + len(singles), tuple(nodes)))
-        return found
+            heapq.heappush(heap, (-error, len(heap) + len(singles), tuple(nodes)))
+        return error
 
     def ranking() -> list[tuple[Nodes, float]]:
-        whole = [(frozenset(nodes), -found) for found, _, nodes in heap]
+        whole = [(frozenset(nodes), -negative) for negative, _, nodes in heap]
         return sorted(whole, key=lambda g: g[1]) + sorted(singles, key=lambda g: g[1])
 
     for group in filter(None, groups):
         put(group)
     if enough is None:
         enough = 0.1 * _together([-f for f, _, _ in heap if isfinite(f)])
-    told = len(heap) + len(singles)
+    yielded = len(heap) + len(singles)
     yield ranking()
-    while heap and _together([-found for found, _, _ in heap]) > enough:
-        if len(heap) + len(singles) >= 2 * told:
-            told = len(heap) + len(singles)
+    while heap and _together([-negative for negative, _, _ in heap]) > enough:
+        if len(heap) + len(singles) >= 2 * yielded:
+            yielded = len(heap) + len(singles)
             yield ranking()
-        found, _, nodes = heapq.heappop(heap)
-        whole, first = -found, put(nodes[: len(nodes) // 2])
-        left = sqrt(whole**2 - first**2) if first <= LITTLE * whole < inf else None
-        put(nodes[len(nodes) // 2 :], left)
-    if len(heap) + len(singles) > told:
+        negative, _, nodes = heapq.heappop(heap)
+        whole, first = -negative, put(nodes[: len(nodes) // 2])
+        rest = sqrt(whole**2 - first**2) if first <= LITTLE_OF_GROUP * whole < inf else None
+        put(nodes[len(nodes) // 2 :], rest)
+    if len(heap) + len(singles) > yielded:
         yield ranking()
 
 
@@ -458,9 +463,9 @@ def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
     Args:
         ranking: Groups and their contributions; one that is infinite is a fault to be found.
     """
-    errors = sorted(found for _, found in ranking)
+    errors = sorted(error for _, error in ranking)
     half = _together(errors[: len(errors) // 2 + 1])
-    return len(errors) >= MANY and half > 1 and isfinite(errors[-1])
+    return len(errors) >= MANY_GROUPS and half > 1 and isfinite(errors[-1])
 
 
 def gains(
@@ -511,10 +516,10 @@ def cheaper_plans(
         price: Predicted cost of a plan; None if unknown.
         everything: All nodes that a plan may keep.
     """
-    found = clearly_cheaper(plans, price, kept, everything)
-    larger = [plan for plan in found if kept <= plan]
+    cheaper = clearly_cheaper(plans, price, kept, everything)
+    larger = [plan for plan in cheaper if kept <= plan]
     if guide is None or not larger:
-        return found, []
+        return cheaper, []
     closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
     than = kept if len(closed) < len(best) else best
-    return found, clearly_cheaper([closed], price, than, everything)
+    return cheaper, clearly_cheaper([closed], price, than, everything)

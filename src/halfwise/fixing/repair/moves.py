@@ -5,7 +5,7 @@ Once samples have joined, they are chosen again. A plan without repairs that is 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf, isfinite
 
 from halfwise.emulation.budget import sized
@@ -13,33 +13,26 @@ from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.space import BESIDE, MODELS, LowSpace
 from halfwise.graph.model import node_name
 from halfwise.judging.inside import emulate
+from halfwise.observing.reference import PART_OF_BUDGET
 from halfwise.records import LEAST_DEARER, Guard, Remark, RemarkKind, Repair
 from halfwise.wording import listed
 
-ROUNDS = 3
-"""Rounds over all rules: each rule repairs what it sees, so a second round is for what the first
-uncovered; no model tried needed more than two."""
-PROBES = 24
-"""Repaired models examined in a run: each takes one pass over all samples and a trial on them."""
-PART = 0.5
-"""Share of the remaining budget that repairs may take, and a search without them if nodes are kept
-in spite of them: the rest is for the search."""
-BRIEF = 0.1
-"""Share of the remaining budget to simplify a plan that passes and keeps nothing."""
 FALLS = 0.9
-"""An error has fallen if at most this share of it is left: a smaller change may be chance."""
-FEW = 4
-"""Each repair of a rule is tried alone up to this many: larger numbers concern similar layers."""
+"""An error has fallen if at most this share of it is left: a smaller change may be chance. Our
+choice."""
+UNDONE_ALONE = 4
+"""Each repair of a rule is undone alone up to this many: larger numbers concern similar layers. Our
+choice."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Choice:
     whole: bool = True
 
 
-def asked_rules(space: LowSpace) -> list[Rule]:
+def allowed_rules(space: LowSpace) -> list[Rule]:
     """Return the rules not excluded by options, in order; none if nothing is searched."""
     if not space.searches:
         return []
@@ -79,9 +72,9 @@ def choose_repairs(space: LowSpace, heldout: HeldOut) -> Choice:
         heldout: Samples on which the function has to be the same as well.
     """
     choosing = _Choosing(space, heldout)
-    whole = space.budget.within("repair", choosing.run, False, part=PART)
-    if choosing.left:
-        numbers = {"elements": choosing.left, "size": PROBES}
+    whole = space.budget.within("repair", choosing.run, False, part=PART_OF_BUDGET)
+    if choosing.unprobed:
+        numbers = {"elements": choosing.unprobed, "size": MODELS}
         choosing.remarks.append(Remark(kind="repair-left", numbers=numbers))
     return Choice(choosing.space, tuple(choosing.remarks), whole=whole)
 
@@ -93,7 +86,7 @@ def choose_again(space: LowSpace, heldout: HeldOut) -> Choice | None:
     """
     budget, original = space.budget, space.original or space
     trial = lambda: space.evaluate(space.ruled).passed  # noqa: E731
-    if not asked_rules(space) or budget.within("repair", trial, True):
+    if not allowed_rules(space) or budget.within("repair", trial, True):
         return None
     space.watcher.note("looking for repairs again, with the samples that joined")
     original.observed.catch_up(original.variant, original.bench.samples)
@@ -112,33 +105,30 @@ class _Choosing:
     def __init__(self, space: LowSpace, heldout: HeldOut) -> None:
         self.space, self.remarks = space, list[Remark]()
         self._original, self._heldout = space, heldout
-        self._known: Prover | None = None
         self._tried: list[Repair] = []
-        self._probes = self.left = 0
+        self._probes = self.unprobed = 0
 
-    @property
+    @cached_property
     def _prover(self) -> Prover:
         """Return the prover for the network as it is."""
-        if self._known is None:
-            seen, unseen = self._original, self._heldout
-            ids = (*seen.bench.samples.ids, *unseen.samples.ids)
-            outputs = (*seen.bench.references, *unseen.references)
-            infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
-            self._known = Prover(
-                seen.variant.case.network,
-                seen.variant.case.calibration,
-                unseen.samples,
-                infinite=frozenset(infinite),
-                runtime=seen.variant.settings.runtime,
-                budget=seen.budget,
-            )
-        return self._known
+        original, heldout = self._original, self._heldout
+        ids = (*original.bench.samples.ids, *heldout.samples.ids)
+        outputs = (*original.bench.references, *heldout.references)
+        infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
+        return Prover(
+            original.variant.case.network,
+            original.variant.case.calibration,
+            heldout.samples,
+            infinite=frozenset(infinite),
+            runtime=original.variant.settings.runtime,
+            budget=original.budget,
+        )
 
     def run(self) -> bool:
-        for _ in range(ROUNDS):
-            made = [self._taken(rule, self._proposed(rule)) for rule in asked_rules(self.space)]
-            if not any(made):
-                break
+        # What one rule repairs may uncover something to another.
+        made = [True]
+        while any(made):
+            made = [self._taken(rule, self._proposed(rule)) for rule in allowed_rules(self.space)]
         return True
 
     def _proposed(self, rule: Rule) -> list[Repair]:
@@ -161,8 +151,8 @@ class _Choosing:
 
     def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make the worthwhile repairs; return whether there are any."""
-        if self._probes == PROBES:
-            self.left += len(some)
+        if self._probes == MODELS:
+            self.unprobed += len(some)
             return False
         if not some:
             return False
@@ -171,11 +161,11 @@ class _Choosing:
         try:
             with sized("trying"):
                 tried = self._original.repaired((*self.space.repairs, *some))
-                found = self._worthwhile(tried, some)
+                outcome = self._worthwhile(tried, some)
         except (CaseError, RunFailed, UsageError) as error:
-            found = Remark(kind="repair-unmade", names={"why": error.message})
-        if isinstance(found, LowSpace):
-            self.space = found
+            outcome = Remark(kind="repair-unmade", names={"why": error.message})
+        if isinstance(outcome, LowSpace):
+            self.space = outcome
             self._tried += some
             return True
         if len(some) > 1:
@@ -183,18 +173,20 @@ class _Choosing:
             first = self._taken(rule, some[:half])
             return self._taken(rule, some[half:]) or first
         self._tried += some
-        self.remarks.append(found.model_copy(update={"names": {**found.names, **named(some[0])}}))
+        self.remarks.append(
+            outcome.model_copy(update={"names": {**outcome.names, **named(some[0])}})
+        )
         return False
 
     def _keeps_named(self, tried: LowSpace) -> bool:
         """Return whether each node that a user's rule names is there still, with its operator."""
         forced = self.space.variant.forced
-        given = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
+        ruled = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
         before, after = (
             {node_name(n): n.op_type for n in space.variant.case.network.nodes()}
             for space in (self.space, tried)
         )
-        return all(after.get(name) == before[name] for name in given)
+        return all(after.get(name) == before[name] for name in ruled)
 
     def _worthwhile(self, tried: LowSpace, some: Sequence[Repair]) -> LowSpace | Remark:
         """Return the plans with the last repairs and their numbers, or the objection to them.
@@ -223,8 +215,8 @@ class _Choosing:
             return _remark("repair-unproven", **{k: v for k, v in numbers.items() if v is not None})
         if tried.variant.is_free and (error := tried.excess(tried.choices)) > 1:
             return _remark("repair-failing", **({"after": error} if not metric else {}))
-        found = {"before": effect.before, "after": effect.after, "proof": proof}
-        added = tuple(r.model_copy(update={**found, "room": room(tried, r)}) for r in some)
+        update = {"before": effect.before, "after": effect.after, "proof": proof}
+        added = tuple(r.model_copy(update={**update, "room": room(tried, r)}) for r in some)
         return replace(tried, repairs=(*now.repairs, *added))
 
     def _effect(self, tried: LowSpace) -> "_Effect":
@@ -281,8 +273,8 @@ def room(space: LowSpace, repair: Repair) -> float | None:
         space: With the repair.
         repair: Any; None if it scales nothing that was seen.
     """
-    seen = space.evidence.observations.tensors
-    largest = max((o.absmax for o in seen if o.tensor in repair.exponents), default=0.0)
+    observed = space.evidence.observations.tensors
+    largest = max((o.absmax for o in observed if o.tensor in repair.exponents), default=0.0)
     return space.variant.settings.fmt.overflow_threshold / largest if largest else None
 
 
@@ -298,8 +290,8 @@ def _falls(before: float, after: float) -> bool:
 
 def gone(before: Iterable[Guard], after: Iterable[Guard]) -> tuple[Guard, ...]:
     """Return the guards of one network that have no match of kind and node in another."""
-    left = {(guard.kind, guard.node) for guard in after}
-    return tuple(guard for guard in before if (guard.kind, guard.node) not in left)
+    rest = {(guard.kind, guard.node) for guard in after}
+    return tuple(guard for guard in before if (guard.kind, guard.node) not in rest)
 
 
 def _remark(kind: RemarkKind, **numbers: float) -> Remark:
@@ -309,7 +301,9 @@ def _remark(kind: RemarkKind, **numbers: float) -> Remark:
 # --- without them ------------------------------------------------------------------------------
 
 
-def needed_repairs(space: LowSpace, found: Found, heldout: HeldOut, *, joined: bool) -> Choice:
+def needed_repairs(
+    space: LowSpace, result: SearchResult, heldout: HeldOut, *, joined: bool
+) -> Choice:
     """Return the plans with only the repairs that a plan needs, and what that plan keeps.
 
     A plan without repairs is taken if it costs less, if it costs no more than one that keeps nodes
@@ -320,17 +314,17 @@ def needed_repairs(space: LowSpace, found: Found, heldout: HeldOut, *, joined: b
 
     Args:
         space: The plans with repairs, after a search.
-        found: What that found.
+        result: What that found.
         heldout: The samples that no search has seen.
         joined: Whether samples joined since the repairs were chosen.
     """
     assert space.original is not None
-    if (without := _outdone(space, space.original, found, heldout)) is not None:
+    if (without := _outdone(space, space.original, result, heldout)) is not None:
         return without
     if joined:
-        return Choice(space, (), found.kept)
-    undoing = _Undoing(space, space.original, found.kept, heldout)
-    space.budget.within("repair", undoing.run, None, part=BRIEF)
+        return Choice(space, (), result.kept)
+    undoing = _Undoing(space, space.original, result.kept, heldout)
+    space.budget.within("repair", undoing.run, None, part=BESIDE)
     least = undoing.space
     if undoing.undone and least.repairs:
         least = replace(least, repairs=tuple(_answering(least.repairs, undoing.undone)))
@@ -338,17 +332,19 @@ def needed_repairs(space: LowSpace, found: Found, heldout: HeldOut, *, joined: b
     return Choice(least, tuple(spare), undoing.kept)
 
 
-def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut) -> Choice | None:
+def _outdone(
+    space: LowSpace, original: LowSpace, result: SearchResult, heldout: HeldOut
+) -> Choice | None:
     """Return the cheapest plan known or found without repairs, unless it costs more."""
-    bare = found.passed and found.kept <= space.ruled
-    if bare and (space.cost(found.kept) or 0.0) <= LEAST_DEARER * _least(original):
+    bare = result.passed and result.kept <= space.ruled
+    if bare and (space.cost(result.kept) or 0.0) <= LEAST_DEARER * _least(original):
         return None
     budget = space.budget
     original.observed.catch_up(original.variant, original.bench.samples)
     original = replace(original, serving=space.serving)
     mended = gone(original.evidence.guards, space.evidence.guards)
     nodes = union([*map(original.variant.holdable, mended)])
-    kept = (found.kept & original.choices) | original.ruled | nodes
+    kept = (result.kept & original.choices) | original.ruled | nodes
     why = "the repairs cost something themselves" if bare else "nodes are kept in spite of them"
     space.watcher.note(f"a search without repairs: {why}")
 
@@ -356,13 +352,13 @@ def _outdone(space: LowSpace, original: LowSpace, found: Found, heldout: HeldOut
         original.evaluate(kept)
         return original.find(NONE, certify=False).steps
 
-    steps = budget.within("repair", search, (), part=BRIEF if bare else PART)
+    steps = budget.within("repair", search, (), part=BESIDE if bare else PART_OF_BUDGET)
     best = budget.within("repair", lambda: _best(original, heldout), None)
-    if found.passed and (best is None or not _is_dearer(space, found.kept, original, best, bare)):
+    if result.passed and (best is None or not _is_dearer(space, result.kept, original, best, bare)):
         return None
     best = NONE if best is None else best
-    costs = {"before": original.cost(best), "after": space.cost(found.kept)}
-    numbers = {name: cost for name, cost in costs.items() if cost is not None and found.passed}
+    costs = {"before": original.cost(best), "after": space.cost(result.kept)}
+    numbers = {name: cost for name, cost in costs.items() if cost is not None and result.passed}
     remarks = [
         Remark(kind="repair-outdone", names=named(r), numbers=numbers) for r in space.repairs
     ]
@@ -431,7 +427,7 @@ class _Undoing:
             tuple(r for r in every if r.rule == rule)
             for rule in dict.fromkeys(r.rule for r in every)
         ]
-        alone = [(repair,) for group in groups if len(group) <= FEW for repair in group]
+        alone = [(repair,) for group in groups if len(group) <= UNDONE_ALONE for repair in group]
         tried: list[tuple[Repair, ...]] = []
         for some in (every, *groups, *alone):
             if some not in tried and not any(repair in self.undone for repair in some):

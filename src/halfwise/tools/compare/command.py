@@ -174,11 +174,13 @@ def compare(
             update={"notes": (*notes, *comparison.notes), "excess": off}
         )
         fixable = comparison.differs and not comparison.nothing_to_fix
-        steps = _next(case, request, sources[1], second) if fixable else ()
+        steps = _next(case, request, sources[1], second, load) if fixable else ()
         return comparison.model_copy(update={"next_step": steps})
 
 
-def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step, ...]:
+def _next(
+    case: Case, request: Request, other: Source, side: Side, load: "Load"
+) -> tuple[Step, ...]:
     """Return what to do if a `compare` with another source finds outputs that differ.
 
     Nothing for another FP32 file: no precision is at fault, and its nodes are named.
@@ -186,7 +188,7 @@ def _next(case: Case, request: Request, other: Source, side: Side) -> tuple[Step
     if other.kind == "model" and side.arithmetic == "fp32":
         return ()
     if other.kind == "model" and side.arithmetic == "int8":
-        if quantised_nodes(load_model(other.path)):
+        if quantised_nodes(load(other.path)):
             return (fix_step(case, request, None, other.path),)
         return (int8_step(case, request, None),)
     if other.kind == "model" or (other.kind == "emulation" and other.form != "tf32"):

@@ -239,7 +239,7 @@ def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
     off = row.model_copy(update={"verdict": verdict(level="engine", passed=False)})
     low = Offer(both, {"orin": row, "a100": off}, allowed=False)
     fp32 = offer("fp32", 1.0, on=("orin", "a100"))
-    orin = seen_on("orin", {KEPT: [both, both]}, [fp32, low], fp32, frozenset())
+    orin = seen_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
     assert [o.number for o in orin.tried[KEPT]] == [3]
     assert orin.delivered is not None
     assert orin.delivered.plan == FULL["fp32"]

@@ -26,11 +26,11 @@ from halfwise.fixing.int8.placing import (
     activations,
     calibrate,
     entropy_bins,
-    given_start,
     histogram,
     percentile_bins,
     quantisable,
     quantised,
+    quantised_start,
     ranges,
     scale_of,
     unvarying,
@@ -229,7 +229,7 @@ GIVEN = quantised(ORIGINAL, quantisable(ORIGINAL), RANGES)
 
 
 def test_what_is_placed_has_int8_and_the_rest_floats_of_the_original():
-    given = given_start(ORIGINAL, GIVEN)
+    given = quantised_start(ORIGINAL, GIVEN)
     assert given is not None
     assert given.pairs.keys() == names(*(f"product{i}" for i in range(4)))
     assert not quantised_nodes(given.floats)
@@ -245,7 +245,7 @@ def test_what_is_placed_has_int8_and_the_rest_floats_of_the_original():
 
 @pytest.mark.parametrize("start", [None, ORIGINAL])
 def test_other_starts_are_none_of_a_quantised_model(start):
-    assert given_start(ORIGINAL, start) is None
+    assert quantised_start(ORIGINAL, start) is None
 
 
 def everywhere(*, quantised: bool) -> Network:
@@ -280,7 +280,7 @@ def test_a_placed_convolution_states_its_kernel():
             x, w = (value, w) if name == "x" else (x, value)
         return s.network(s.op("Conv", x, w, name="conv"))
 
-    given = given_start(convolution(paired=False), convolution(paired=True))
+    given = quantised_start(convolution(paired=False), convolution(paired=True))
     assert given is not None
     conv = given.place(names("conv")).graph.node("conv")
     assert conv.attributes.get_ints("kernel_shape") == (3, 1)
@@ -288,7 +288,7 @@ def test_a_placed_convolution_states_its_kernel():
 
 def test_pairs_of_no_product_go_and_what_they_cut_off_is_made_again():
     original, start = everywhere(quantised=False), everywhere(quantised=True)
-    given = given_start(original, start)
+    given = quantised_start(original, start)
     assert given is not None
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     plain, whole, quantised = (
@@ -308,7 +308,7 @@ def test_a_quantised_model_without_products_that_read_pairs_is_no_start():
     x, weight = s.input("x", [2, 4]), s.constant(np.eye(4, dtype=np.int8))
     product = s.op("MatMul", x, s.op("DequantizeLinear", weight, 0.5))
     with pytest.raises(CaseError, match="and DQ of at most 8 bits") as raised:
-        given_start(ORIGINAL, s.network(product))
+        quantised_start(ORIGINAL, s.network(product))
     assert "INT4 weights alone and INT16 data cannot be used" in str(raised.value.hint)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.fixing.plan.guide import (
-    COARSE,
+    COARSE_GROUPS,
     Guide,
     Sites,
     explained,
@@ -193,7 +193,7 @@ def test_stretches_are_a_partition_into_few(count, classes):
     nodes = [NodeName(f"n{i}") for i in range(count)]
     found = stretches(nodes, {n: i % classes for i, n in enumerate(nodes)})
     assert sorted(n for group in found for n in group) == sorted(nodes)
-    assert len(found) <= COARSE
+    assert len(found) <= COARSE_GROUPS
 
 
 def test_where_blocks_repeat_their_places_stay_together():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.plan.found import LAST
 from halfwise.fixing.plan.guide import Guide
+from halfwise.fixing.plan.result import MOST_FAILURES
 from halfwise.fixing.plan.search import (
     Nodes,
     Search,
@@ -276,7 +276,7 @@ def test_without_time_no_more_than_a_few_plans_are_confirmed():
     oracle = Oracle(needs(names(*range(5000))))
     late = search(5000, oracle, seconds=0, safe=True, passing=passing)
     assert late.run().kept == names(*range(5000))
-    assert len(oracle.asked) <= LAST + 1
+    assert len(oracle.asked) <= MOST_FAILURES + 1
 
 
 def test_what_ended_is_told():

@@ -7,8 +7,8 @@ import pytest
 
 from halfwise.emulation.budget import OutOfTime
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.plan.found import Found
 from halfwise.fixing.plan.plan import Nodes, Variant
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.repair import making, moves
 from halfwise.fixing.repair.moves import _best, _Undoing, needed_repairs
 from halfwise.fixing.repair.rule import Rule
@@ -86,7 +86,7 @@ def test_of_several_each_is_judged(found):
 
 
 def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
-    monkeypatch.setattr(moves, "PROBES", 1)
+    monkeypatch.setattr(moves, "MODELS", 1)
     fixed = found(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
     assert told(fixed) == ["repair-left"]
     assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
@@ -144,8 +144,8 @@ def repaired(monkeypatch, ill: models.Ill, *repairs) -> LowSpace:
     return space_of(ill).repaired(repairs)
 
 
-def plan(kept: Nodes, *, passed: bool = True) -> Found:
-    return Found(kept, passed, False, {}, NONE, {}, False, ())
+def plan(kept: Nodes, *, passed: bool = True) -> SearchResult:
+    return SearchResult(kept, passed, False, {}, NONE, {}, False, ())
 
 
 def test_the_mixed_model_alone_tells_that_a_repair_is_needed(monkeypatch):

@@ -71,7 +71,7 @@ Evaluate = Callable[[Nodes], Trial]
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search.
 
     Attributes:
@@ -109,10 +109,10 @@ class Found:
         return any(step.kind == "futile" for step in self.steps)
 
 
-LARGER = 1.1
-"""The next earlier passing plan to try is this much larger than the one that failed."""
-LAST = 8
-"""About this many are tried after the first; then only all of FP32 is left."""
+MOST_FAILURES = 8
+"""Plans that may fail before no more of their kind are tried: earlier plans on samples that joined,
+plans after the budget is spent, single nodes where errors are spread. Our choice: see
+docs/decisions/0061-one-search.md."""
 
 
 def clearly_cheaper(
@@ -126,10 +126,10 @@ def clearly_cheaper(
     Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans that
     gain nothing over everything kept, none is preferred to one with fewer nodes.
     """
-    own, most = price(kept), price(everything)
-    if own is None or most is None:
+    cost, most = price(kept), price(everything)
+    if cost is None or most is None:
         return []
-    most = min(most, own / LEAST_DEARER)
+    most = min(most, cost / LEAST_DEARER)
     return [plan for plan in plans if (price(plan) or inf) < most]
 
 
@@ -149,41 +149,41 @@ def confirmed(
         evaluate: Evaluates a plan.
         everything: All nodes that a plan may keep.
     """
-    larger, tried = LARGER, 0.0
+    larger, tried = 1.0, 0.0
     for kept in sorted(dict.fromkeys(plans), key=rank):
         if larger * tried <= len(kept) and rank(kept) < rank(best):
             if evaluate(kept).passed:
                 return kept
             if kept and not tried:
-                larger = max(LARGER, (len(everything) / len(kept)) ** (1 / LAST))
+                larger = (len(everything) / len(kept)) ** (1 / MOST_FAILURES)
             tried = float(len(kept))
     return best
 
 
-def not_yet_alone(found: Found, held: Nodes) -> Nodes:
+def not_yet_alone(result: SearchResult, held: Nodes) -> Nodes:
     """Return the nodes that the search did not lower alone in this plan.
 
     Those are the `held` ones and, if it then took a larger plan that costs less, all needed ones.
     """
-    return found.kept & held | (found.needed if found.spare else frozenset())
+    return result.kept & held | (result.needed if result.spare else frozenset())
 
 
 def with_each_lowered(
-    found: Found, nodes: Iterable[NodeName], evaluate: Evaluate, budget: Budget
-) -> Found:
+    result: SearchResult, nodes: Iterable[NodeName], evaluate: Evaluate, budget: Budget
+) -> SearchResult:
     """Add to a plan what each of these of its nodes does alone, while time is left."""
-    without, nonfinite = dict(found.excess_without), set(found.nonfinite_without)
+    without, nonfinite = dict(result.excess_without), set(result.nonfinite_without)
 
     def alone() -> None:
         for node in sorted(nodes):
             budget.check()
-            trial = evaluate(found.kept - {node})
+            trial = evaluate(result.kept - {node})
             if not (trial.passed or trial.not_run):
                 without[node] = trial.excess
                 nonfinite.update({node} if trial.nonfinite else ())
 
     budget.within("certify", alone, None)
-    return replace(found, excess_without=without, nonfinite_without=frozenset(nonfinite))
+    return replace(result, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(
@@ -239,7 +239,7 @@ def kept_nodes(
             contribution=(contributions or {}).get(name),
             opposed=None if hopeless is None else tuple(hopeless),
         )
-        seen = name in nonfinite_without or (excess, because.contribution) != (None, None)
+        measured = name in nonfinite_without or (excess, because.contribution) != (None, None)
         records.append(
             KeptNode(
                 node=name,
@@ -247,7 +247,7 @@ def kept_nodes(
                 kept_by="search" if rule is None else "model" if rule == ISLAND else "rule",
                 guard=cause.kind if cause is not None else None,
                 error_without=excess,
-                unknown=not seen and rule is None and cause is None,
+                unknown=not measured and rule is None and cause is None,
                 because=because,
             )
         )
@@ -282,20 +282,20 @@ def _causes_of_infinity(
     within it.
     """
     leading = tuple(g for g in guards if g.kind in LEADING_TO_INFINITY)
-    found = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
+    explained = {n: g for n, g in _causes(leading, (), ()).items() if n in nonfinite}
     lost = {n for n, g in causes.items() if g.kind in _LOSING and g.severity >= 1}
-    return {n: g for n, g in found.items() if g.kind != "headroom" or n not in lost}
+    return {n: g for n, g in explained.items() if g.kind != "headroom" or n not in lost}
 
 
 def _reads_beyond(guards: Sequence[Guard], kept: Container[NodeName]) -> dict[NodeName, Guard]:
     """Return the worst overflow that each kept node reads: in low it would read infinities."""
-    found: dict[NodeName, Guard] = {}
+    worst: dict[NodeName, Guard] = {}
     for guard in guards:
         if guard.severity >= 1 and guard.node in kept:
             for name in guard.nodes:
                 if guard.is_read_by(name):
-                    found.setdefault(name, guard)
-    return found
+                    worst.setdefault(name, guard)
+    return worst
 
 
 def _explained(
@@ -318,7 +318,7 @@ def _explained(
     reads = _reads_beyond(guards, kept)
     causes = _causes(guards, held, excess_without)
     causes |= _causes_of_infinity(causes, guards, nonfinite)
-    found = {**reads, **causes}
+    explained = {**reads, **causes}
     for node in network.nodes():
         name = node_name(node)
         cause, read = causes.get(name), reads.get(name)
@@ -328,11 +328,11 @@ def _explained(
         if read is not None:
             milder = floor(cause.severity) < floor(read.severity)
             if small or (milder and name in nonfinite):
-                found[name] = read
+                explained[name] = read
         elif small and name in nonfinite and node.op_type in _LINEAR:
-            del found[name]
+            del explained[name]
     wrong = excess_without.keys() - nonfinite
-    return found | _magnified(network, roles, guards, wrong, found)
+    return explained | _magnified(network, roles, guards, wrong, explained)
 
 
 def _magnified(
@@ -348,7 +348,7 @@ def _magnified(
     quotients. Only for nodes without a certain cause: a trial showed an error that possible
     overflows, which did not happen, do not explain.
     """
-    found: dict[NodeName, Guard] = {}
+    magnified: dict[NodeName, Guard] = {}
     nodes = {node_name(n): n for n in network.nodes()}
     for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
         node = nodes[guard.node]
@@ -358,8 +358,8 @@ def _magnified(
         for name in dict.fromkeys(node_name(n) for v in values for n in chain(v, roles)):
             cause = causes.get(name)
             if name in wrong and (cause is None or cause.severity < 1):
-                found.setdefault(name, guard)
-    return found
+                magnified.setdefault(name, guard)
+    return magnified
 
 
 def plan_record(

@@ -8,7 +8,13 @@ from onnx import TensorProto, helper
 
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Outcome
-from halfwise.fixing.plan.found import Found, Trial, kept_nodes, plan_record, with_each_lowered
+from halfwise.fixing.plan.result import (
+    SearchResult,
+    Trial,
+    kept_nodes,
+    plan_record,
+    with_each_lowered,
+)
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.fixing.plan.search import Search
 from halfwise.formats import FP16
@@ -30,7 +36,7 @@ def test_what_the_emulation_shows_is_a_trial():
 
 
 def test_where_nothing_was_predicted_no_r2_is_told():
-    found = Found(frozenset(), True, True, {}, frozenset(), {}, False, ())
+    found = SearchResult(frozenset(), True, True, {}, frozenset(), {}, False, ())
     assert found.r2 is None
 
 
@@ -53,7 +59,9 @@ def test_needed_nodes_of_a_plan_that_costs_less_are_lowered_alone_in_it(monkeypa
     space = space_of(models.layer_norm())
     smaller = space.find(frozenset())
     (spare,) = sorted(space.choices - smaller.kept)[:1]
-    larger = replace(smaller, kept=smaller.kept | {spare}, excess_without={}, spare={spare})
+    larger = replace(
+        smaller, kept=smaller.kept | {spare}, excess_without={}, spare=frozenset({spare})
+    )
     monkeypatch.setattr(Search, "run", lambda *_, **__: larger)
     assert space.find(frozenset()).excess_without.keys() == smaller.kept
 
