@@ -210,7 +210,7 @@ class Found:
         self.heldout = Bench(judge, case.heldout, references, own.tolerance)
         # The curve scores plans on held-out samples, which finds none.
         scored = sum(point.heldout is not None for point in self.fixed.curve.points)
-        self.own = self.score(self.fixed.found.kept, self.fixed.evaluations - scored)
+        self.own = self.score(self.fixed.result.kept, self.fixed.evaluations - scored)
         self.peers = self._peers() if known is None else self._again(known)
 
     @property
@@ -223,7 +223,7 @@ class Found:
         """The share of multiply-accumulates in INT8."""
         prices = self.space.variant.prices
         assert prices is not None
-        return prices.model.macs(self.candidates - self.fixed.found.kept)
+        return prices.model.macs(self.candidates - self.fixed.result.kept)
 
     def score(self, left: Left, evaluations: int) -> Score:
         """Return the score of leaving these out."""
@@ -360,7 +360,7 @@ class Found:
         ONNX Runtime's CPU computes FP16 in FP32: the plan's file is compared in typed emulation.
         """
         space, name = self.space, self.task.name
-        plan = space.fresh(self.fixed.found.kept)
+        plan = space.fresh(self.fixed.result.kept)
         rest = space.variant.computing - self.candidates
         every = replace(plan, kept=rest, int8=self.candidates)
         int8 = quantised(self.network, self.candidates, self.ranges).model

@@ -121,7 +121,7 @@ def plan(task: Task) -> Found:
     case = load_case(task.model, request.data, request.criterion)
     with counting(task.cap) as spent:
         fixed = fix(case, request.settings, Silent())
-    kept = fixed.found.kept
+    kept = fixed.result.kept
     worth = worth_of(fixed.space, kept)
     return Found(
         fixed.plan.candidates,
@@ -129,8 +129,8 @@ def plan(task: Task) -> Found:
         None if worth is None else worth.cost,
         spent[0],
         fixed.space.bench.excess(fixed.assigned),
-        fixed.found.passed,
-        fixed.found.minimal,
+        fixed.result.passed,
+        fixed.result.minimal,
         None if worth is None else worth.fp32,
     )
 

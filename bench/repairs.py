@@ -137,8 +137,8 @@ def side(task: Task, **options: Any) -> Side:
         seen = judge(*given, reference_nonfinite=nonfinite, accumulate=accumulate)
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
-        kept=len(fixed.found.kept),
-        cost=fixed.space.variant.cost_within(fixed.found.kept),
+        kept=len(fixed.result.kept),
+        cost=fixed.space.variant.cost_within(fixed.result.kept),
         passed=fixed.verdict.passed,
         right=seen.verdict.passed,
         seconds=seconds,

@@ -12,11 +12,18 @@ from typing import Any
 import pytest
 
 from halfwise.fixing.engines.search import near
+from halfwise.fixing.following import born
+from halfwise.fixing.loop import tolerance_note
+from halfwise.fixing.plan.guide import stretches
 from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
-from halfwise.records import EngineRound, NodeName
+from halfwise.fixing.repair.moves import _falls, _Undoing
+from halfwise.fixing.space import Int8Space
+from halfwise.formats import FP16
+from halfwise.records import Criterion, EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
 from halfwise.tools.diagnose.kernels import Transplants
+from tests.unit.reporting.runs import output_error
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
 PRICES = {A: 1.5, C: 2.0}
@@ -24,6 +31,15 @@ PRICES = {A: 1.5, C: 2.0}
 
 def told(measured: float) -> EngineRound:
     return EngineRound(step="", build=1, keep=(), predicted=1.0, measured=measured, passed=False)
+
+
+def step(inherited: float) -> Growth:
+    return Growth(node=NodeName("a"), depth=1, error=1.0, inherited=inherited)
+
+
+def widened(rel_max: float) -> bool:
+    errors = {"y": output_error(rel_max=rel_max, passed=False)}
+    return tolerance_note(errors, Criterion(rel_max=0.01), 1.0, FP16, 0) is not None
 
 
 @pytest.mark.parametrize(
@@ -44,11 +60,39 @@ def told(measured: float) -> EngineRound:
         (told(2.0).explained, told(2.01).explained),
         # An engine is near another if it takes less than 5 % more.
         (near(1.049, 1.0), near(1.051, 1.0)),
+        # An error may originate where inputs have up to a fifth of it.
+        (bool(born([step(0.2)])), bool(born([step(0.21)]))),
+        # Up to ten times the tolerance an error may be rounding, and a wider one is proposed.
+        (widened(0.1), widened(0.102)),
+        # A repair has made an error fall if a tenth of it is gone.
+        (_falls(20.0, 18.0), _falls(20.0, 18.1)),
     ],
 )
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+def test_contributions_of_eight_groups_are_measured_first():
+    nodes = [NodeName(f"n{i}") for i in range(32)]
+    assert len(stretches(nodes, {n: i for i, n in enumerate(nodes)})) == 8
+
+
+@pytest.mark.parametrize(("candidates", "evaluations"), [(4, 10), (30, 15)])
+def test_a_search_with_int8_has_at_least_ten_evaluations(candidates, evaluations):
+    space: Any = SimpleNamespace(quantisation=SimpleNamespace(nodes=range(candidates)))
+    assert Int8Space.ration.__get__(space) == evaluations
+
+
+@pytest.mark.parametrize(("count", "alone"), [(4, 4), (5, 0)])
+def test_up_to_four_repairs_of_a_rule_are_undone_one_by_one(monkeypatch, count, alone):
+    repairs = tuple(SimpleNamespace(rule="scale", node=i) for i in range(count))
+    tried: list[Any] = []
+    monkeypatch.setattr(_Undoing, "_undo", lambda _, some: tried.append(some))
+    nothing: Any = None
+    space: Any = SimpleNamespace(repairs=repairs)
+    _Undoing(space, nothing, nothing, nothing).run()
+    assert sum(len(some) == 1 for some in tried) == alone
 
 
 @pytest.mark.parametrize(("plain", "limit"), [(11.0, 60.0), (13.0, 65.0), (100.0, 300.0)])

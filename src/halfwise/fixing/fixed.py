@@ -60,7 +60,7 @@ class Fixed:
         space: The plans that were searched.
         heldout: The samples that judged, and those no search has seen.
         assigned: The plan, as a type for each node.
-        found: Result of the search; its kept nodes are the plan's.
+        result: Result of the search; its kept nodes are the plan's.
         curve: Plans to choose from.
         evaluations: Assignments tried.
         stage_seconds: Seconds per stage.
@@ -82,7 +82,7 @@ class Fixed:
     space: Space
     heldout: HeldOut
     assigned: Plan
-    found: SearchResult
+    result: SearchResult
     curve: Curve
     evaluations: int
     stage_seconds: dict[str, float]
@@ -134,7 +134,7 @@ class Passed:
 
     Attributes:
         space: The plans of the network with its repairs.
-        found: What the search found.
+        result: What the search found.
         plan: The plan.
         unrepaired: Plans of the network without repairs; None if none were made.
         undone: Remarks on undone repairs.
@@ -142,7 +142,7 @@ class Passed:
     """
 
     space: Space
-    found: SearchResult
+    result: SearchResult
     plan: Plan
     unrepaired: Curve | None
     undone: Sequence[Remark]
@@ -264,7 +264,7 @@ class _Ladder:
 
 def _low(one: Fixed, fixed: Fixed, verdict: Verdict) -> LadderRung:
     """Return the rung of a type that has a plan; `verdict` is that of the run, `fixed`."""
-    space, plan, kept = one.space, one.assigned, one.found.kept
+    space, plan, kept = one.space, one.assigned, one.result.kept
     judged = verdict if _rung(one) == _rung(fixed) else one.verdict
     variant, bench, choices = space.variant, space.bench, space.choices
     rung = LadderRung(

@@ -434,7 +434,7 @@ class _Fix:
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
         self.watcher.note(remark(note))
         self.steps = (*failed.steps, note)
-        return passed.found
+        return passed.result
 
     def _fixed(
         self, result: SearchResult, assigned: Plan, verdict: Verdict, baseline: Verdict
@@ -471,7 +471,7 @@ class _Fix:
             space=space,
             heldout=self.heldout,
             assigned=assigned,
-            found=result,
+            result=result,
             curve=curve,
             evaluations=bench.evaluations,
             stage_seconds=self._stage.seconds,
@@ -640,7 +640,7 @@ def stands(fixed: Fixed) -> bool:
     """
     heldout, variant = fixed.heldout, fixed.space.variant
     case, settings = variant.case, variant.settings
-    if not (fixed.found.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
+    if not (fixed.result.passed and fixed.verdict.passed and (case.real or settings.allow_random)):
         return False
     judged = heldout.rest, heldout.rest_references
     unjudged = find_unjudged(case, fixed.rewritten.model, *judged, runtime=settings.runtime)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 import onnx
@@ -18,7 +18,6 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
-from halfwise.fixing.curve import MEASURED
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
 from halfwise.fixing.plan.plan import Nodes
@@ -475,17 +474,19 @@ def _nearest(space: Space, fits: Callable[[float], bool]) -> NearPlan | None:
     tried, near = space.tried(), list[NearPlan]()
 
     def look() -> None:
-        looked = 0
-        for kept in sorted(tried, key=lambda kept: tried[kept].excess):
+        least = inf
+        finite = (kept for kept in tried if isfinite(tried[kept].excess))
+        for kept in sorted(finite, key=lambda kept: tried[kept].excess):
+            # What failed may have a larger error than was seen, no smaller one.
+            if tried[kept].excess > least:
+                break
             cost = space.variant.cost(space.fresh(kept))
             if not (space.held_nodes | space.ruled <= kept and cost is not None and fits(cost)):
                 continue
             excess = space.excess(kept)
             if isfinite(error := excess * space.bench.tolerance.factor):
                 near.append(NearPlan(kept=len(kept), cost=cost, error=error, passes=excess <= 1))
-            looked += 1
-            if looked == MEASURED:
-                break
+            least = min(least, excess)
 
     space.budget.within("worth", look, None)
     return min(near, key=lambda plan: (plan.error, plan.cost), default=None)

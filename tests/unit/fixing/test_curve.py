@@ -89,7 +89,7 @@ def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
 def test_where_nothing_need_be_kept_nothing_more_is_measured():
     found = fixed(models.small())
     curve = curve_of(found)
-    assert found.found.kept == frozenset()
+    assert found.result.kept == frozenset()
     assert [curve.points[place].count for place in curve.front] == [0, len(curve.nodes)]
     assert curve.plan == 0
     assert curve.recommended is None
@@ -107,7 +107,7 @@ def test_where_a_task_is_recognised_the_cheapest_plan_that_serves_is_known_early
     curve = curve_of(found)
     assert [one.metric for one in curve.recognised] == ["top1"]
     assert [one.value for one in curve.reference] == [1.0]
-    assert len(found.found.kept) > 0
+    assert len(found.result.kept) > 0
     best = curve.offered(passed=True)
     assert best is not None
     assert (best.count, best.cost) == (0, 1)

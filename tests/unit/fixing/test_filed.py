@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("unrepaired")
 
 def holds_quotient(fixed: Fixed) -> bool:
     """Return whether it keeps that, and costs no more than with that alone."""
-    cost, alone = (fixed.space.cost(nodes) for nodes in (fixed.found.kept, names("quotient")))
+    cost, alone = (fixed.space.cost(nodes) for nodes in (fixed.result.kept, names("quotient")))
     return "quotient" in kept(fixed) and (cost or 9) <= (alone or 0)
 
 
@@ -77,7 +77,7 @@ def test_a_rule_that_lowers_what_would_help_fails():
     lower = ["bucket", "spread", "quotient", "log", "part"]
     fixed = found(models.position_bucket(), lower=lower)
     assert kept(fixed) == {"half"}  # all that is left to keep
-    assert not fixed.found.passed
+    assert not fixed.result.passed
     assert not fixed.verdict.passed
 
 
@@ -120,7 +120,7 @@ def test_a_sum_that_costs_little_is_kept_where_others_sum_in_fp16():
     assert [k.guard for k in fixed.plan.keep] == ["sum"]
     assert fixed.verdict.passed
     assert fixed.verdict.sums == "fp16"
-    assert (fixed.space.cost(fixed.found.kept) or np.inf) <= LEAST_DEARER
+    assert (fixed.space.cost(fixed.result.kept) or np.inf) <= LEAST_DEARER
     (guard,) = [g for g in fixed.guards if g.kind == "sum"]
     assert (guard.node, guard.nodes) == ("mean", ("mean",))
 

@@ -23,16 +23,16 @@ NONE = names()
 def test_all_that_a_run_found_is_of_one_plan():
     fixed = found(models.root_mean_square())
     nodes = [
-        node for node in fixed.space.variant.case.network.nodes() if node.name in fixed.found.kept
+        node for node in fixed.space.variant.case.network.nodes() if node.name in fixed.result.kept
     ]
-    assert kept(fixed) == fixed.found.kept == {node.name for node in nodes}
+    assert kept(fixed) == fixed.result.kept == {node.name for node in nodes}
     assert fixed.curve.plan is not None
-    assert fixed.curve.kept(fixed.curve.points[fixed.curve.plan]) == fixed.found.kept
+    assert fixed.curve.kept(fixed.curve.points[fixed.curve.plan]) == fixed.result.kept
     assert fixed.verdict.samples == fixed.heldout.samples.ids
     assert fixed.observations is fixed.space.evidence.observations
     assert fixed.evaluations == fixed.space.bench.evaluations
     assert fixed.original is fixed.space
-    assert fixed.assigned == fixed.space.fresh(fixed.found.kept)
+    assert fixed.assigned == fixed.space.fresh(fixed.result.kept)
     assert fixed.seen == fixed.observations
 
 
@@ -48,8 +48,8 @@ def test_the_record_tells_what_keeps_a_node():
 def test_a_node_kept_only_because_less_costs_more_has_no_cause():
     """A guard may name it, but a plan that lowers it passes."""
     fixed = found(models.layer_norm())
-    name = min(fixed.found.kept)
-    cheaper = replace(fixed.found, spare=frozenset((name,)))
+    name = min(fixed.result.kept)
+    cheaper = replace(fixed.result, spare=frozenset((name,)))
     assert isinstance(fixed.space, LowSpace)
     keep = {k.node: k for k in plan_of(fixed.space, fixed.assigned, cheaper, NONE, 0, ()).keep}
     assert keep[name].spare
@@ -78,7 +78,7 @@ def climbed(*arguments):
 
 def test_errors_scores_and_costs_are_those_of_each_type(fixed):
     fp32, tf32, low = climbed(fixed, fixed.verdict, "labels")
-    space, kept = fixed.space, fixed.found.kept
+    space, kept = fixed.space, fixed.result.kept
     prices = space.variant.prices
     assert (fp32["passed"], fp32["by"], fp32["cost"]) == (True, "labels", prices.fp32)
     assert (tf32["passed"], tf32["candidates"]) == (False, 1)
@@ -113,7 +113,7 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
     own = rungs["int8"]
     assert (own["left_out"], own["candidates"]) == (len(int8.plan.left_out), 4)
     assert own["low_share"] == 1 - own["left_out"] / 4
-    assert own["cost"] == int8.space.cost(int8.found.kept)
+    assert own["cost"] == int8.space.cost(int8.result.kept)
     for one, rung in zip(found.rungs, ("fp16", "int8"), strict=True):
         ir.save(one.rewritten.model, tmp_path / f"{rung}.onnx")
         size = (tmp_path / f"{rung}.onnx").stat().st_size
@@ -122,7 +122,7 @@ def test_int8_is_delivered_where_it_passes_and_costs_less(decibels, delivered, t
     assert own["passed"] == (True if delivered == "int8" else None)
     assert (own["cost"] < rungs["fp16"]["cost"]) == (delivered == "int8")
     assert [rung for rung in rungs if rungs[rung]["chosen"]] == [delivered]
-    curve = with_beside(found, found.found.kept)
+    curve = with_beside(found, found.result.kept)
     assert curve.beside is not None
     assert {curve.rung, curve.beside.rung} == {"fp16", "int8"}
     assert curve.rung == delivered

@@ -50,6 +50,13 @@ def test_failing_samples_join_the_calibration_and_the_rest_judges():
     assert heldout.samples.ids == (first,)
 
 
+def test_at_most_a_quarter_joins_at_a_time():
+    space, heldout = two(models.layer_norm())
+    samples = sum([heldout.rest] * 5, heldout.rest.select(()))
+    heldout.rest, heldout.rest_references = samples, [*heldout.rest_references] * 5
+    assert len(heldout.join(failing(heldout, *range(10)), space)[0]) == 2
+
+
 def test_what_passed_does_not_join():
     space, heldout = two(models.layer_norm())
     assert not heldout.join(failing(heldout), space)[0]

@@ -111,7 +111,7 @@ def first_looks(fixed: Fixed) -> list[dict[str, int | float]]:
 
 
 def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
-    fixed = found(many(models.small()), quick=True)
+    fixed = found(many(models.small()), quick=True, rel_max=1e-3)
     assert kept(fixed) == set()
     assert fixed.verdict.passed
     assert looked_at(fixed) == {8}
@@ -127,7 +127,7 @@ def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
 @pytest.mark.parametrize(
     ("ill", "options"),
     [
-        (models.small(), {"rel_max": 7e-4}),  # passes, by no wide margin
+        (models.small(), {"rel_max": 8.2e-4}),  # passes, by no wide margin
         (models.small(), {"accumulate": "fp16"}),
         (models.layer_norm(), {}),
     ],
@@ -452,8 +452,8 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(words):
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
     assert (fixed.search.exhausted, fixed.plan.minimal) == (True, False)
-    assert fixed.space.tried()[fixed.found.kept].passed
-    assert len(fixed.found.kept) < len(fixed.space.choices)
+    assert fixed.space.tried()[fixed.result.kept].passed
+    assert len(fixed.result.kept) < len(fixed.space.choices)
 
 
 class Steps(Silent):

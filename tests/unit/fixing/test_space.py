@@ -105,7 +105,7 @@ def test_a_prediction_has_no_headroom_and_the_same_samples():
 def cost_of(fixed: Fixed, bf16: Nodes = NONE, *, tf32: bool = False) -> float:
     """Return the cost of the plan found, with other types of what it keeps."""
     variant = fixed.space.variant
-    cost = variant.cost(Plan(variant, fixed.found.kept, bf16, tf32))
+    cost = variant.cost(Plan(variant, fixed.result.kept, bf16, tf32))
     assert cost is not None
     return cost
 
@@ -117,7 +117,7 @@ def test_a_node_that_needs_range_gets_bf16_and_costs_less():
     assert [k.precision for k in fixed.plan.keep] == ["bf16"]
     assert fixed.verdict.passed
     assert "BFLOAT16" in types_in(fixed).values()
-    assert cost_of(fixed, bf16=fixed.found.kept) < cost_of(fixed)
+    assert cost_of(fixed, bf16=fixed.result.kept) < cost_of(fixed)
 
 
 def test_a_node_that_needs_bits_stays_in_fp32():
@@ -136,7 +136,7 @@ TWO = sluiced(WIDE, 1.0, 1.0, 1.0, 1.0, WIDE, 1.0)
 )
 def test_what_is_told_of_a_plan_is_of_the_model_with_its_bf16(rel_max, nodes):
     fixed = found(TWO, no_repair=True, allow_bf16=True, rel_max=rel_max)
-    kept, bench = fixed.found.kept, fixed.space.bench
+    kept, bench = fixed.result.kept, fixed.space.bench
     bf16 = {name for name in kept if name[-1] in nodes or len(nodes) == 3}
     assert len(kept) == 6
     assert fixed.assigned.bf16 == bf16

@@ -227,7 +227,7 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         return fixed.telling(Remark(kind="other-engine"))
     if not chosen.repaired:
         return _unrepaired(fixed, chosen.keep, minimal=proof.minimal)
-    if chosen.keep != fixed.found.kept:
+    if chosen.keep != fixed.result.kept:
         return _other_plan(fixed, chosen.keep, minimal=proof.minimal)
     plan = fixed.plan.model_copy(update={"minimal": proof.minimal})
     emulated = [Remark(kind="emulated")] if fixed.plan.minimal and not proof.minimal else []
@@ -241,7 +241,7 @@ def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
     assert curve is not None
     assigned = space.plan(keep)
     rewritten, placed = space.variant.write(assigned)
-    found = replace(fixed.found, kept=keep, minimal=minimal, spare=frozenset())
+    found = replace(fixed.result, kept=keep, minimal=minimal, spare=frozenset())
     note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
     return replace(
         fixed,
@@ -249,7 +249,7 @@ def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
         plan=plan_of(space, assigned, found, placed, rewritten.casts, (note, *fixed.plan.remarks)),
         guards=space.guards,
         observations=space.evidence.observations,
-        found=found,
+        result=found,
         space=space,
         assigned=assigned,
         curve=curve,
@@ -258,16 +258,16 @@ def _unrepaired(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fi
 
 def _other_plan(fixed: Fixed, keep: frozenset[NodeName], *, minimal: bool) -> Fixed:
     """Return the result with a plan other than the emulation's."""
-    added, dropped = keep - fixed.found.kept, fixed.found.kept - keep
+    added, dropped = keep - fixed.result.kept, fixed.result.kept - keep
     space = fixed.space
     assigned = space.plan(keep)
     rewritten, placed = space.variant.write(assigned)
-    found = replace(fixed.found, kept=keep, minimal=minimal)
+    found = replace(fixed.result, kept=keep, minimal=minimal)
     fixed = replace(fixed, rewritten=rewritten, assigned=assigned, guards=space.guards)
     assert isinstance(space, LowSpace)
     remarks = list(fixed.plan.remarks)
     if dropped:
-        numbers = {"elements": len(dropped), "size": len(fixed.found.kept)}
+        numbers = {"elements": len(dropped), "size": len(fixed.result.kept)}
         remarks.append(Remark(kind="spared", numbers=numbers))
     if added:
         remarks.append(Remark(kind="added", numbers={"elements": len(added)}))

@@ -140,7 +140,7 @@ class EngineRun:
             search = EngineSearch(
                 bench,
                 low,
-                fixed.found.kept,
+                fixed.result.kept,
                 low.variant.settings.fmt.low,
                 # What was seen of fusion was seen in weak typing.
                 prediction=prediction if len(weak) == len(benches) else None,
@@ -314,4 +314,4 @@ def known_unrepaired(fixed: Fixed) -> Assignment | None:
 def _int8(lowest: Fixed) -> Assignment | None:
     """Return what a plan with INT8 leaves out of it; None if there is none that passed."""
     low = lowest.rungs[-1] if lowest.rungs else None
-    return low.found.kept if low is not None and low.plan.int8 and low.verdict.passed else None
+    return low.result.kept if low is not None and low.plan.int8 and low.verdict.passed else None

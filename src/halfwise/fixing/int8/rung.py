@@ -128,11 +128,11 @@ def int8_rung(
     start = start if start is not None and start.has_int8 else None
     try:
         with stage("calibrate"):
-            quantisation = quantisation_of(low, below.found.kept, watcher, source, start)
+            quantisation = quantisation_of(low, below.result.kept, watcher, source, start)
         if quantisation is None or not quantisation.nodes:
             return below
         with stage("emulate"):
-            space = _space(low, below.found.kept, quantisation)
+            space = _space(low, below.result.kept, quantisation)
             space.survey(space.islands)
             if start is not None:
                 out = space.choices & {node.node for node in start.left_out}

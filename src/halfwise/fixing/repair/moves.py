@@ -128,7 +128,7 @@ class _Choosing:
         # What one rule repairs may uncover something to another.
         made = [True]
         while any(made):
-            made = [self._taken(rule, self._proposed(rule)) for rule in allowed_rules(self.space)]
+            made = [self._make(rule, self._proposed(rule)) for rule in allowed_rules(self.space)]
         return True
 
     def _proposed(self, rule: Rule) -> list[Repair]:
@@ -149,7 +149,7 @@ class _Choosing:
         self.remarks += [r for r in evidence.remarks if r not in self.remarks]
         return [r for r in proposed if r not in self._tried]
 
-    def _taken(self, rule: Rule, some: Sequence[Repair]) -> bool:
+    def _make(self, rule: Rule, some: Sequence[Repair]) -> bool:
         """Make the worthwhile repairs; return whether there are any."""
         if self._probes == MODELS:
             self.unprobed += len(some)
@@ -170,8 +170,8 @@ class _Choosing:
             return True
         if len(some) > 1:
             half = len(some) // 2
-            first = self._taken(rule, some[:half])
-            return self._taken(rule, some[half:]) or first
+            first = self._make(rule, some[:half])
+            return self._make(rule, some[half:]) or first
         self._tried += some
         self.remarks.append(
             outcome.model_copy(update={"names": {**outcome.names, **named(some[0])}})

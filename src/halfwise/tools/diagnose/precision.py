@@ -140,7 +140,7 @@ def precision(subject: Subject) -> Rung:
         evidence=tuple(signs),
         overflows=any(guard.severity >= Band.OVERFLOW for guard in guards),
         advice=(
-            *((subject.fix,) if subject.fix and fixed.found.passed else ()),
+            *((subject.fix,) if subject.fix and fixed.result.passed else ()),
             *said(*fixes[:MOST_ROWS]),
         ),
     )
@@ -193,11 +193,11 @@ def _reasons(kept: Sequence[KeptNode]) -> list[Sign]:
 def _cause(fixed: Fixed, low: str) -> str:
     """Return the cause, as far as the search got."""
     kept = len(fixed.plan.keep)
-    if not fixed.found.passed:
+    if not fixed.result.passed:
         return f"{low} breaks the model, and the search found no plan that passes."
     more = "" if fixed.plan.minimal else "; the search did not finish, so fewer may do"
-    if fixed.found.spare:
-        more = f"; {len(fixed.found.needed)} would do too, but cost more"
+    if fixed.result.spare:
+        more = f"; {len(fixed.result.needed)} would do too, but cost more"
     return (
         f"{low} breaks the model. With the graph as it is, keeping {count(kept, 'node')} in "
         f"FP32 is enough{more}."

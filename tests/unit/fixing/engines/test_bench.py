@@ -139,7 +139,7 @@ def test_engines_are_asked_for_the_types_of_the_plan(stage, ill, type_, version)
     ready = stage(ill, version=version, options={f"allow_{type_}": True})
     kept = {k.node: k.precision for k in ready.fixed.plan.keep}
     assert type_ in kept.values()
-    plan = EnginePlan(ready.fixed.found.kept, "fp16")
+    plan = EnginePlan(ready.fixed.result.kept, "fp16")
     found = ready.plans().evaluate(plan, "mixed").worst.build
     assert found.config.tf32 == (type_ == "tf32")
     proof = ready.attempts.proof(plan, found, ready.attempts.asked(plan, low=True))

@@ -321,10 +321,10 @@ def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
 @pytest.mark.usefixtures("unrepaired")
 def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
     fixed = found(models.layer_norm())
-    kept, space = fixed.found.kept, fixed.space
+    kept, space = fixed.result.kept, fixed.space
     assert isinstance(space, LowSpace)
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
-    found_ = replace(fixed.found, spare=kept)
-    fixed = replace(fixed, space=replace(space, original=space), found=found_, curve=curve)
+    found_ = replace(fixed.result, spare=kept)
+    fixed = replace(fixed, space=replace(space, original=space), result=found_, curve=curve)
     made = _unrepaired(fixed, kept, minimal=False)
     assert not any(k.spare for k in made.plan.keep)

@@ -254,7 +254,7 @@ def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
 
     def then_full(*args, **named):
         outcome = once(*args, **named)
-        if ready.fixed.found.kept and len(ready.bench.builds.outcomes) == 2:  # FP32, and the plan
+        if ready.fixed.result.kept and len(ready.bench.builds.outcomes) == 2:  # FP32, and the plan
             monkeypatch.setattr(workbench, "save", full_disk)
             monkeypatch.setattr(ready.bench.builds.journal, "_write", full_disk)
         return outcome

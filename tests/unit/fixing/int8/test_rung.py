@@ -79,7 +79,7 @@ def test_any_nodes_left_out_are_tried_as_onnx_runtime_runs_the_file(left_out):
 
 
 def test_all_left_out_is_the_plan_below():
-    assert RUN.rungs[0].found.kept == NONE
+    assert RUN.rungs[0].result.kept == NONE
     above, below = (
         space.variant.write(space.fresh(kept))[0].model
         for space, kept in ((INT8, INT8.choices), (LOW, NONE))
@@ -166,9 +166,9 @@ def residual_run(at: str) -> Fixed:
 )
 def test_a_residual_sum_is_left_out_if_it_hurts_or_its_convolution_does(at, left_out):
     fixed = residual_run(at)
-    space, kept = int8_of(fixed), fixed.rungs[1].found.kept
+    space, kept = int8_of(fixed), fixed.rungs[1].result.kept
     assert space.choices == names("first", "second", "sum", "next", "head")
-    assert fixed.rungs[1].found.passed
+    assert fixed.rungs[1].result.passed
     assert kept == left_out
     for tried in (kept, names("sum"), names("second")):
         tried_and_written(space, tried)

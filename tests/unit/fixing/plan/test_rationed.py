@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.plan.search import MENDING, RESERVED
+from halfwise.fixing.plan.search import RESERVED
 from tests.unit.fixing.plan.test_search import Oracle, names, needs, priced
 
 
@@ -100,12 +100,18 @@ def test_a_plan_that_still_passes_stays_where_nothing_is_left(certify):
 
 
 def test_a_plan_is_mended_a_little_even_if_nothing_is_left():
-    required = names(*range(40), 49)
+    required = names(*range(40), 47, 49)
     searching, oracle = used_up(needs(required))
     found = searching.run(names(*range(40)), certify=False)
     assert found.passed
     assert required <= found.kept < names(*range(50))
-    assert len(oracle.asked) <= 2 + MENDING
+    assert len(oracle.asked) == 1 + 3
+
+
+def test_two_fifths_are_left_for_samples_that_join():
+    searching, oracle, _ = rationed([1.0] * 60, lambda kept: 2.0 * (len(kept) < 60), 100)
+    searching.run(certify=False)
+    assert len(oracle.asked) == 60 + 1
 
 
 def test_mending_ends_at_the_cheapest_plan_that_passed():

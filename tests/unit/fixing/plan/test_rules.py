@@ -284,6 +284,28 @@ def test_a_mixed_model_gives_what_it_keeps():
     assert "8 of 8 compute nodes" in remark(found.note)
 
 
+def chained(*names: str) -> Network:
+    values = [f"of_{name}" for name in names]
+    read = ["x", *values]
+    nodes = [
+        helper.make_node("Relu", [read[i]], [v], n)
+        for i, (n, v) in enumerate(zip(names, values, strict=True))
+    ]
+    first, last = (
+        helper.make_tensor_value_info(v, TensorProto.FLOAT, [2]) for v in ("x", read[-1])
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    graph = helper.make_graph(nodes, "g", [first], [last])
+    return network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+def test_half_of_the_nodes_make_a_mixed_form_of_the_model():
+    network = chained(*"abcdefghij")
+    assert start(chained(*"abcdeVWXYZ"), network).note.numbers["found"] == 5
+    with pytest.raises(CaseError, match="only 4 of 10"):
+        start(chained(*"abcdUVWXYZ"), network)
+
+
 def test_weights_are_not_read_for_what_a_mixed_model_keeps():
     ill = models.large_weights()
     network = network_from_proto(ill.proto)

@@ -92,6 +92,12 @@ def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
     assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
 
 
+def test_twenty_four_models_are_tried(found):
+    fixed = found(Sluice(off=1.001), ill=sluiced(*[WIDE] * 16))
+    (note,) = [r for r in fixed.plan.remarks if r.kind == "repair-left"]
+    assert note.numbers == {"elements": 4, "size": 24}
+
+
 def test_rules_that_options_leave_out_are_no_stage(found):
     assert "repair" in found(Sluice()).stage_seconds
     assert "repair" not in found(Sluice(), no_repair=Sluice().name).stage_seconds
@@ -127,7 +133,7 @@ def test_rules_are_asked_once_a_round_and_within_the_budget(found):
 
 @pytest.mark.parametrize(("few", "undone"), [(4, ["repair-spare"]), (1, [])])
 def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few, undone):
-    monkeypatch.setattr(moves, "FEW", few)
+    monkeypatch.setattr(moves, "UNDONE_ALONE", few)
     fixed = found(Sluice(above=0), ill=sluiced(WIDE, 3.0))
     assert fixed.verdict.passed
     assert not fixed.plan.keep
@@ -185,13 +191,13 @@ def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, bes
     assert fixed.plan.keep == bare.plan.keep
     assert fixed.plan.minimal
     costs = fixed.plan.remarks[0].numbers
-    assert costs["before"] == bare.space.cost(bare.found.kept) < costs["after"]
+    assert costs["before"] == bare.space.cost(bare.result.kept) < costs["after"]
     assert fixed.space.budget.cut == []
 
 
 def test_a_search_without_repairs_that_time_ends_is_told_as_such(found, monkeypatch):
     monkeypatch.setattr(Variant, "cost_within", lambda *_: None)
-    monkeypatch.setattr(moves, "PART", 1e-9)
+    monkeypatch.setattr(moves, "PART_OF_BUDGET", 1e-9)
     ill = sluiced(1.0, 1.0, 1.0, WIDE, 1.0, 1.0, 1.0)
     fixed = found(Sluice(spoil=dear), ill=ill)
     assert fixed.space.budget.cut == ["repair"]
