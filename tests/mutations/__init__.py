@@ -122,8 +122,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a sample that joined the search goes on to judge",
-        "rest = [i for i in range(len(self.left)) if i not in chosen]",
-        "rest = [*range(len(self.left))]",
+        "rest = [i for i in range(len(self.rest)) if i not in chosen]",
+        "rest = [*range(len(self.rest))]",
         _JUDGE,
     ),
     Mutation(

@@ -373,8 +373,9 @@ def test_samples_that_are_batches_stay_whole():
     session = Session(network.model)
     outputs = largest.take_apart([session.run(batch) for batch in largest.samples])
     for found, sample in zip(outputs, samples, strict=True):
-        pair = [np.asarray(each["y_out"], float) for each in (found, session.run(sample))]
-        np.testing.assert_allclose(*pair, rtol=1e-6)
+        assert np.asarray(found["y_out"], float) == pytest.approx(
+            np.asarray(session.run(sample)["y_out"], float), rel=1e-6
+        )
 
 
 def test_verdicts_use_labels_of_single_samples():

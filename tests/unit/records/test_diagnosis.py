@@ -39,6 +39,6 @@ def test_what_is_only_stored_differently_is_the_same():
 
 
 def test_the_severity_is_that_of_the_kind():
-    assert difference("batch-axis", "", "", "").severity == "info"
-    assert difference("kernel", "", "", "").severity == "warning"
-    assert difference("channels", "", "", "").severity == "error"
+    assert difference("batch-axis", "", "").severity == "info"
+    assert difference("kernel", "", "").severity == "warning"
+    assert difference("channels", "", "").severity == "error"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from halfwise.wording import number
 Array = NDArray[np.float64]
 Lines = tuple[str, ...]
 Triple = tuple[float, float, float]
-Order = Literal["HW", "CHW", "HWC"]
 Size = tuple[int, ...]
 
 MOST_CHANNELS, SMALLEST_SIDE = 4, 8
@@ -62,11 +61,11 @@ def run(lines: Sequence[str], x: NDArray[Any]) -> Array:
 
 def written(lines: Sequence[str], dtype: np.dtype[Any]) -> str:
     """Return Python with a function `a_to_b` that returns `dtype`."""
-    head = '"""Turn one sample of A into one of B."""', "x = np.asarray(a, np.float64)"
     end = f'return np.asarray(x, np.{dtype.name}, order="C")'
     if dtype.kind in "iu":
         end = f"x = np.clip(np.round(x), {np.iinfo(dtype).min}, {np.iinfo(dtype).max})\n    {end}"
-    body = "\n    ".join((*head, *lines, end))
+    say = '"""Turn one sample of A into one of B."""'
+    body = "\n    ".join((say, "x = np.asarray(a, np.float64)", *lines, end))
     return f"import numpy as np\n\n\ndef a_to_b(a):\n    {body}\n"
 
 
@@ -95,7 +94,7 @@ def transformation(text: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return names["a_to_b"]
 
 
-_AXES: dict[tuple[Order, bool], tuple[Lines, Lines]] = {
+_AXES: dict[tuple[str, bool], tuple[Lines, Lines]] = {
     ("CHW", False): ((), ()),
     ("HWC", False): (("x = x.transpose(2, 0, 1)",), ("x = x.transpose(1, 2, 0)",)),
     ("HW", False): (("x = x[None]",), ("x = x[0]",)),
@@ -121,7 +120,7 @@ class Layout:
         reshaped: The buffer is in the other order: reshaped instead of transposed.
     """
 
-    order: Order
+    order: str
     lead: int
     reshaped: bool = False
 
@@ -151,12 +150,9 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
     shape = sample.shape[lead:]
     if sample.dtype.kind not in "biuf" or any(n != 1 for n in sample.shape[:lead]):
         return None
-    lengths: dict[Order, tuple[int, ...]] = {
-        "HW": (1, *shape), "CHW": shape, "HWC": shape[2:] + shape[:2],
-    }  # fmt: skip
+    lengths = {"HW": (1, *shape), "CHW": shape, "HWC": shape[2:] + shape[:2]}
     for order, (channels, *sides) in lengths.items() if len(shape) > 1 else ():
-        fits = channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE
-        if fits and len(order) == len(shape):
+        if len(order) == len(shape) and channels <= MOST_CHANNELS and min(sides) >= SMALLEST_SIDE:
             ways = [Layout(order, lead, way) for way in (False, True) if (order, way) in _AXES]
             rough = [_roughness(run(each.read, sample)) for each in ways]
             return ways[rough[-1] < _SMOOTHER * rough[0]]
@@ -164,9 +160,8 @@ def layout_of(sample: NDArray[Any]) -> Layout | None:
 
 
 def _roughness(image: Array) -> float:
-    spread = float(image.std(axis=(1, 2)).mean()) or 1.0
     steps = np.abs(np.diff(image, axis=1)).mean() + np.abs(np.diff(image, axis=2)).mean()
-    return float(steps) / spread
+    return float(steps / (image.std(axis=(1, 2)).mean() or 1.0))
 
 
 def relaid(a: Layout, b: Layout) -> Change:
@@ -192,7 +187,7 @@ TURNS = {
 def reordered(channels: Sequence[int], count: int) -> Change:
     """Return the change to channels `channels` of `count`; nothing if they are all in order."""
     before, after = (", ".join(map(str, each)) for each in (range(count), channels))
-    swapped = ": one is RGB, the other BGR" if after == "2, 1, 0" else ""
+    swapped = ": one is RGB, the other BGR" if tuple(channels) == (2, 1, 0) else ""
     return Change.of("channels", before, after + swapped, f"x = x[{list(channels)}]")
 
 
@@ -208,8 +203,8 @@ def cropped(shift: Size, before: Size, after: Size) -> Change:
         for name, step, n, m, axis in sizes
     ]
     end = tuple(step + m for step, m in zip(shift, after, strict=True))
-    lines.append("x = x[..., rows, :][..., columns]")
-    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines)
+    last = "x = x[..., rows, :][..., columns]"
+    return Change.of("crop", f"(0, 0) to {before}", f"{shift} to {end}", *lines, last)
 
 
 def overlap(shift: Sequence[int], before: Size, after: Size) -> str:
@@ -427,8 +422,9 @@ class Hypothesis:
         # Images without contrast have zero deviation.
         with np.errstate(all="ignore"):
             for name, code in self.code.items():
-                change = transformation(code)
-                made[name] = np.concatenate([change(image) for image in _images(sample[name])])
+                made[name] = np.concatenate(
+                    [transformation(code)(image) for image in _images(sample[name])]
+                )
         return made
 
 

@@ -201,8 +201,8 @@ def _called(source: Callable[[Any], Any], raw: RawSamples | None, where: str) ->
         )
     first = raw.named[0][1]
     result = (by_input(source, first) if isinstance(first, Mapping) else source)(first)
-    arrays = as_arrays(result if isinstance(result, Mapping) else {"input": result}, where)
-    specs = [replace(spec, shape=None) for spec in _specs(arrays, where)]
+    named = result if isinstance(result, Mapping) else {"input": result}
+    specs = [replace(spec, shape=None) for spec in _specs(as_arrays(named, where), where)]
     loaded = make_samples(raw.named, specs, source, where)
     # A comparison needs each result several times.
     return LoadedSamples(loaded.samples.held(), ())
@@ -259,13 +259,13 @@ def compared(report: PreprocessingReport) -> Report:
     ]
     if report.notes:
         parts.append(Lines("Notes", tuple(map(sentence, report.notes))))
-    about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
     kinds = [d.kind for each in report.inputs for d in each.differences]
     names = ", ".join(dict.fromkeys(kinds))
     title = f"{count(len(kinds), 'difference')}: {names}"
     if report.same:
         stored = f", stored differently: {names}" if names else ""
         title = f"Both pipelines give the same inputs{stored}"
+    about = f"A: {sentence(report.a)} · B: {sentence(report.b)}"
     return Report(title, report.same, about, tuple(parts))
 
 
@@ -283,8 +283,9 @@ def _lines(each: InputComparison) -> Iterator[str]:
         if difference.evidence:
             yield f"  → {sentence(difference.evidence)}"
     when = "After the code below" if each.code else "As they are"
-    most = f"by at most {number(each.residual_max)}; one of 255 levels is {number(each.level)}"
-    if isinf(each.residual_max):
-        most = "in shape"
     end = ": this explains all." if each.exact and each.code else "."
-    yield f"{when}, the values differ {most}{end}"
+    if isinf(each.residual_max):
+        yield f"{when}, the shapes differ."
+    else:
+        level = f"one of 255 levels is {number(each.level)}"
+        yield f"{when}, the values differ by at most {number(each.residual_max)}; {level}{end}"

@@ -4,7 +4,7 @@ Each step makes A like B in what it explains; the next one sees the rest. Where 
 that no step explains, only how arrays are stored is named: the rest would be a guess.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import permutations, product
 from typing import Any
 
@@ -192,7 +192,8 @@ def _compare_images(
         correlation([x[i] for x in soft[0]], [y[j] for y in soft[1]]) >= _ALIKE
         for i, j in product(range(len(left[0])), range(len(right[0])))
     )
-    if same and _power(map(blurred, rest)) <= _DETAIL * _power(rest):
+    kept = sum(np.mean(blurred(x) ** 2) for x in rest)
+    if same and kept <= _DETAIL * sum(np.mean(x**2) for x in rest):
         raws = [raws[i] for i in chosen[:_MOST_RESIZED] if raws]
         return place + tone + _kernel(raws, left, right), level, shown
     sizes = {x.shape[1:] for x in (*left, *right)}
@@ -289,8 +290,8 @@ def _tone(a: Arrays, b: Arrays, soft_a: Arrays, soft_b: Arrays) -> tuple[Change,
     change = reordered(channels, len(some))
     if max(2 * np.abs(gain - 1).max(), np.abs(offset).max() / (255 * level)) <= slack:
         return change, level
-    ends = some.min(), some.max()
-    usual = pairs(channels, ends, _LEAST) if len(some) == len(other) else []
+    alike = len(some) == len(other)
+    usual = pairs(channels, (some.min(), some.max()), _LEAST) if alike else []
     near = (pair.change for pair in usual if pair.distance(gain, offset) <= slack)
     return change + next(near, scaled(gain, offset)), level
 
@@ -298,10 +299,6 @@ def _tone(a: Arrays, b: Arrays, soft_a: Arrays, soft_b: Arrays) -> tuple[Change,
 def _misfit(rest: Arrays) -> float:
     """Return the size that 999 of 1,000 values do not exceed."""
     return float(np.percentile(np.abs(np.concatenate([x.ravel() for x in rest])), 99.9))
-
-
-def _power(rest: Iterable[Array]) -> float:
-    return float(np.mean([np.mean(x**2) for x in rest]))
 
 
 def _pooled(images: Arrays) -> Array:
@@ -407,7 +404,6 @@ def _errors(raw: Array, image: Array) -> Array:
         return float(np.sqrt(max(0.0, 1 - same**2)))
 
     ratios = np.divide(image.shape[1:], raw.shape[1:])
-    cover, contain = [ratios.max()] * 2, [ratios.min()] * 2
-    sizes = (ratios, cover, np.multiply(cover, 8 / 7), contain)
+    sizes = (ratios, [ratios.max()] * 2, [ratios.max() * 8 / 7] * 2, [ratios.min()] * 2)
     best = min(sizes, key=lambda size: error("bilinear with antialiasing", *size))
     return np.array([error(kernel, *best) for kernel in _KERNELS])
