@@ -26,6 +26,7 @@ from halfwise.fixing.repair.moves import (
     allowed_rules,
     choose_again,
     choose_repairs,
+    named,
     needed_repairs,
 )
 from halfwise.fixing.rewrite import prepare
@@ -296,6 +297,7 @@ class _Fix:
             result = self._search(reduced, certify=True)
             if result.kept == reduced:
                 break
+        result, plan, judged = self._without_idle_repairs(result, plan, judged)
         passed = result.passed
         if self.passed is not None and not judged.verdict.passed:
             result, plan, passed = self._returned(result), self.passed.plan, False
@@ -308,6 +310,22 @@ class _Fix:
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(self.space, verdict, written)
         return self._fixed(result, plan, verdict, baseline)
+
+    def _without_idle_repairs(
+        self, result: SearchResult, plan: Plan, judged: Judged
+    ) -> tuple[SearchResult, Plan, Judged]:
+        """Return the original model where everything is kept: repairs do nothing for it."""
+        space = self.space
+        original = space.original if isinstance(space, LowSpace) else None
+        if original is None or self.repairs or not original.is_safe:
+            return result, plan, judged
+        if not result.passed or result.kept < space.choices:
+            return result, plan, judged
+        self.undone += tuple(Remark(kind="repair-spare", names=named(r)) for r in space.repairs)
+        self.space, self.unrepaired = original, None
+        result = replace(result, kept=original.choices, excess_without={}, nonfinite_without=NONE)
+        plan = original.plan(result.kept)
+        return result, plan, self._judged(plan)
 
     @property
     def _is_futile(self) -> bool:

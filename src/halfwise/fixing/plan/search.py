@@ -37,7 +37,7 @@ from halfwise.fixing.plan.result import (
     confirmed,
 )
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LEAST_SAVED, NodeName, Remark, RemarkKind
+from halfwise.records import LEAST_DEARER, LEAST_SAVED, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
@@ -347,9 +347,9 @@ class Search:
     ) -> SearchResult:
         """Return the cheapest of the plans that passed, and what is known of `kept`."""
         if exhausted:
-            kept = self._cheapest_passing(min((kept, *self._passed), key=self.rank))
+            kept = self._cheapest_passing(self._cheapest((kept, *self._passed)))
         elif not minimal:
-            kept = min((kept, *self._passed), key=self.rank)
+            kept = self._cheapest((kept, *self._passed))
         if kept == self._everything and not exhausted and not self._confirms(kept):
             return self._hopeless()
         best = kept
@@ -365,6 +365,15 @@ class Search:
             self._note("rationed", kept=len(best), tried=tried, most=int(self.ration))
             result = replace(result, steps=tuple(self.steps))
         return replace(result, spare=best - kept) if kept <= best else result
+
+    def _cheapest(self, plans: Sequence[Nodes]) -> Nodes:
+        """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
+
+        See `LEAST_DEARER`.
+        """
+        least = min(map(self.rank, plans))[0]
+        near = [plan for plan in plans if self.rank(plan)[0] <= LEAST_DEARER * least]
+        return min(near, key=lambda plan: (len(plan), self.rank(plan)))
 
     def _hopeless(self) -> SearchResult:
         self._note("hopeless")

@@ -6,11 +6,13 @@ from math import isfinite
 import pytest
 
 from halfwise.emulation.budget import OutOfTime
+from halfwise.fixing import loop
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.plan import Nodes, Variant
 from halfwise.fixing.plan.result import SearchResult
+from halfwise.fixing.plan.search import Search
 from halfwise.fixing.repair import making, moves
-from halfwise.fixing.repair.moves import _best, _Undoing, needed_repairs
+from halfwise.fixing.repair.moves import Choice, _best, _Undoing, needed_repairs
 from halfwise.fixing.repair.rule import Rule
 from halfwise.fixing.space import LowSpace
 from tests import models
@@ -268,3 +270,19 @@ def test_without_time_or_rules_what_was_chosen_stays(found, no_repair):
     assert not fixed.plan.repairs
     assert len(fixed.plan.keep) == 3
     assert fixed.search.joined == ("inputs[7]",)
+
+
+def test_where_everything_is_kept_no_repair_is_delivered(monkeypatch):
+    def out_of_time(search, *_, **__):
+        every = frozenset(search.nodes)
+        return SearchResult(every, True, False, {}, NONE, {}, True, ())
+
+    def unchanged(space, result, *_, **__):
+        return Choice(space, (), result.kept)
+
+    monkeypatch.setattr(Search, "run", out_of_time)
+    monkeypatch.setattr(loop, "needed_repairs", unchanged)
+    fixed = running.found(models.conv_chain())
+    assert len(fixed.plan.keep) == fixed.plan.candidates
+    assert fixed.plan.repairs == ()
+    assert fixed.verdict.passed
