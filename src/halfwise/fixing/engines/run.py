@@ -182,7 +182,8 @@ class EngineRun:
         int8 = [plan for plan in tried if plan.rung == "int8"]
         for plan in [p for p in int8 if p in steady] or int8[-1:]:
             table.add(steady.get(plan, tried[plan][-1]), allowed=plan in steady)
-        table.race()
+        if not bench.is_over:
+            table.race()
         return table.offers
 
     def _closest(self, tried: Mapping[EnginePlan, Sequence[Outcome]]) -> list[EnginePlan]:
