@@ -27,22 +27,6 @@ from halfwise.records import (
 )
 
 
-@dataclass(frozen=True)
-class Types:
-    """Types of kept nodes in place of FP32.
-
-    Attributes:
-        bf16: Nodes in BF16.
-        tf32: Whether all FP32 products of the plan are TF32: engines have one switch for all.
-    """
-
-    bf16: frozenset[NodeName] = frozenset()
-    tf32: bool = False
-
-
-FP32_ALONE = Types()
-
-
 Nodes = frozenset[NodeName]
 
 
@@ -102,11 +86,6 @@ class SearchResult:
     def needed(self) -> Nodes:
         """The kept nodes, without those kept only because less would cost more."""
         return self.kept - self.spare
-
-    @property
-    def futile(self) -> bool:
-        """Whether a search for this model ended early because no plan that passes gains."""
-        return any(step.kind == "futile" for step in self.steps)
 
 
 MOST_FAILURES = 8
