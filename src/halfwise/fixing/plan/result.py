@@ -26,7 +26,6 @@ from halfwise.records import (
     Unsupported,
 )
 
-
 Nodes = frozenset[NodeName]
 
 
