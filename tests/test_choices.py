@@ -13,10 +13,10 @@ import pytest
 
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
-from halfwise.fixing.loop import tolerance_note
 from halfwise.fixing.plan.guide import stretches
 from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
+from halfwise.fixing.remarks import tolerance_note
 from halfwise.fixing.repair.moves import _falls, _Undoing
 from halfwise.fixing.space import Int8Space
 from halfwise.formats import FP16

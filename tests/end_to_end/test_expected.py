@@ -32,8 +32,8 @@ def diagnosed(tmp_path, call):
     ("theirs", "kinds", "told"),
     [
         (PIXELS[:, ::-1], ["channels"], "one is RGB, the other BGR"),
-        (255 * PIXELS, ["scale"], "B is pixels from 0 to 255"),
-        (pictures.imagenet(255 * PIXELS), ["mean", "deviation"], "ImageNet's mean"),
+        (255 * PIXELS, ["scale"], "have the scale 1, A's 0.003"),
+        (pictures.imagenet(255 * PIXELS), ["mean", "deviation"], "have the mean (0.485, 0.456"),
     ],
     ids=["BGR", "255", "ImageNet"],
 )

@@ -14,7 +14,8 @@ from halfwise.emulation.budget import Budget, OutOfTime
 from halfwise.errors import UsageError
 from halfwise.fixing import loop, verdicts
 from halfwise.fixing.fixed import Fixed
-from halfwise.fixing.loop import end_remarks, fix, stands, tolerance_note
+from halfwise.fixing.loop import fix, stands
+from halfwise.fixing.remarks import end_remarks, tolerance_note
 from halfwise.formats import BF16, FP16
 from halfwise.graph.model import constant_array
 from halfwise.graph.weights import MappedTensor
