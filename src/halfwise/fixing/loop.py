@@ -132,7 +132,8 @@ class _Fix:
         self._begin_curve()
         fixed = self._rounds(baseline)
         with_int8 = self.settings.int8 or (self.quantised is not None and self.choosing is None)
-        goes_on = with_int8 and (self.choosing is not None or stands(fixed))
+        goes_on = with_int8 and "interrupt" not in fixed.space.budget.ended_by
+        goes_on = goes_on and (self.choosing is not None or stands(fixed))
         return self._with_int8(fixed) if goes_on else fixed
 
     def _observed(self) -> LowSpace:
@@ -185,6 +186,9 @@ class _Fix:
             return rung
         self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
         self.space, self.steps = rung
+        if self.filed is not None:
+            self.filed = replace(self.filed, space=self.space)
+            self.space.bench.demand(self.filed)
         remarks = rung[0].quantisation.remarks
         with self._stage("baseline"):
             baseline = self.verdicts.baseline(self.depths)
@@ -316,6 +320,7 @@ class _Fix:
         if not result.passed or result.kept < space.choices:
             return result, plan, judged
         self.undone += tuple(Remark(kind="repair-spare", names=named(r)) for r in space.repairs)
+        original.observed.catch_up(original.variant, original.bench.samples)
         self.space, self.unrepaired = original, None
         result = replace(result, kept=original.choices, excess_without={}, nonfinite_without=NONE)
         plan = original.plan(result.kept)
@@ -442,7 +447,10 @@ class _Fix:
         assert passed is not None
         self.space, self.unrepaired = passed.space, passed.unrepaired
         self.undone, self.joined = tuple(passed.undone), True
-        self.space.observed.catch_up(self.space.variant, self.space.bench.samples)
+        space, plan = passed.space, passed.plan
+        space.observed.catch_up(space.variant, space.bench.samples)
+        space.bench.once(replace(plan, bf16=NONE, tf32=False), "types", lambda: plan)
+        self.depths.inside(plan)  # what may be infinite inside it, on samples that joined too
         note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
         self.watcher.note(remark(note))
         self.steps = (*failed.steps, note)

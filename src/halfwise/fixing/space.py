@@ -499,6 +499,11 @@ class Int8Space(Space):
 
     @property
     def is_safe(self) -> bool:
+        """False: everything left out is the plan below, not the original."""
+        return False
+
+    @property
+    def passes_below(self) -> bool:
         """Whether the plan below was seen to pass on all samples, except those that joined."""
         exact = self.below.bench.exact(self.below.plan(self.fp32))
         return exact is not None and exact <= 1
@@ -550,6 +555,7 @@ class Int8Space(Space):
             suspects=[],  # no guard shows where INT8 loses accuracy
             certain=0,
             form=LEFT_OUT,
+            safe=self.passes_below,
             ration=self.ration,
             used=used,
             reserved=RESERVED if len(self.variant.case.heldout) > 1 else 0.0,
