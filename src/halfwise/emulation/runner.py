@@ -18,7 +18,7 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, tensor_name
 from halfwise.graph.roles import bodies
 from halfwise.metrics import Computed, Outputs
-from halfwise.records import FP32_SNR_DB, NodeName, TensorName, TensorStatus
+from halfwise.records import FP32_SNR_DB, TensorName, TensorStatus
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 
@@ -310,16 +310,3 @@ def inspect_samples(
                 counts = (*before.counts, extremum.nonfinite)
                 nonfinite[name] = Nonfinite(counts, (*before.samples, index))
     return outputs, nonfinite
-
-
-class Switching(Protocol):
-    """Runs a model whose nodes can be changed, as `SwitchedRunner` does."""
-
-    def prepare(self, changed: frozenset[NodeName], /) -> None:
-        """Load everything needed to run with these nodes changed."""
-
-    def release(self) -> None:
-        """Free everything that can be loaded again."""
-
-    def run(self, sample: Sample, changed: frozenset[NodeName], /) -> Outputs:
-        """Return the outputs with these nodes changed; raises RunFailed."""

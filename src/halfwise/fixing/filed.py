@@ -157,7 +157,7 @@ class Decisions:
             )
 
 
-def _ignore(_results: Sequence[Outputs]) -> None:
+def ignored(_results: Sequence[Outputs]) -> None:
     """Do nothing with the outputs of a file."""
 
 
@@ -168,7 +168,7 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    ran: Callable[[Sequence[Outputs]], None] = _ignore,
+    ran: Callable[[Sequence[Outputs]], None] = ignored,
     seen: Sequence[LowSums] = (),
     budget: Budget | None = None,
 ) -> Judged:

@@ -138,7 +138,6 @@ class Passed:
         plan: The plan.
         unrepaired: Plans of the network without repairs; None if none were made.
         undone: Remarks on undone repairs.
-        steps: Remarks on the search.
     """
 
     space: Space
@@ -146,7 +145,6 @@ class Passed:
     plan: Plan
     unrepaired: Curve | None
     undone: Sequence[Remark]
-    steps: Sequence[Remark]
 
 
 def rungs_of(

@@ -284,7 +284,7 @@ class _Fix:
             judged = self._judged(plan)
             if result.passed and judged.verdict.passed:
                 bare, undone = self.unrepaired, self.undone
-                self.passed = Passed(self.space, result, plan, bare, undone, self.steps)
+                self.passed = Passed(self.space, result, plan, bare, undone)
             if self._may_go_on(judged, result):
                 self._join(judged)
                 result, certify = self._joined(result), False

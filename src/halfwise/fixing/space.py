@@ -270,14 +270,19 @@ class Space(ABC):
             step = Remark(kind="chosen", names={"rule": self.chosen.rule})
             kept = self.chosen.kept
             passed = self.evaluate(kept).passed
-            return SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+            result = SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
+            return self._completed(result)
         passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
         search = self._search([*steps], passing, NONE if gives_up else self.start.kept)
         result = search.run(previous & self.choices, certify=certify)
         alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if not (certify and alone) or result.exhausted:
-            return result
-        return with_each_lowered(result, alone, self.evaluate, self.budget)
+        if certify and alone and not result.exhausted:
+            result = with_each_lowered(result, alone, self.evaluate, self.budget)
+        return self._completed(result)
+
+    def _completed(self, result: SearchResult) -> SearchResult:
+        """Return a result with what its plan should keep besides: nothing."""
+        return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
         nodes = map(node_name, self.variant.case.network.nodes())
@@ -427,8 +432,9 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
 
     def passes(plan: Plan) -> bool:
         nonlocal best
-        costs = variant.cost(plan), variant.cost(best)
-        if len(tried) == MODELS or (None not in costs and costs[0] >= costs[1]):  # type: ignore[operator]
+        cost, least = variant.cost(plan), variant.cost(best)
+        is_cheaper = cost is None or least is None or cost < least
+        if len(tried) == MODELS or not is_cheaper:
             return False
         space.budget.check()
         tried.add(plan.bf16)
@@ -532,16 +538,8 @@ class Int8Space(Space):
         best = Best(self.watcher, LEFT_OUT)
         return replace(self, held=(*self.held, *guards), best=best)
 
-    def find(
-        self,
-        previous: Nodes,
-        *,
-        certify: bool = True,
-        steps: Sequence[Remark] = (),
-        gives_up: bool = False,
-    ) -> SearchResult:
-        """Return the cheapest set of candidates to leave out, starting from `previous`."""
-        result = super().find(previous, certify=certify, steps=steps, gives_up=gives_up)
+    def _completed(self, result: SearchResult) -> SearchResult:
+        """Return a result that leaves out sums whose convolution is left out, if it passes."""
         kept = result.kept | self.quantisation.alone(self.choices - result.kept)
         if kept != result.kept and self.evaluate(kept).passed:
             return replace(result, kept=kept)

@@ -6,7 +6,7 @@ from functools import partial
 
 from halfwise.case import Samples
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.filed import Decisions
+from halfwise.fixing.filed import Decisions, ignored
 from halfwise.fixing.plan.plan import Plan, Written
 from halfwise.fixing.rewrite import FEW_SAMPLES
 from halfwise.fixing.space import WELL_WITHIN, Space
@@ -96,7 +96,7 @@ class Verdicts:
         depths.take(plan, written, emulated.results)
         judged = depths.judged_inside(self._judge(depths, written, emulated), plan, written)
         # A plan that keeps nothing and passes is compared with no other.
-        ran = partial(depths.take_file, plan) if depths.space.kept(plan) else _ignore
+        ran = partial(depths.take_file, plan) if depths.space.kept(plan) else ignored
         return Decisions(depths.space).judged(judged, written, samples, references, ran)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
@@ -154,7 +154,3 @@ class Verdicts:
             reference_nonfinite=self._nonfinite | space.evidence.nonfinite,
             unseen=unseen,
         )
-
-
-def _ignore(_results: Sequence[Outputs]) -> None:
-    """Do nothing with the outputs of a file."""
