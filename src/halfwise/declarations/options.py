@@ -81,8 +81,9 @@ class TaskMetric(TypedDict, total=False):
     metric: Annotated[
         str | None,
         _acceptance(
-            "Judge by a task metric instead of error: a built-in one such as top1 or detection-f1, "
-            "file.py:function, or auto to recognise the task from the outputs.",
+            "Judge by a task metric: a built-in one such as top1 or detection-f1, or "
+            "file.py:function. Default auto: what the outputs are decides, and 1 % of the largest "
+            "value where that is unknown.",
             "M",
             main=True,
         ),
@@ -130,6 +131,11 @@ class Thresholds(TypedDict, total=False):
 
 class Acceptance(Thresholds, TaskMetric, total=False):
     """What is good enough."""
+
+    strict: Annotated[
+        bool,
+        _acceptance("Hold every output to 1 % of its largest value, whatever it is."),
+    ]
 
     metric_drop: Annotated[
         float,

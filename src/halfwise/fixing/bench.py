@@ -10,13 +10,23 @@ import numpy as np
 
 from halfwise.case import Sample, Samples
 from halfwise.errors import RunFailed
-from halfwise.metrics import Computed, Excess, Metric, OutputMeasure, Outputs, metric_loss, totals
+from halfwise.metrics import (
+    Computed,
+    Excess,
+    Metric,
+    OutputMeasure,
+    Outputs,
+    metric_loss,
+    shortfall_of_one,
+    totals,
+)
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, OutputError
 
 Depth = Literal[
     "samples",
     "all",
+    "plain",
     "inside",
     "decisions",
     "searched",
@@ -28,12 +38,12 @@ Depth = Literal[
 ]
 """How closely a plan is looked at.
 
-"samples": on the samples of the search, until one fails; "all": its error on all of them; "inside":
-whether its model is infinite inside there; "decisions": whether its file decides otherwise there;
-"searched": its scores there; "heldout": its error and scores on held-out samples; "file": whether
-its file serves on those; "casts": how many Casts its model has;
-"types": which other types may take the place of FP32 in it; "chosen": its error by the criterion of
-an earlier run.
+"samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
+the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
+there; "decisions": whether its file decides otherwise there; "searched": its scores there;
+"heldout": its error and scores on held-out samples; "file": whether its file serves on those;
+"casts": how many Casts its model has; "types": which other types may take the place of FP32 in it;
+"chosen": its error by the criterion of an earlier run.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -83,7 +93,7 @@ class Tolerance:
     Attributes:
         criterion: Tolerances.
         metric: Task metric; if given, it alone decides.
-        factor: Fraction of the tolerance that a trial may use (of a metric, all).
+        factor: Fraction of the tolerance that a trial may use.
     """
 
     criterion: Criterion
@@ -93,7 +103,7 @@ class Tolerance:
     @property
     def full(self) -> float:
         """The excess at the full tolerance; a trial may use 1."""
-        return 1.0 if self.metric is not None else 1 / self.factor
+        return 1 / self.factor
 
     @property
     def of_samples(self) -> Criterion:
@@ -122,11 +132,16 @@ class Tolerance:
     def lost(
         self, computed: Sequence[Outputs], samples: Samples, references: Sequence[Outputs]
     ) -> float:
-        """Return 1 + what a plan loses of the metric beyond what is allowed; inf for NaN."""
+        """Return what a plan loses of the metric, ≥ 0, relative to what a trial may use.
+
+        inf for NaN, and for any loss where none is allowed.
+        """
         assert self.metric is not None
         loss = metric_loss(self.metric, references, computed, samples.labels)
-        lost = 1.0 + loss - self.criterion.metric_drop
-        return inf if isnan(lost) else lost
+        if not loss > 0:
+            return inf if isnan(loss) else 0.0
+        allowed = self.criterion.metric_drop * self.factor
+        return loss / allowed if allowed else inf
 
 
 class Bench(Generic[P]):
@@ -245,6 +260,7 @@ class Bench(Generic[P]):
             each.append(excess.update(reference, outputs))
             results += [outputs] * (self.tolerance.metric is not None)
         self._order = sorted(range(len(each)), key=lambda i: -each[i])
+        self.once(plan, "plain", excess.final)
         if self.tolerance.metric is None:
             error = excess.final() / self.tolerance.factor
         else:
@@ -360,6 +376,7 @@ class Bench(Generic[P]):
 
     def _by_metric(self, plan: P) -> Outcome:
         candidates = dict[int, Outputs]()
+        recognised = self.tolerance.criterion.recognised
         for i in self._order:
             candidate = self._run(plan, i)
             if isinstance(candidate, RunFailed):
@@ -367,6 +384,10 @@ class Bench(Generic[P]):
             candidates[i] = candidate
             if has_new_nonfinite(self.references[i], candidate):
                 return Outcome(False, inf, i, nonfinite=True)
+            if self.samples.labels is None:
+                alone = shortfall_of_one(recognised, self.references[i], candidate)
+                if alone > self.tolerance.factor:
+                    return Outcome(False, alone / self.tolerance.factor, i)
         computed = [outputs for _, outputs in sorted(candidates.items())]
         excess = self.tolerance.lost(computed, self.samples, self.references)
         return Outcome(excess <= 1, excess)

@@ -78,7 +78,7 @@ def fix(
         HalfwiseError: the model, the inputs or an option is unusable. A failed verdict is not an
             error: see `Result.run.verdict`.
     """
-    return fix_request(model, understand(inputs, options), out=out, watcher=watcher)
+    return fix_request(model, understand(inputs, options).by_use, out=out, watcher=watcher)
 
 
 def fix_request(
@@ -147,7 +147,7 @@ def _stored(
     settings = request.settings
     fixed = with_growth(_at_sizes(fixed, case, settings), folder)
     mixed = fixed.rewritten.model
-    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
+    hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:

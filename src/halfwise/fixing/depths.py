@@ -264,7 +264,7 @@ class Depths:
         """Return whether a plan serves on the present search samples; None if unknown."""
         bench = self.space.bench
         if bench.tolerance.metric is not None and (error := bench.exact(plan)) is not None:
-            return error <= 1
+            return error <= bench.tolerance.full
         if (tried := bench.tried().get(plan)) is not None and tried.nonfinite:
             return False
         passed: bool | None = bench.recall(plan, "searched")

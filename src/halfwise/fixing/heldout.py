@@ -17,7 +17,7 @@ from halfwise.metrics import (
     Computed,
     Excess,
     Outputs,
-    recognise,
+    by_use,
     scores,
     support_of,
     task_scores,
@@ -115,7 +115,7 @@ class HeldOut:
         case = self.case
         if case.metric is not None:
             return case.criterion.recognised if case.criterion.metric == AUTO else ()
-        return recognise(self._searched, case.input_shapes)
+        return by_use(self._searched, case.input_shapes)
 
     @property
     def reference(self) -> tuple[TaskScore, ...]:

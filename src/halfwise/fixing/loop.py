@@ -72,7 +72,7 @@ def fix(
             samples if these show nothing, and everything low passes by a wide margin with nothing
             infinite inside; a remark says so.
     """
-    quick = quick and settings.chosen is None and choosing is None and case.metric is None
+    quick = quick and settings.chosen is None and choosing is None
     stage = Stages(watcher, sum(1 for _ in case.network.nodes()))
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
@@ -97,12 +97,11 @@ def fix(
         evidence = observed.look(variant, case.calibration, first=quick)
     with stage("emulate"):
         searched = prepared.searched or evidence.references
-        factor = 1.0 if case.metric else settings.margin
         bench: Bench[Plan] = Bench(
             Emulation(observed),
             case.calibration,
             searched,
-            Tolerance(case.criterion, case.metric, factor),
+            Tolerance(case.criterion, case.metric, settings.margin),
             lambda: budget.spend("trial"),
         )
         low = LowSpace.of(variant, bench, observed, budget, watcher)

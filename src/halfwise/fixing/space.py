@@ -55,7 +55,7 @@ class Best:
         Args:
             space: The plans.
             kept: What it keeps.
-            error: Relative to what is allowed; None if a metric decides.
+            error: Relative to what is allowed; None if unknown.
         """
         if len(kept) >= len(space.choices):
             return
@@ -230,9 +230,8 @@ class Space(ABC):
         """Report a plan that passes."""
         if self.searches:
             error = self.bench.exact(self.plan(kept))
-            metric = self.bench.tolerance.metric is not None
             factor = self.bench.tolerance.factor
-            self.best.passed(self, kept, None if metric or error is None else error * factor)
+            self.best.passed(self, kept, None if error is None else error * factor)
 
     def excess(self, kept: Nodes) -> float:
         """Return the error of a plan on all samples, relative to what a trial may use."""

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 from halfwise.case import Samples
+from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.filed import Decisions, ignored
 from halfwise.fixing.plan.plan import Plan, Written
@@ -66,16 +68,18 @@ class Verdicts:
     def passes_widely(self, depths: Depths, baseline: Verdict) -> bool:
         """Return whether everything low passes by a wide margin on all samples, and is finite.
 
-        A metric has no such margin.
+        Where a metric decides, the margin is that to the default tolerance.
         """
         latest, bench = self._latest, depths.space.bench
-        if bench.tolerance.metric is not None or not self.suffices(baseline):
+        if not self.suffices(baseline):
             return False
         assert latest is not None
         assert latest.emulated is not None
+        searched: float | None = bench.recall(latest.plan, "plain")
         judged = depths.heldout.samples, depths.heldout.references
-        unseen = bench.tolerance.excess(latest.emulated.results, *judged)
-        return max(bench.excess(latest.plan), unseen) <= WELL_WITHIN * bench.tolerance.full
+        plain = Tolerance(bench.tolerance.of_samples)
+        unseen = plain.excess(latest.emulated.results, *judged)
+        return max(inf if searched is None else searched, unseen) <= WELL_WITHIN
 
     def write(self, plan: Plan) -> Written:
         """Return the model of a plan."""

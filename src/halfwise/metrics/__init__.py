@@ -16,7 +16,6 @@ All of it is arithmetic on arrays: nothing here reads files or runs a model.
 """
 
 from halfwise.metrics.difference import finite_relative_rms, relative_error
-from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import (
     DEFAULT_REL_MAX,
     Computed,
@@ -30,12 +29,14 @@ from halfwise.metrics.measures import (
 )
 from halfwise.metrics.recognised import (
     AUTO,
+    by_use,
     criterion_hints,
     fitting_metric,
     has_to_see,
     is_tested,
     settle,
     settled_metric,
+    shortfall_of_one,
     support_of,
     task_scores,
     untested_task,
@@ -65,6 +66,7 @@ __all__ = [
     "OutputMeasure",
     "OutputTotals",
     "Outputs",
+    "by_use",
     "check_labels",
     "criterion_hints",
     "default_drop",
@@ -75,13 +77,13 @@ __all__ = [
     "is_default",
     "is_tested",
     "metric_loss",
-    "recognise",
     "relative_error",
     "resolve",
     "rises",
     "scores",
     "settle",
     "settled_metric",
+    "shortfall_of_one",
     "support_of",
     "takes_any_sample",
     "task_scores",

@@ -196,14 +196,20 @@ def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
 
 
+def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the softmax of logits along the last axis; NaN in rows with NaN or +inf."""
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
 def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> bool:
     """Return whether `shares` are the softmax of `logits` along the last axis, or its sigmoid."""
     if logits.shape != shares.shape or not np.isfinite(logits).all():
         return False
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     with np.errstate(over="ignore"):
         each = 1 / (1 + np.exp(-logits))
-    both = (powers / powers.sum(axis=-1, keepdims=True), each)
+    both = (softmax(logits), each)
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 

@@ -6,6 +6,7 @@ outputs must keep within the default tolerance.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
 from typing import Any
@@ -26,7 +27,7 @@ from halfwise.metrics.untested import (
     untested_outputs,
 )
 from halfwise.records import Boxes, Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
-from halfwise.wording import listed, number, verb
+from halfwise.wording import listed, number
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
@@ -35,6 +36,20 @@ _OF_BOXES: dict[
 ] = {"detection-f1": f1, "map": mean_ap}
 BY_LAYOUT = tuple(_OF_BOXES)
 """Built-in metrics that need the layout of outputs."""
+
+
+_BESIDE: dict[str, tuple[str, ...]] = {"top1": ("confidence",), "detection-f1": ("map",)}
+"""What a use asks for besides: which class, and how sure; which boxes, and exactly where."""
+
+
+def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
+    """Return the recognised outputs by each metric that their use asks for; see `recognise`."""
+    return tuple(
+        one if name == one.metric else one.model_copy(update={"metric": name, "required": least})
+        for one in recognise(references, inputs)
+        for name in (one.metric, *_BESIDE.get(one.metric, ()))
+        for least in (required(name),)
+    )
 
 
 def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
@@ -134,8 +149,8 @@ def task_scores(
         recognised: What was recognised on these or other samples of the same model.
         references: FP32 outputs by sample, at least one.
         candidates: The candidate's outputs on the same samples; NaN and other shapes are wrong.
-        labels: The truth for a single recognised output, one label per sample. For several outputs,
-            or if labels do not fit, FP32's own outputs are the truth.
+        labels: The truth where one output is recognised, one label per sample. For several
+            outputs, or if labels do not fit, FP32's own outputs are the truth.
 
     Returns:
         Scores in the order of `recognised`; none if that is empty. With labels, the required value
@@ -144,7 +159,7 @@ def task_scores(
     """
     parts = []
     for one in recognised:
-        truth = labels if len(recognised) == 1 else None
+        truth = labels if len({each.outputs for each in recognised}) == 1 else None
         try:
             score = _score(one, references, candidates, truth)
         except CaseError:
@@ -180,6 +195,23 @@ def shortfall(
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(inf if isnan(part) else part for part in used)
+
+
+_WORST = ("confidence", "cosine", "psnr")
+"""Metrics that are those of the worst sample, where FP32's outputs are the truth."""
+
+
+def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: Outputs) -> float:
+    """Return the largest share of its allowance that one sample uses by itself, ≥ 0.
+
+    Only of metrics that are those of the worst sample; 0 where that has nothing to compare.
+    """
+    used = [0.0]
+    for one in recognised:
+        if one.metric in _WORST:
+            with suppress(CaseError):
+                used.append(shortfall((one,), [_only(one.outputs, [reference])[0]], [of], None))
+    return max(used)
 
 
 def support_of(
@@ -273,6 +305,9 @@ def settle(
 ) -> Criterion:
     """Return the criterion with "auto" resolved and the outputs that its metric judges.
 
+    With "auto", outputs that are not recognised, or that these samples do not test by their metric,
+    are held to the default tolerance; if that is all of them, the criterion is the default.
+
     Args:
         criterion: Its metric is "auto", or one that needs the layout of boxes.
         references: FP32 outputs by sample; the first eight are examined.
@@ -280,13 +315,12 @@ def settle(
         labelled: Whether there are labels.
 
     Raises:
-        UsageError: nothing is recognised, or no boxes for a metric of boxes; or labels are given
-            for boxes, or for several outputs at once.
+        UsageError: no boxes are recognised for a metric of boxes; or labels are given for boxes, or
+            for several outputs at once.
     """
-    recognised = recognise(references, inputs)
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        boxes = [one for one in recognised if one.boxes is not None]
+        boxes = [one for one in recognise(references, inputs) if one.boxes is not None]
         if not boxes:
             raise UsageError(
                 f"The metric {name} cannot read boxes from the outputs without guesswork: "
@@ -296,12 +330,10 @@ def settle(
         one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
+    recognised = by_use(references, inputs)
+    recognised = tuple(one for one in recognised if not untested_part(one, references, None))
     if not recognised:
-        raise UsageError(
-            f"--metric auto recognises none of the outputs: {shapes_of(references[0])}.",
-            "Name a metric, give your own as --metric file.py:function, or leave --metric out "
-            "for the default tolerance.",
-        )
+        return Criterion()
     _demand_unlabelled(recognised, labelled=labelled)
     update: dict[str, Any] = {
         "recognised": recognised,
@@ -370,7 +402,7 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
     """Raise UsageError for labels that no metric takes, or that could belong to several outputs."""
     if not labelled:
         return
-    if len(recognised) > 1:
+    if len({one.outputs for one in recognised}) > 1:
         kinds = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in recognised)
         raise UsageError(
             f"--metric auto recognises several outputs ({kinds}), but labels fit only one.",
@@ -394,15 +426,6 @@ KINDS: dict[Kind, str] = {
     "tokens": "tokens",
 }
 """Words for each kind."""
-_ADVICE: dict[Kind, str] = {
-    "boxes": "if only the detections matter",
-    "class-scores": "if only the predicted class matters",
-    "embedding": "if only the direction matters",
-    "flow": "if so",
-    "mask": "if only inside or outside matters",
-    "segmentation": "if only the class of each pixel matters",
-    "tokens": "if only the chosen tokens matter",
-}
 SEEN: dict[Evidence, str] = {
     "rows-sum": "rows sum to 1",
     "log-sum": "exponentials of rows sum to 1",
@@ -430,45 +453,20 @@ SEEN: dict[Evidence, str] = {
 """Words for each kind of evidence."""
 
 
-def criterion_hints(
-    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
-) -> tuple[str, ...]:
-    """Return one sentence for all outputs alike that the default tolerance may misjudge.
-
-    It compares every number. That is wrong if the outputs are a decision (classes, masks, boxes),
-    or if a few numbers may legitimately differ (integers, which come first).
+def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Return a sentence for each integer output that the default tolerance compares.
 
     Args:
         criterion: As the user gave it, before `effective`; others than the default need no hint.
-        references: FP32 outputs by sample; the first eight are examined. May be empty.
-        inputs: Shapes of the inputs, on the first sample.
+        references: FP32 outputs by sample. May be empty.
     """
     if not len(references) or not is_default(criterion):
         return ()
     integers = (n for n, array in references[0].items() if is_discrete(array.dtype))
-    hints = [
+    return tuple(
         f"Output {name!r} is not floating point, so at least {number(criterion.agreement, 4)} of "
         "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
-    ]
-    groups: dict[Recognised, list[str]] = {}
-    for one in recognise(references, inputs):
-        discrete = is_discrete(references[0][one.outputs[0]].dtype)
-        if not (discrete or finds_nothing(one, references)):
-            alike = one.model_copy(update={"outputs": ()})
-            groups.setdefault(alike, []).extend(map(repr, one.outputs))
-    return (*hints, *(_hint(one, names) for one, names in groups.items()))
-
-
-def _hint(one: Recognised, names: Sequence[str]) -> str:
-    """Return the hint for the outputs of these names, which are recognised as `one`."""
-    many = len(names)
-    seen = ", ".join((str(list(one.shape)), *(SEEN[each] for each in one.evidence)))
-    advice = f"{_ADVICE[one.kind]}, judge" if one.kind in _ADVICE else "judge"
-    return (
-        f"{verb(many, 'Output', 'Outputs')} {listed(names)} {verb(many, 'looks', 'look')} like "
-        f"{KINDS[one.kind]} ({seen}): {advice} {verb(many, 'it', 'them')} with --metric "
-        f"{one.metric}."
     )
 
 

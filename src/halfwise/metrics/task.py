@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
+from halfwise.metrics.evidence import softmax, sums_to_one
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.targets import (
     CAP_DB,
@@ -271,6 +272,37 @@ def top1(
     return right / at_least_one("top1", rows)
 
 
+def confidence(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    _labels: Sequence[Any] | None,
+) -> float:
+    """Return 1 less the largest change of a probability, in [0, 1].
+
+    Rows as for `top1`; those of which one does not sum to 1 within [0, 1] are logits, of which the
+    softmax is taken. FP32's own probabilities are the truth, also with labels. A candidate row with
+    a NaN changes by 1, and so does every row of a candidate with another shape.
+
+    Raises:
+        CaseError: The class output is ambiguous, has fewer than two classes or no rows.
+    """
+    changes, rows = [0.0], 0
+    for expected, actual, _ in by_sample(reference, candidate, None):
+        name = class_output(expected)
+        scores = class_rows(name, expected[name])
+        rows += len(scores)
+        if actual[name].shape != expected[name].shape:
+            changes.append(1.0)
+            continue
+        guess = class_rows(name, actual[name])
+        if not sums_to_one(scores, -1):
+            scores, guess = softmax(scores), softmax(guess)
+        change = np.abs(scores - guess).max(initial=0.0)
+        changes.append(1.0 if np.isnan(change) else min(1.0, float(change)))
+    at_least_one("confidence", rows)
+    return 1.0 - max(changes)
+
+
 def mask_iou(
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
@@ -398,6 +430,7 @@ def epe(
 
 _METRICS: dict[str, Metric] = {
     "top1": top1,
+    "confidence": confidence,
     "token-agreement": token_agreement,
     "mask-iou": mask_iou,
     "mean-iou": mean_iou,

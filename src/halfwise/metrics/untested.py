@@ -90,6 +90,7 @@ def _in_targets(
 
 _COUNTED: dict[str, tuple[Unit, Count]] = {
     "top1": ("rows", _rows),
+    "confidence": ("rows", _rows),
     "token-agreement": ("tokens", tokens_in),
     "mask-iou": ("mask pixels", _in_targets(lambda target: target > 0.5)),
     "mean-iou": ("pixels", lambda references, _: pixels_in(references)),

@@ -1,7 +1,7 @@
 """The metric that the user named: built in, a function, or decided by the model's outputs."""
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -84,8 +84,8 @@ def not_run(option: str, value: str) -> UsageError:
 def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     """Return the case with the metric that FP32's outputs decide, and report what they look like.
 
-    The FP32 model runs on the inspected samples. If it fails, or outputs no tensor, the case is
-    unchanged: later users of the reference report why.
+    The FP32 model runs on the inspected samples. If it fails, or outputs no tensor, the metric
+    "auto" gives way to the default tolerance: later users of the reference report why.
 
     Raises:
         UsageError: see `settle`.
@@ -94,19 +94,22 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     if not has_to_see(case.criterion):
         return case
     samples, labels = case.calibration, case.calibration.labels
+    unseen = case
+    if case.criterion.metric == AUTO:
+        unseen = replace(case, criterion=Criterion(), metric=None)
     try:
         session = Session(case.network.model, runtime=runtime)
         first: Outputs = session.run(samples[0])
         if not all(isinstance(array, np.ndarray) for array in first.values()):
-            return case
+            return unseen
         others = range(1, looked_at(first, len(samples)))
         references = [first, *(session.run(samples[i]) for i in others)]
     except (CaseError, RunFailed):
-        return case
+        return unseen
     criterion = settle(case.criterion, references, case.input_shapes, labelled=labels is not None)
     for one in criterion.recognised:
         check_labels(one.metric, (*(labels or ()), *(case.heldout.labels or ())))
-    notes = (*case.notes, *map(_note, criterion.recognised))
+    notes = (*case.notes, *_notes(criterion.recognised))
     return replace(case, criterion=criterion, metric=named_metric(criterion), notes=notes)
 
 
@@ -129,14 +132,16 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
     return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 
-def _note(one: Recognised) -> Note:
-    facts: dict[str, Fact] = {
-        "kind": one.kind,
-        "outputs": one.outputs,
-        "metric": one.metric,
-        "evidence": one.evidence,
-    }
-    return Note(kind="recognised", facts=facts)
+def _notes(recognised: Sequence[Recognised]) -> Iterator[Note]:
+    for outputs in dict.fromkeys(one.outputs for one in recognised):
+        alike = [one for one in recognised if one.outputs == outputs]
+        facts: dict[str, Fact] = {
+            "kind": alike[0].kind,
+            "outputs": outputs,
+            "metrics": tuple(one.metric for one in alike),
+            "evidence": alike[0].evidence,
+        }
+        yield Note(kind="recognised", facts=facts)
 
 
 def _unsettled(

@@ -1,7 +1,7 @@
 """The options, sorted by use and checked against each other."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin
@@ -12,11 +12,12 @@ from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
 from halfwise.declarations.option import option, shell_type
-from halfwise.declarations.options import Thresholds
+from halfwise.declarations.options import Acceptance, Thresholds
 from halfwise.emulation.budget import limited
 from halfwise.errors import UsageError
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.metrics import AUTO, SHARES, default_drop
+from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
@@ -94,6 +95,13 @@ class Request:
     right_by: RightBy | None = None
     command: str = ""
 
+    @property
+    def by_use(self) -> "Request":
+        """The same, judging outputs by their use unless the user says what is right."""
+        if self.criterion != Criterion():
+            return self
+        return replace(self, criterion=Criterion(metric=AUTO))
+
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     """Return the options sorted and checked.
@@ -167,6 +175,8 @@ def bounded(command: Callable[P, R]) -> Callable[P, R]:
 
 def _criterion(options: Mapping[str, Any]) -> Criterion:
     criterion = Criterion(**{n: options[n] for n in Criterion.model_fields if n in options})
+    if "strict" in options:
+        return criterion.model_copy(update={"rel_max": DEFAULT_REL_MAX})
     if criterion.metric is None or "metric_drop" in options:
         return criterion
     usual = default_drop(criterion.metric, labelled=bool(options.keys() & _LABELS))
@@ -239,6 +249,11 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "metric" in named and named & Thresholds.__annotations__.keys(),
             "--metric replaces the error thresholds, so they cannot be combined.",
             "Give either a metric or thresholds.",
+        ),
+        (
+            "strict" in named and bool(named & Acceptance.__annotations__.keys() - {"strict"}),
+            "--strict is a tolerance of its own: 1 % of each output's largest value.",
+            "Leave out other tolerances and the metric, or leave out --strict.",
         ),
         (
             "metric_drop" in named and metric == AUTO,

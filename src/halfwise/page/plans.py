@@ -4,11 +4,10 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from halfwise.metrics import AUTO, rises, usual
+from halfwise.metrics import rises, usual
 from halfwise.page.data import Data, Interned, Section, Stored, front_coded
 from halfwise.records import (
     FULL_RUNGS,
-    Criterion,
     Curve,
     EngineResult,
     EngineRound,
@@ -236,7 +235,7 @@ def curve(stored: Stored) -> Section | None:
         "names": front_coded(names.all),
         "metrics": list(_metrics(run)),
         "allowed": allowed(over),
-        "loss": None if over.metric is None else _lost(over),
+        "by_metric": over.metric is not None,
         "low": "" if run.plan is None else run.plan.low.upper(),
     }
     return Section(
@@ -246,15 +245,6 @@ def curve(stored: Stored) -> Section | None:
         scripts=("columns", "scatter"),
         libraries=("uplot",),
     )
-
-
-def _lost(criterion: Criterion) -> Data:
-    """Return what decides if a metric does: errors are 1 plus its loss beyond `allowed`."""
-    whose = "loss of the metrics / allowed" if criterion.metric == AUTO else None
-    return {
-        "title": whose or f"loss of {criterion.metric}",
-        "allowed": criterion.metric_drop,
-    }
 
 
 def _metrics(run: Run) -> Iterator[Data]:

@@ -8,7 +8,6 @@ from typing import Literal
 
 from halfwise.records import (
     UNDONE,
-    Criterion,
     Guard,
     GuardKind,
     NodeName,
@@ -174,7 +173,7 @@ def repair_lines(run: Run) -> Lines | None:
     shown = list(groups.values())[:MOST_ROWS]
     lines = [
         *_kept(run, plan),
-        *(line for group in shown for line in _group_lines(group, run.criterion)),
+        *(line for group in shown for line in _group_lines(group)),
     ]
     if left_out := len(plan.repairs) - sum(map(len, shown)):
         lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
@@ -184,7 +183,7 @@ def repair_lines(run: Run) -> Lines | None:
     return lines_of(title, lines)
 
 
-def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]:
+def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     first = group[0]
     nodes = [node for repair in group for node in repair.nodes]
     where = listed(nodes, most=2)
@@ -192,8 +191,7 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
     formula = f", as {first.identity}" if first.identity else ""
     done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
-    effect = _effect(first) if criterion.metric is None else ""
-    yield f"{done}{effect}{_proven(first.proof)}."
+    yield f"{done}{_effect(first)}{_proven(first.proof)}."
     guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
     if guards:
         fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
@@ -224,10 +222,7 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
 
 
 def _effect(repair: Repair) -> str:
-    """Return a repair's effect on the error; "" if the error did not fall to a number.
-
-    With a metric it is not told: there the excess is no multiple of what is allowed.
-    """
+    """Return a repair's effect on the error; "" if the error did not fall to a number."""
     before, after = repair.before, repair.after
     # Mending one of several faults leaves everything low as wrong as before.
     if before is None or after is None or not after < before:

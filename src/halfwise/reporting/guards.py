@@ -173,10 +173,8 @@ _WORDS: Mapping[GuardKind, str] = {
 """Templates, see `wording.filled`."""
 _EFFECT = (
     "[{nonfinite}; lowered{near} it gives NaN or infinite outputs"
-    "|{endless}; lowered{near} it leaves {metric} without a value"
     "|{endless}; lowered{near} it changes an output's shape or a value that has to be exact, or "
     "ends the run"
-    "|; lowered{near} it reduces {metric} by {more} more than is allowed"
     "|; lowered{near} it brings the error to at least {excess} × what the search allows"
     "|; it or its group alone contributes {contribution} × what the search allows]"
 )
@@ -234,7 +232,6 @@ def explained(
     keep: Sequence[KeptNode],
     guards: Sequence[Guard],
     headroom: float,
-    metric: str | None,
     followed: Followed | None = None,
 ) -> tuple[KeptNode, ...]:
     """Return kept nodes with their reasons; unchanged for records without facts.
@@ -243,7 +240,6 @@ def explained(
         keep: The nodes.
         guards: All guards of the run, with their messages.
         headroom: Factor on observed ranges within which overflow counts.
-        metric: Name of the task metric, if one decides.
         followed: Where the error comes from that no guard explains; None if not followed.
     """
 
@@ -251,7 +247,7 @@ def explained(
         if (facts := kept.because) is None:
             return kept
         guard = None if facts.guard is None else guards[facts.guard]
-        effect = _effect(kept, facts, headroom, metric)
+        effect = _effect(kept, facts, headroom)
         reason = _reason(kept, facts, guard, effect, followed)
         return kept.model_copy(update={"reason": reason})
 
@@ -285,16 +281,14 @@ def _reason(
     return f"{capital(f'{doubt}{guard_sentence(guard, kept.node)}', names)}{inside}{effect}."
 
 
-def _effect(kept: KeptNode, facts: Because, headroom: float, metric: str | None) -> str:
+def _effect(kept: KeptNode, facts: Because, headroom: float) -> str:
     """Return what happens if the node is low, as the end of a sentence; "" if unknown."""
     excess, near = kept.error_without, f", with values {number(headroom)} × those seen,"
     effects: dict[str, str | float | None] = {
         "near": near if facts.at_headroom else ",",
-        "metric": metric,
         "excess": excess,
         "contribution": facts.contribution,
         "nonfinite": "" if facts.nonfinite else None,
         "endless": "" if excess == inf else None,
-        "more": excess - 1 if excess is not None and metric is not None else None,
     }
     return filled(_EFFECT, {name: fact for name, fact in effects.items() if fact is not None})

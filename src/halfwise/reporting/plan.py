@@ -96,7 +96,7 @@ def _kept_row(group: Sequence[KeptNode], run: Run) -> tuple[str, str, str]:
     why = why if same else f"For example: {why}"
     kind = "" if group[0].precision == "fp32" else f", in {group[0].precision.upper()}"
     nodes = _of_op(group[0].op, [kept.node for kept in group]) + kind
-    without = _without(excesses, run.criterion) if excesses else INSIDE.get(group[0].guard, "–")
+    without = _without(excesses) if excesses else INSIDE.get(group[0].guard, "–")
     return nodes, why, without
 
 
@@ -125,18 +125,13 @@ def _guard_of(group: Sequence[KeptNode], guards: Sequence[Guard]) -> Guard | Non
     return same or next((guard for guard in alike if not names.isdisjoint(guard.nodes)), None)
 
 
-def _without(excesses: Sequence[float], criterion: Criterion) -> str:
+def _without(excesses: Sequence[float]) -> str:
     """Return the error when a node alone is lowered; for several nodes, the smallest.
 
-    A trial stops at the first failing sample; if a metric decides, it sees all samples.
+    It is a lower bound: a trial stops at the first sample that fails.
     """
-    if not isfinite(least := min(excesses)):
-        return "unbounded"
-    if criterion.metric is None:
-        return f"≥ {ratio(least)} limit"
-    name = shorten(criterion.metric.rpartition(":")[2], 20)
-    fall = f"{name} −{number(least - 1 + criterion.metric_drop)}"
-    return fall if least == max(excesses) else f"{fall} or more"
+    least = min(excesses)
+    return f"≥ {ratio(least)} limit" if isfinite(least) else "unbounded"
 
 
 def _constant_line(constant: AdjustedConstant, low: str) -> str:

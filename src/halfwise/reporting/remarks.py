@@ -248,30 +248,22 @@ def note(entry: Remark) -> str:
 _LEFT_OUT = (
     "[its convolution {beside} is left out, without which there is no INT8 kernel for it"
     "|{nonfinite}with INT8 here alone outputs are NaN or infinite"
-    "|with INT8 here alone {metric} falls by {more} more than is allowed"
     "|with INT8 here alone the error is at least {excess} × what the search allows"
     "|INT8 here, or in its group, contributes {contribution} × what the search allows"
     "|not tried alone: with INT8 here alone the plan would cost more, or the search ended before]."
 )
 
 
-def explain_left_out(left_out: Iterable[KeptNode], metric: str | None) -> tuple[KeptNode, ...]:
-    """Return the nodes excluded from INT8, with the reasons in words.
-
-    Args:
-        left_out: The excluded nodes.
-        metric: Name of the task metric, if one decides.
-    """
-    return tuple(k.model_copy(update={"reason": _why_left_out(k, metric)}) for k in left_out)
+def explain_left_out(left_out: Iterable[KeptNode]) -> tuple[KeptNode, ...]:
+    """Return the nodes excluded from INT8, with the reasons in words."""
+    return tuple(k.model_copy(update={"reason": _why_left_out(k)}) for k in left_out)
 
 
-def _why_left_out(kept: KeptNode, metric: str | None) -> str:
+def _why_left_out(kept: KeptNode) -> str:
     because, excess = kept.because, kept.error_without
     named: dict[str, str | float | None] = {
         "beside": None if because is None else because.beside,
         "nonfinite": "" if because is not None and because.nonfinite else None,
-        "metric": metric,
-        "more": excess - 1 if excess is not None and metric is not None else None,
         "excess": excess,
         "contribution": None if because is None else because.contribution,
     }
@@ -281,10 +273,10 @@ def _why_left_out(kept: KeptNode, metric: str | None) -> str:
 
 def in_words(run: Run) -> Run:
     """Return the record of a run with its facts put into sentences."""
-    guards, plan, metric = worded(run.guards), run.plan, run.criterion.metric
+    guards, plan = worded(run.guards), run.plan
     if plan is not None:
-        keep = explained(plan.keep, guards, run.headroom, metric, run.followed)
-        left_out = explain_left_out(plan.left_out, metric)
+        keep = explained(plan.keep, guards, run.headroom, run.followed)
+        left_out = explain_left_out(plan.left_out)
         plan = plan.model_copy(update={"keep": keep, "left_out": left_out})
-    without = explain_left_out(run.without_int8, metric)
+    without = explain_left_out(run.without_int8)
     return run.model_copy(update={"without_int8": without, "guards": guards, "plan": plan})

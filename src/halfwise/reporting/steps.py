@@ -228,7 +228,8 @@ def _quantised(facts: Mapping[str, Any]) -> str:
 def _recognised(facts: Mapping[str, Any]) -> str:
     seen = ", ".join(SEEN[one] for one in facts["evidence"])
     names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
-    return f"{names}: recognised as {KINDS[facts['kind']]} ({seen}) and judged by {facts['metric']}"
+    metrics = listed(facts["metrics"])
+    return f"{names}: recognised as {KINDS[facts['kind']]} ({seen}) and judged by {metrics}"
 
 
 _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {

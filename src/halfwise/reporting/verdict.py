@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
-from halfwise.metrics.recognised import REL_MAX
+from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
 from halfwise.metrics.slices import extent, place
 from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
 from halfwise.records import (
@@ -220,6 +220,29 @@ def allowed(criterion: Criterion) -> str:
     return ", ".join(
         f"{name} {sign} {number(limit)}" for _, name, sign, limit in thresholds(criterion)
     )
+
+
+def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
+    """Yield what a result must meet, why, and what the default tolerance would have said."""
+    if not criterion.recognised:
+        yield f"allowed: {allowed(criterion)}"
+        return
+    for one in criterion.recognised:
+        same = [other for other in criterion.recognised if other.outputs == one.outputs]
+        if one is same[0]:
+            why = ", ".join(SEEN[each] for each in one.evidence)
+            limits = ", ".join(
+                f"{each.metric} {_limit(each.metric, each.required)}" for each in same
+            )
+            yield f"{listed(one.outputs)} judged as {KINDS[one.kind]} ({why}): {limits}"
+    if criterion.metric == AUTO and set(verdict.outputs) - {
+        n for o in criterion.recognised for n in o.outputs
+    }:
+        yield f"other outputs: {allowed(Criterion())}"
+    if verdict.excesses:
+        worst = max(verdict.excesses)
+        strict = "passes too" if worst <= 1 else f"would fail, by {ratio(worst)} that"
+        yield f"1 % of every output's largest value (--strict) {strict}"
 
 
 _THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {

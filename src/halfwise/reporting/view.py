@@ -66,7 +66,7 @@ from halfwise.reporting.steps import (
     steps_told,
 )
 from halfwise.reporting.verdict import (
-    allowed,
+    asked,
     bound_part,
     doubt,
     file_lines,
@@ -267,7 +267,7 @@ def no_faster(run: Run) -> str:
 
 def _about(run: Run) -> str:
     judged = " against ".join(filter(None, (run.provenance.candidate, run.provenance.model)))
-    facts = [sentence(judged), f"allowed: {allowed(run.criterion)}"]
+    facts = [sentence(judged), *asked(run.criterion, run.verdict)]
     if run.io != "fp32":
         facts.append(f"inputs and outputs in {run.io.upper()}")
     if run.accumulate != "fp32":

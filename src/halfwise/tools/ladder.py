@@ -58,7 +58,8 @@ def ladder(
     started = time.monotonic()
     watcher = watcher or Silent()
     demand_expected(expected, runner)
-    request = replace(understand(inputs, {"to": LAST, **options}), ladder=True, command="ladder")
+    request = understand(inputs, {"to": LAST, **options}).by_use
+    request = replace(request, ladder=True, command="ladder")
     folder = free_folder(out)
     by: RightBy | None = None
     if expected is not None or request.data.labels is not None:

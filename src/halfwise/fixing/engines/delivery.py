@@ -374,7 +374,7 @@ def recorded(
         watcher: Receives progress.
     """
     assert request.target is not None
-    hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
+    hints = criterion_hints(case.criterion, fixed.references)
     seconds, (first, *others) = time.monotonic() - started, engines
     run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
     if partial is None:

@@ -196,12 +196,10 @@ class _Choosing:
         if not self._keeps_named(tried):
             why = "a rule names a node that it removes or replaces"
             return Remark(kind="repair-unmade", names={"why": why})
-        effect, now, metric = self._effect(tried), self.space, tried.bench.tolerance.metric
+        effect, now = self._effect(tried), self.space
         if not effect.helps:
             errors = {"before": effect.before, "after": effect.after}
-            # With a metric, an excess is no multiple of what is allowed.
-            measured = isfinite(sum(errors.values())) and metric is None
-            return _remark("repair-useless", **(errors if measured else {}))
+            return _remark("repair-useless", **(errors if isfinite(sum(errors.values())) else {}))
         guarded = union([*map(now.variant.holdable, effect.answered)])
         nodes = frozenset(n for repair in some for n in repair.nodes) & now.choices
         keeping = now.variant.cost_within(now.ruled | (guarded or nodes))
@@ -214,7 +212,7 @@ class _Choosing:
             numbers |= {"elements": proof.broken or None, "mended": proof.mended or None}
             return _remark("repair-unproven", **{k: v for k, v in numbers.items() if v is not None})
         if tried.variant.is_free and (error := tried.excess(tried.choices)) > 1:
-            return _remark("repair-failing", **({"after": error} if not metric else {}))
+            return _remark("repair-failing", after=error)
         update = {"before": effect.before, "after": effect.after, "proof": proof}
         added = tuple(r.model_copy(update={**update, "room": room(tried, r)}) for r in some)
         return replace(tried, repairs=(*now.repairs, *added))

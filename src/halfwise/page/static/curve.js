@@ -95,12 +95,6 @@ function numeric(value) {
   return value === undefined ? null : Number(value);
 }
 
-// Returns an error as it is shown: the loss, where a metric decides.
-function lost(error, loss) {
-  const value = numeric(error);
-  return value === null || loss === null ? value : Math.max(0, value - 1 + loss.allowed);
-}
-
 function horizontal({ low }) {
   return [
     { name: "measured time", title: "time of a run, ms", of: (p) => numeric(p.ms) },
@@ -109,16 +103,15 @@ function horizontal({ low }) {
   ];
 }
 
-// Errors are of what decides; metrics decide only where errors are their losses.
-function vertical({ metrics, allowed, loss }) {
-  const named = `allowed: ${loss === null ? allowed : number(loss.allowed)}`;
-  const limit = { value: loss?.allowed ?? 1, text: named.length > MOST_LIMIT ? "allowed" : named };
-  const [what, short] = loss === null ? ["error / allowed", "error"] : [loss.title, loss.title];
+// Errors are of what decides, a metric or thresholds.
+function vertical({ metrics, allowed, by_metric }) {
+  const named = `allowed: ${allowed}`;
+  const limit = { value: 1, text: named.length > MOST_LIMIT ? "allowed" : named };
   const errors = [
-    { name: `${short}, samples of the search`, title: `${what}, samples of the search`, of: (p) => lost(p.error, loss), bounds: true },
-    { name: `${short}, held-out samples`, title: `${what}, held-out samples`, of: (p) => lost(p.heldout, loss) },
-  ].map((axis) => ({ ...axis, log: loss === null, limit }));
-  const beside = loss ? "" : "; not the criterion here";
+    { name: "error, samples of the search", title: "error / allowed, samples of the search", of: (p) => numeric(p.error), bounds: true },
+    { name: "error, held-out samples", title: "error / allowed, held-out samples", of: (p) => numeric(p.heldout) },
+  ].map((axis) => ({ ...axis, log: true, limit }));
+  const beside = by_metric ? "" : "; not the criterion here";
   return [...errors, ...metrics.map(({ name, falls, required }) => ({
     name, title: `${name}, held-out samples${beside}`, of: (p) => scored(p, name), rises: !falls,
     limit: { value: Number(required), text: `${falls ? "at most" : "at least"} ${number(required, 4)}` },
@@ -135,12 +128,12 @@ function marks(point, x, y, plans) {
 }
 
 // Returns what a point is to the run, in words.
-function marked({ chosen, found, recommended, fails, group }, { loss, metrics }) {
+function marked({ chosen, found, recommended, fails, group }, { by_metric, metrics }) {
   const own = group.kind === "engine" ? "delivered" : "this plan";
   const keeps = metrics.length > 1 ? "the metrics" : metrics[0]?.name;
   return [
     chosen || found ? `${chosen ? own : `plan of ${group.name.split(" ")[0]}`}${fails ? ", fails" : ""}` : null,
-    recommended ? `recommended${loss ? "" : `: keeps ${keeps}`}` : null,
+    recommended ? `recommended${by_metric ? "" : `: keeps ${keeps}`}` : null,
   ].filter(Boolean);
 }
 
@@ -203,16 +196,15 @@ function heading({ name, build, count, group }) {
   return [name, build === undefined ? null : `build ${build}`, nodes].filter(Boolean).join(", ");
 }
 
-function listed(point, { low, loss }) {
-  const over = (value) => (value === undefined ? ""
-    : loss ? `${number(lost(value, loss))}; ${number(loss.allowed)} is allowed` : `${number(value)} times what is allowed`);
+function listed(point, { low }) {
+  const over = (value) => (value === undefined ? "" : `${number(value)} times what is allowed`);
   const facts = [
     ["of", point.group.name],
     ["fails", (point.why ?? []).join("; ")],
     ["tried", point.step ?? ""],
     ["cost", point.cost === undefined ? "" : `${number(point.cost)} × everything in ${low}`],
     ["time", point.ms === undefined ? "" : `${number(point.ms)} ms`],
-    [loss?.title ?? "error", `${point.bound ? "≥ " : ""}${over(point.error)}`],
+    ["error", `${point.bound ? "≥ " : ""}${over(point.error)}`],
     ["held out", over(point.heldout)],
     ...Object.entries(point.scores ?? {}).map(([name, value]) =>
       [name, `${number(value, 4)}${point.failed?.includes(name) ? " ✗" : ""}`]),
@@ -235,19 +227,19 @@ function kept({ nodes, group }, { names }) {
 }
 
 function all(root, groups, plans, show) {
-  const { metrics, loss } = plans;
+  const { metrics } = plans;
   const points = groups.flatMap((group) => group.points);
   const names = metrics.map(({ name }) => name);
   const bound = ({ error, bound: least }) => (least && error !== undefined
-    ? { text: `≥ ${number(lost(error, loss))}`, value: lost(error, loss) } : lost(error, loss));
+    ? { text: `≥ ${number(error)}`, value: numeric(error) } : numeric(error));
   const rows = points.map((point) => [
     show === null ? heading(point)
       : { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
-    point.group.name, numeric(point.cost), numeric(point.ms), bound(point), lost(point.heldout, loss),
+    point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
     ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
     point.fails ? "no" : "yes", marked(point, plans).join(", "),
   ]);
-  const titles = ["plan", "of", "cost", "ms", loss?.title ?? "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
+  const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));
   const details = make("details", { class: "tall" }, make("summary", {}, `All ${points.length} as a table`));
   root.append(details);

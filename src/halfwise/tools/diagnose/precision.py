@@ -128,8 +128,8 @@ def precision(subject: Subject) -> Rung:
     because = [k.because.guard for k in fixed.plan.keep if k.because is not None]
     blamed = {guard for guard in because if guard is not None}
     fixes = tuple(dict.fromkeys(g.fix for i, g in enumerate(suspicions) if i in blamed and g.fix))
-    headroom, metric = subject.settings.headroom, case.criterion.metric
-    signs += _reasons(explained(_worst_first(fixed), suspicions, headroom, metric, fixed.followed))
+    headroom = subject.settings.headroom
+    signs += _reasons(explained(_worst_first(fixed), suspicions, headroom, fixed.followed))
     rung = Rung(
         rung=6,
         name="precision",

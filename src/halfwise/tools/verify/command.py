@@ -315,7 +315,7 @@ def verify(
             references, nonfinite = inspected_reference(
                 case.network, case.calibration, runtime=settings.runtime
             )
-    hints = criterion_hints(case.criterion, references, case.input_shapes)
+    hints = criterion_hints(case.criterion, references)
     worth, redone, lost = None, None, None
     if mixed is not None:
         worth = candidate_worth(case, settings, mixed)
@@ -513,4 +513,4 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     builds = options.get("target") is not None
     worker, others = split(options, BuildingOptions if builds else WorkerOptions)
     others.pop("target", None)
-    return understand(inputs, others), engine_target(worker)
+    return understand(inputs, others).by_use, engine_target(worker)

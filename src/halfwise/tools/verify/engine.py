@@ -153,7 +153,7 @@ def _verified(
         request,
         verdict,
         time.monotonic() - started,
-        criterion_hints(case.criterion, references, case.input_shapes),
+        criterion_hints(case.criterion, references),
         record.model_copy(update=evidence),
     )
 

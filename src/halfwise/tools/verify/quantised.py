@@ -515,13 +515,12 @@ def _faulty(
     Each alone at least doubles the worst sample's error without all faulty pairs.
     """
     bench = question.bench
-    least = 0.0 if bench.tolerance.metric is None else 1.0
     without_faults = bench.contribution(frozenset(harm)) if harm else 0.0
     blamed = [name for name in harm if harm[name] > 2 * without_faults][:MOST_CAUSES]
     causes = _measured(blamed, frozenset(blamed), losses, question)
     causes = tuple(cause for cause in causes if cause.fault != "rounding")
     without = bench.excess(frozenset(cause.node for cause in causes))
-    return causes if 2 * (without - least) < bench.excess(frozenset()) - least else ()
+    return causes if 2 * without < bench.excess(frozenset()) else ()
 
 
 def _described(
