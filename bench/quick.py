@@ -74,9 +74,9 @@ def _figures(name: str, folder: Path) -> list[Figure]:
     model, inputs = folder / "model.onnx", folder / "inputs.npz"
     runs, plains, inners, codes = [], [], [], []
     for i in range(ROUNDS):
-        inner, plain, _ = _timed([sys.executable, "-c", PLAIN, str(model), str(inputs)])
+        inner, plain, _ = timed([sys.executable, "-c", PLAIN, str(model), str(inputs)])
         words = ["fix", str(model), "--inputs", str(inputs), "-o", str(folder / f"run{i}")]
-        _, run, code = _timed([sys.executable, "-m", "halfwise", *words])
+        _, run, code = timed([sys.executable, "-m", "halfwise", *words])
         inners.append(Took(*json.loads(inner)))
         plains.append(plain)
         runs.append(run)
@@ -109,7 +109,7 @@ def _stages(record: dict[str, Any]) -> str:
     return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in spent if seconds >= 0.1)
 
 
-def _timed(command: list[str]) -> tuple[str, Took, int]:
+def timed(command: list[str]) -> tuple[str, Took, int]:
     """Return the output of a command, how long it took, and its exit code."""
     # pip compiles modules as it installs them; with this variable every run would do so again.
     given = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

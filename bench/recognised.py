@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.judging.reference import check
-from halfwise.metrics import recognise
+from halfwise.metrics.kinds import recognise
 from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data, Model

@@ -38,31 +38,6 @@ class TradeOff:
         places = {name: place for place, name in enumerate(self._nodes)}
         self._written = cache(lambda kept: runs(sorted(places[name] for name in kept)))
 
-    def begin(self) -> float | None:
-        """Measure the cheapest plans until one serves: nothing kept, what is certain, all suspects.
-
-        This finds the plan that the task needs before the search. It ends at a plan that passes the
-        search.
-
-        Returns:
-            The cost of a plan that serves, if the user did not say what is right.
-        """
-        space = self._space
-
-        def look() -> float | None:
-            for kept in space.seeds:
-                space.budget.check()
-                if space.evaluate(kept).passed:
-                    return None
-                serving = self._serving(kept)
-                if serving is not None:
-                    space.best.serves(space, serving, self._point(serving).scores)
-                    is_default = space.variant.case.criterion == Criterion()
-                    return space.cost(serving) if is_default else None
-            return None
-
-        return space.budget.within("curve", look, None)
-
     def sketched(self) -> Curve:
         """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
 
@@ -95,13 +70,6 @@ class TradeOff:
             reference=self._depths.heldout.reference if scored else (),
             recommended=self._recommended(kept, points),
         )
-
-    @property
-    def begins(self) -> bool:
-        """Whether a task metric says which plan serves, so that it is known before the search."""
-        heldout = self._depths.heldout
-        has_task = heldout.case.metric is not None or bool(heldout.recognised)
-        return has_task and heldout.unseen and self._space.searches
 
     @property
     def _ruled(self) -> Nodes:

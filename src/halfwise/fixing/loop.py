@@ -191,10 +191,6 @@ class _Fix:
                 found = found.noting(*steps)
         if not space.variant.settings.int8:
             space = self._chosen(space)
-        trade_off = TradeOff(Depths(space, self.heldout))
-        if trade_off.begins:
-            with self.stage("curve"):
-                space = replace(space, serving=trade_off.begin())
         return self.rounds(replace(found, space=space))
 
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:

@@ -19,11 +19,11 @@ from halfwise.fixing.plan.search import RESERVED, Search
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.interruption import interruption
-from halfwise.metrics import Outputs, usual
+from halfwise.metrics import Outputs
 from halfwise.progress import Watcher
-from halfwise.records import Guard, Remark, Repair, TaskScore
+from halfwise.records import Guard, Remark, Repair
 from halfwise.reporting.remarks import remark
-from halfwise.wording import number, ratio
+from halfwise.wording import ratio
 
 LEFT_OUT = "left out of INT8"
 FEWEST_EVALUATIONS = 10
@@ -72,15 +72,6 @@ class Best:
         allowed = "" if error is None else f", error {ratio(error)} what is allowed"
         self._watcher.note(f"best plan so far: {self._described(space, kept, price)}{allowed}")
 
-    def serves(self, space: "Space", kept: Nodes, scores: Sequence[TaskScore]) -> None:
-        """Report a plan whose task metrics pass on held-out samples, before the search."""
-        self._interruption.offer()
-        values = ", ".join(
-            f"{score.metric} {number(usual(score.metric, score.value))}" for score in scores
-        )
-        described = self._described(space, kept, space.cost(kept))
-        self._watcher.note(f"serves the task: {described}, {values} on held-out samples")
-
     def _described(self, space: "Space", kept: Nodes, price: float | None) -> str:
         cost = "" if price is None else f", {ratio(price)} the cost of everything low"
         return f"{len(kept)} of {len(space.choices)} nodes {self._kept}{cost}"
@@ -102,8 +93,6 @@ class Space(ABC):
         repairs: The repairs of the network, with what was measured of them.
         start: A plan to start from.
         chosen: The plan to take instead of searching, and the user's request.
-        serving: Cost of a plan that serves the task, which may spare the certificate; None if none
-            is known.
     """
 
     variant: Variant
@@ -117,7 +106,6 @@ class Space(ABC):
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
-    serving: float | None = None
 
     # --- what a set of kept nodes is -----------------------------------------------------------
 
@@ -322,7 +310,6 @@ class Space(ABC):
             passing=passing,
             price=self.cost,
             guide=self.guide,
-            serving=self.serving,
         )
 
     @property

@@ -240,7 +240,6 @@ RemarkKind = Literal[
     "hopeless",
     "spent",
     "futile",
-    "served",
     "dearer",
     "sounder",
     "summing",

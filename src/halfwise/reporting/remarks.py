@@ -141,10 +141,8 @@ EARLY: Mapping[RemarkKind, str] = {
     "summing": "it passes without {kept:node} too, but not where operators sum in low precision",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
     "{most:d} plans",
-    "futile": "so many nodes add to the error that no plan within the tolerance gains; the search "
-    "ends",
-    "served": "single nodes were not tried, since a plan out of tolerance, which serves the task, "
-    "gains more than twice as much; --rel-max 0.01 tries them",
+    "futile": "many nodes each add a little error, and no plan within the tolerance would save half "
+    "of what everything low saves; the search ends",
 }
 """Why a search ends before its plan is minimal."""
 

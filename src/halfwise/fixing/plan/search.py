@@ -37,7 +37,7 @@ from halfwise.fixing.plan.result import (
     confirmed,
 )
 from halfwise.progress import Silent, Watcher
-from halfwise.records import LEAST_DEARER, LEAST_SAVED, NodeName, Remark, RemarkKind
+from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind
 from halfwise.reporting.remarks import remark
 
 Nodes = frozenset[NodeName]
@@ -68,7 +68,6 @@ class Search:
         price: Predicted cost of a plan relative to all low; None if unknown.
         form: What a kept node is called in steps; "" for FP32.
         guide: Proposes plans if nothing stands out; without it, contributions alone order nodes.
-        serving: Cost of a plan that serves the task, which may spare the certificate: see `gains`.
         ration: How many evaluations all calls may use; `inf` for no limit. With a ration no
             contribution is measured: nodes share the error of everything low.
         used: How many were used so far, by others too.
@@ -93,7 +92,6 @@ class Search:
     price: Callable[[Nodes], float | None] = lambda _: None
     form: str = ""
     guide: Guide | None = None
-    serving: float | None = None
     ration: float = inf
     used: Callable[[], int] = lambda: 0
     reserved: float = RESERVED
@@ -129,10 +127,11 @@ class Search:
                 kept = self._seed(previous)
                 if not previous and self.ration == inf:
                     kept = self._without_groups(kept)
-                if not (certify and self._is_outdone(kept)):
-                    mends = bool(previous) or self.ration < inf
-                    more = kept - previous if mends and previous <= kept else frozenset()
-                    kept, minimal = self._without_nodes(kept, more, certify=certify)
+                if len(kept) >= MANY_GROUPS and not self._gains(kept):
+                    raise _Futile
+                mends = bool(previous) or self.ration < inf
+                more = kept - previous if mends and previous <= kept else frozenset()
+                kept, minimal = self._without_nodes(kept, more, certify=certify)
         except _Futile:
             self._note("futile")
         except _Rationed:
@@ -331,16 +330,8 @@ class Search:
 
     # --- the choice ---------------------------------------------------------------------------
 
-    def _is_outdone(self, kept: Nodes) -> bool:
-        """Return whether many nodes are kept, and a plan that serves the task gains far more."""
-        if self.serving is None or len(kept) < MANY_GROUPS or self._gains(kept, self.serving):
-            return False
-        self._note("served")
-        return True
-
-    def _gains(self, kept: Nodes, serving: float | None = None) -> bool:
-        plans = kept | self.forced, self.forced, self._everything
-        return gains(*map(self.price, plans), serving=serving)
+    def _gains(self, kept: Nodes) -> bool:
+        return gains(*map(self.price, (kept | self.forced, self.forced, self._everything)))
 
     def _chosen(
         self, kept: Nodes, *, minimal: bool, exhausted: bool, certify: bool
@@ -409,8 +400,9 @@ LITTLE_OF_GROUP = 0.5
 MANY_GROUPS = 64
 """This many groups show faults in a few places: 20, one place each, leave two thirds without one.
 A convention: what finer groups would have saved is not known."""
-OF_SERVING = 0.5
-"""Share of the savings of a plan that serves the task; see docs/decisions/0042-certificate.md."""
+LEAST_OF_FP32, LEAST_OF_LOW = 0.25, 0.5
+"""What a search must save to go on, of FP32's cost, or of what everything low saves: half of it, at
+the usual ratio of 2 between both. Our choice."""
 
 
 def rankings(
@@ -477,28 +469,19 @@ def is_spread(ranking: Sequence[tuple[Nodes, float]]) -> bool:
     return len(errors) >= MANY_GROUPS and half > 1 and isfinite(errors[-1])
 
 
-def gains(
-    price: float | None,
-    least: float | None,
-    fp32: float | None,
-    *,
-    serving: float | None = None,
-) -> bool:
+def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
     """Return whether a plan within the tolerance saves enough to search on.
 
-    It has to save `LEAST_SAVED` of what everything low saves over FP32, or `OF_SERVING` of what a
-    plan saves that serves the task, if one is known.
+    It has to save a quarter of FP32's cost, or half of what everything low saves, if that is less.
 
     Args:
         price: Predicted cost of the plan.
         least: That of everything low.
         fp32: That of everything in FP32; if any of these is None, the result is True.
-        serving: That of a plan that serves the task; None if none is known.
     """
     if price is None or least is None or fp32 is None or fp32 <= least:
         return True
-    required = LEAST_SAVED * (fp32 - least) if serving is None else OF_SERVING * (fp32 - serving)
-    return fp32 - price >= required
+    return fp32 - price >= min(LEAST_OF_FP32 * fp32, LEAST_OF_LOW * (fp32 - least))
 
 
 def _together(contributions: Sequence[float]) -> float:

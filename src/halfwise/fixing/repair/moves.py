@@ -339,7 +339,6 @@ def _outdone(
         return None
     budget = space.budget
     original.observed.catch_up(original.variant, original.bench.samples)
-    original = replace(original, serving=space.serving)
     mended = gone(original.evidence.guards, space.evidence.guards)
     nodes = union([*map(original.variant.holdable, mended)])
     kept = (result.kept & original.choices) | original.ruled | nodes
