@@ -141,8 +141,8 @@ EARLY: Mapping[RemarkKind, str] = {
     "summing": "it passes without {kept:node} too, but not where operators sum in low precision",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
     "{most:d} plans",
-    "futile": "many nodes each add a little error, and no plan within the tolerance would save half "
-    "of what everything low saves; the search ends",
+    "futile": "many nodes each add a little error, and no plan within the tolerance would save "
+    "half of what everything low saves; the search ends",
 }
 """Why a search ends before its plan is minimal."""
 
