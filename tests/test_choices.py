@@ -45,10 +45,10 @@ def widened(rel_max: float) -> bool:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        # A plan that passes gains if it saves a quarter of what everything low saves,
-        (gains(1.75, 1.0, 2.0), gains(1.76, 1.0, 2.0)),
-        # or half of what a plan saves that serves the task.
-        (gains(1.75, 1.0, 2.0, serving=1.5), gains(1.76, 1.0, 2.0, serving=1.5)),
+        # A plan that passes gains if it saves half of what everything low saves,
+        (gains(1.5, 1.0, 2.0), gains(1.51, 1.0, 2.0)),
+        # or a quarter of what FP32 costs.
+        (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
         # Error is spread where there are 64 groups.
         (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
         # A plan is clearly cheaper from 1 % on.

@@ -127,8 +127,6 @@ class Search:
                 kept = self._seed(previous)
                 if not previous and self.ration == inf:
                     kept = self._without_groups(kept)
-                if len(kept) >= MANY_GROUPS and not self._gains(kept):
-                    raise _Futile
                 mends = bool(previous) or self.ration < inf
                 more = kept - previous if mends and previous <= kept else frozenset()
                 kept, minimal = self._without_nodes(kept, more, certify=certify)
@@ -267,7 +265,11 @@ class Search:
     # --- lowering -----------------------------------------------------------------------------
 
     def _without_groups(self, kept: Nodes) -> Nodes:
-        """Lower what no guard names, guards about the same places, places of repeated blocks."""
+        """Lower what no guard names, guards about the same places, places of repeated blocks.
+
+        Raises:
+            _Futile: many nodes are left, and the plan gains little.
+        """
         classes = self.classes()
         free = [n for n in self.nodes if n in kept - self.forced]
         groups = [kept - union(self.suspects), *suspicions(self.suspects, classes)]
@@ -276,6 +278,8 @@ class Search:
             if len(low) > 1 and self._try(kept - low):
                 kept -= low
         self._note("grouped", kept=len(kept))
+        if len(kept) >= MANY_GROUPS and not self._gains(kept):
+            raise _Futile
         return kept
 
     def _without_nodes(self, kept: Nodes, first: Nodes, *, certify: bool) -> tuple[Nodes, bool]:
