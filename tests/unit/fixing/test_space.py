@@ -18,7 +18,7 @@ from halfwise.fixing.repair import making
 from halfwise.fixing.space import Best, LowSpace
 from halfwise.interruption import offered
 from halfwise.judging.inside import emulate
-from halfwise.records import Remark, TaskScore
+from halfwise.records import Remark
 from halfwise.reporting.remarks import remark
 from tests import models
 from tests.unit.casing import names
@@ -295,18 +295,3 @@ def test_there_is_something_to_keep_once_a_plan_passes():
         assert space.watcher.notes == []
         assert space.evaluate(names(*models.layer_norm().kept)).passed
         assert made.ready
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "told"), [("f1", 0.9961, "f1 0.996"), ("epe", -0.0942, "epe 0.0942")]
-)
-def test_a_plan_that_serves_the_task_is_told_and_kept(metric, value, told):
-    score = TaskScore(metric=metric, outputs=(), value=value, required=-0.1, passed=True)
-    with offered() as made:
-        best = Best(notes := Listener())
-        best.serves(priced(lambda _: 1.0), NONE, (score,))
-        assert made.ready
-    assert notes.notes == [
-        "serves the task: 0 of 100 nodes in FP32, 1 × the cost of everything low, "
-        f"{told} on held-out samples"
-    ]

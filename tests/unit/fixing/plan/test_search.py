@@ -455,20 +455,6 @@ def test_where_every_node_adds_error_and_no_plan_gains_the_search_ends_early():
     assert trials[0] < 200
 
 
-@pytest.mark.parametrize(("serving", "spared"), [(1.0, True), (1.5, False), (None, False)])
-def test_beside_a_plan_that_serves_the_task_and_gains_twice_as_much_no_node_is_tried_alone(
-    serving, spared
-):
-    oracle = Oracle(lambda kept: ((200 - len(kept)) / 200) ** 0.5 / 0.6)
-    run, price = priced(200, [1.0] * 200, oracle, safe=True, serving=serving)
-    first = run.run(certify=False)
-    found = run.run(first.kept)
-    assert 1.5 < price(first.kept) < 1.75
-    assert oracle(found.kept).passed
-    assert (found.steps[-1].kind == "served") is spared
-    assert found.minimal is not spared
-
-
 def test_an_original_that_fails_itself_ends_the_search():
     """As with random operators: FP32 was thought to be certain to pass."""
     searching = search(6, Oracle(lambda _: 2.0), safe=True)
