@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Literal
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
@@ -22,6 +23,7 @@ from halfwise.records import (
     MetricResult,
     NotBatched,
     Point,
+    Recognised,
     Run,
     SliceGroup,
     TaskScore,
@@ -227,22 +229,20 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     if not criterion.recognised:
         yield f"allowed: {allowed(criterion)}"
         return
+    judged = dict[tuple[str, ...], list[Recognised]]()
     for one in criterion.recognised:
-        same = [other for other in criterion.recognised if other.outputs == one.outputs]
-        if one is same[0]:
-            why = ", ".join(SEEN[each] for each in one.evidence)
-            limits = ", ".join(
-                f"{each.metric} {_limit(each.metric, each.required)}" for each in same
-            )
-            yield f"{listed(one.outputs)} judged as {KINDS[one.kind]} ({why}): {limits}"
-    if criterion.metric == AUTO and set(verdict.outputs) - {
-        n for o in criterion.recognised for n in o.outputs
-    }:
+        judged.setdefault(one.outputs, []).append(one)
+    for outputs, alike in judged.items():
+        why = ", ".join(SEEN[each] for each in alike[0].evidence)
+        limits = ", ".join(f"{one.metric} {_limit(one.metric, one.required)}" for one in alike)
+        yield f"{listed(outputs)} judged as {KINDS[alike[0].kind]} ({why}): {limits}"
+    others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
+    if others and criterion.metric == AUTO:
         yield f"other outputs: {allowed(Criterion())}"
     if verdict.excesses:
         worst = max(verdict.excesses)
-        strict = "passes too" if worst <= 1 else f"would fail, by {ratio(worst)} that"
-        yield f"1 % of every output's largest value (--strict) {strict}"
+        strict = "would pass too" if worst <= 1 else f"would fail, at {ratio(worst)} that"
+        yield f"--strict, 1 % of the largest value, {strict}"
 
 
 _THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {
@@ -304,13 +304,21 @@ def doubt(verdict: Verdict) -> str:
         return f": {', and '.join(doubts)}"
     if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
         few = upper_bound(0, len(verdict.samples)) > WEAK
-        text = ", too few to say how many inputs may fail" if few else ""
-        score = verdict.metric
-        weak = score.evidence is not None and score.evidence < FEWEST_ROWS
-        return f"{text}; {sentence(score.name)} rests {rests_on(score)}" if weak else text
+        text = "; so few say little about other inputs" if few else ""
+        return f"{text}{_rests(verdict.metric)}"
     if not verdict.passed or bound is None or bound.upper <= WEAK:
         return ""
-    return f"; up to {_share(bound.upper)} of inputs may fail ({percent(bound.confidence)} bound)"
+    # `upper_bound(0, 300)` is just below 1 %.
+    shown = floor(100 * (1 - bound.upper))
+    return f". That few show at least {shown} % of inputs; 300 would show 99 %."
+
+
+def _rests(result: MetricResult) -> str:
+    """Return what a result's weakest score rests on, after a semicolon; "" if that is enough."""
+    if (part := weakest(result.parts)) is not None:
+        return f"; {sentence(part.metric)} rests {rests_on(part)}"
+    few = not result.parts and result.evidence is not None and result.evidence < FEWEST_ROWS
+    return f"; {sentence(result.name)} rests {rests_on(result)}" if few else ""
 
 
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:

@@ -89,6 +89,7 @@ from halfwise.wording import (
     sentence,
     shorten,
     size_of,
+    verb,
 )
 
 _WHAT: Mapping[FigureKind, str] = {
@@ -213,19 +214,23 @@ def report(run: Run) -> Report:
 
 
 def _title(run: Run) -> str:
-    verdict = run.verdict
-    if not verdict.samples:
-        where = "with no sample to judge on"
-    elif run.kind == "verify" or run.plan is None:
-        where = f"on {_samples(run, 'sample')}"
-    elif verdict.unseen:
-        where = f"on {_samples(run, 'held-out sample')}"
-    else:
-        where = f"on {_samples(run, 'sample')} that the search used"
-    whose = "" if verdict.runner is None else f" outputs of {shorten(verdict.runner)}"
+    verdict, bound = run.verdict, run.verdict.failure_bound
     result = "PASSED" if verdict.passed else "FAILED" if verdict.judged else "NOT JUDGED"
-    sums = ", sums in FP32" if sums_wide(verdict) else ""
-    return f"{result} ({verdict.level}{whose}{sums}) {where}{doubt(verdict)}"
+    by = {"emulated": " in emulation", "engine": " in the engine"}.get(verdict.level, "")
+    whose = "" if verdict.runner is None else f" by outputs of {shorten(verdict.runner)}"
+    sums = " with sums in FP32" if sums_wide(verdict) else ""
+    kind = "sample" if run.kind == "verify" or run.plan is None else "held-out sample"
+    if not verdict.samples:
+        where = ", with no sample to judge on"
+    elif not verdict.unseen:
+        where = f" on {_samples(run, 'sample')} that the search used"
+    elif bound is not None and (verdict.passed or bound.failing):
+        count_of = bound.judged if verdict.passed else bound.failing
+        off = "" if verdict.passed else f" {verb(count_of, 'is', 'are')} out of tolerance"
+        where = f": {count_of} of {_samples(run, kind)}{off}"
+    else:
+        where = f" on {_samples(run, kind)}"
+    return f"{result}{by}{whose}{sums}{where}{doubt(verdict)}"
 
 
 def _samples(run: Run, what: str) -> str:
@@ -246,9 +251,8 @@ def _sums(verdict: Verdict) -> str:
     if not sums_wide(verdict):
         return ""
     return (
-        "Sums in FP32: it is right where operators add in FP32, as TensorRT's tensor cores and "
-        "norm layers do, and may be wrong where they add in FP16, as on WebGPU; for such a "
-        "runtime, --accumulate fp16 scales sums or keeps their nodes."
+        "Right where operators add in FP32, as TensorRT's tensor cores and norm layers do; perhaps "
+        "wrong where they add in FP16, as on WebGPU: --accumulate fp16 asks for both."
     )
 
 
