@@ -9,7 +9,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.judging.deciding import Deciding, given_to
+from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.records import Decided
 from tests import models
 from tests.unit.casing import names, prepare
@@ -41,7 +41,7 @@ def cause(ill: models.Ill) -> Decided | None:
         prepared.network,
         prepared.roles,
         lambda samples: ModelRunner(low, samples, partial=True),
-        given_to(low, prepared.network),
+        with_true_values(low, prepared.network),
         bench.error,
         bench.samples,
     )
