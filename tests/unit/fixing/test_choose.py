@@ -349,12 +349,11 @@ class Truth:
 
 
 def pick_measuring(made, criterion, wish, truth):
-    return choosing.pick(made, criterion, wish, choosing.Measure(truth.error, truth.fits))
+    return choosing.pick(made, criterion, wish, truth)
 
 
 def pick(made, criterion, wish, truth=None):
-    measure = choosing.Measure() if truth is None else choosing.Measure(truth.error, truth.fits)
-    return choosing.pick(made, criterion, wish, measure).point
+    return choosing.pick(made, criterion, wish, truth)[0]
 
 
 LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
@@ -412,10 +411,10 @@ def test_few_are_measured_and_what_was_left_is_counted():
     bounds = [point(str(i), 1 + i / 50, 1.0, is_bound=True) for i in range(12)]
     made = curve(*bounds, count=12)
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
-    found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
+    best, unmeasured = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
     assert len(truth.asked) == 8
-    assert found.unmeasured == 12 - 8
-    assert found.point.kept == "4"
+    assert unmeasured == 12 - 8
+    assert best.kept == "4"
 
 
 @given(st.integers(0, 40), st.data())
@@ -426,12 +425,12 @@ def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     size = max(3, many)
     full = FULL.model_copy(update={"kept": f"0-{size - 1}", "count": size})
     made = curve(*some, full, count=size)
-    found = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
+    best, unmeasured = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
     assert len(truth.asked) <= MEASURED
-    assert found.point == full or found.point.kept in truth.fitting
+    assert best == full or best.kept in truth.fitting
     if many <= MEASURED:
-        assert found.point == (some[first] if first < many else full)
-        assert found.unmeasured == 0
+        assert best == (some[first] if first < many else full)
+        assert unmeasured == 0
 
 
 def test_what_its_bound_excludes_is_not_measured():
