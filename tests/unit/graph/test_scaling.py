@@ -153,7 +153,7 @@ def product(weight: np.ndarray) -> Sketch:
 
 def test_what_a_model_asks_for():
     found = relations(product(f32([[1, -4], [0, 2]])).network("end_out").model)
-    assert found.tensors == ("x", "mm_out", "end_out")
+    assert [*found.tensors] == ["x", "mm_out", "end_out"]
     assert found.fixed == {"x", "end_out@output"}
     assert [(r.node, r.terms, r.absorber) for r in found.equations] == [
         ("mm", {"x@mm:0": 1, "w@mm:1": 1, "mm_out": -1}, "w@mm:1"),
