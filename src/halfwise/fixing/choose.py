@@ -254,8 +254,8 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
 def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
     """Return a lower bound of a point's value over all known samples; None if unknown."""
     limits = effective(criterion)
-    others = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
-    alone = limits.rel_max if all(other is None for other in others) else None
+    limited = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
+    alone = limits.rel_max if all(other is None for other in limited) else None
 
     def bound(point: Point) -> float | None:
         if point.nonfinite or point.infinite_inside or point.error == inf:
@@ -368,9 +368,11 @@ def choose(
         return Chosen(plan.kept, wish.command, plan.bf16, plan.tf32)
 
     settings, start = _settings(request, record, curve, wish), _quantised(record)
-    made = record.plan.repairs if record.plan else ()
+    repairs = record.plan.repairs if record.plan else ()
     with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, start_from=start, choosing=choosing, repairs=made)
+        fixed = run_fix(
+            case, settings, watcher, start_from=start, choosing=choosing, repairs=repairs
+        )
     # A later choice from this run must know them too.
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)

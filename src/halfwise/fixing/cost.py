@@ -176,17 +176,17 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
 
 def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     """Return the operations of a product: two per multiply-accumulate."""
-    left, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
+    first, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
     per_element = 0.0
     if is_standard(node, "Conv"):
         per_element = prod(weight[1:])
     elif is_standard(node, "ConvTranspose"):
-        per_element, written = prod(weight[1:]), prod(left)
-    elif is_standard(node, "MatMul", "Gemm") and left:
-        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+        per_element, written = prod(weight[1:]), prod(first)
+    elif is_standard(node, "MatMul", "Gemm") and first:
+        per_element = first[0 if node.attributes.get_int("transA", 0) else -1]
     elif is_standard(node, *_RECURRENT):
         per_element = sum(prod(_shape(v, shapes)) for v in node.inputs[1:3])
-        written = prod(left[:2])
+        written = prod(first[:2])
     return 2.0 * written * per_element
 
 
@@ -270,7 +270,7 @@ class CostModel:
         self._outputs: dict[TensorName, int] = {}
         self._times: dict[TensorName, float] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
-        self._residuals = {name: found.slot for name, found in residuals(network).items()}
+        self._residuals = {name: residual.slot for name, residual in residuals(network).items()}
         stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         self._add(network.graph, shapes, runs or {}, 1.0)
@@ -375,14 +375,14 @@ class CostModel:
     def _wanted(
         self,
         name: TensorName,
-        own: Mapping[NodeName, _Type],
+        types: Mapping[NodeName, _Type],
         ends: Mapping[TensorName, _Type],
     ) -> frozenset[_Type]:
         """Return the types in which a tensor is read."""
         reads = self._reads.get(name, ())
-        found = (own[n.name].read(low=r.takes_low, quantised=r.quantised) for n, _, r in reads)
+        read_as = (types[n.name].read(low=r.takes_low, quantised=r.quantised) for n, _, r in reads)
         end = (ends.get(name, _FP32),) if name in self._outputs else ()
-        return frozenset((*found, *end))
+        return frozenset((*read_as, *end))
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
@@ -399,15 +399,15 @@ class CostModel:
         terms = Terms()
         ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
         ends |= self._roles.low_formals(frozenset())
-        own = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
+        deciders = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
         for node, _ in self._nodes:
-            end: End = own[node.name]
+            end: End = deciders[node.name]
             if not node.is_free and not isinstance(end, bool):
                 extra = self._alone(node, _FP32) - self._alone(node, _LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
         for name, reads in self._reads.items():
-            readers: list[End] = [own[n.name] if r.takes_low else True for n, _, r in reads]
+            readers: list[End] = [deciders[n.name] if r.takes_low else True for n, _, r in reads]
             readers += [name not in self.low_io] if name in self._outputs else []
             # If fused, it is stored and read in addition to the Cast.
             bytes_each = (_LOW.size + _FP32.size) * (2 if name in self._inner else 1)
@@ -426,17 +426,17 @@ class CostModel:
             if node.name in candidates:
                 extra = self._alone(node, _LOW) - self._alone(node, _INT8)
                 terms.nodes[node.name] = max(0.0, extra)
-        made = {name for node, _ in self._nodes for name, _, _ in node.outputs}
+        computed = {name for node, _ in self._nodes for name, _, _ in node.outputs}
         for name, reads in self._reads.items():
             chosen = [n.name in candidates and r.quantised and n.name for n, _, r in reads]
             readers: tuple[End, ...] = tuple(end or True for end in chosen)
             readers += (True,) if reads and name in self._outputs else ()
-            given = 0 if name in made else _LOW.size if name in self.low_io else _FP32.size
-            low = 0 if name in self.low_io else _LOW.size + given
+            stored = 0 if name in computed else _LOW.size if name in self.low_io else _FP32.size
+            low = 0 if name in self.low_io else _LOW.size + stored
             most = self._most_read(name)
             if reads:
                 terms.values.append((False, readers, low * most))
-                terms.values.append((True, readers, (_INT8.size + given) * most))
+                terms.values.append((True, readers, (_INT8.size + stored) * most))
         return terms
 
     def _most_read(self, name: TensorName) -> float:
@@ -444,14 +444,14 @@ class CostModel:
         reads = (r.elements * n.times for n, _, r in self._reads[name])
         return max(reads, default=float(self._outputs.get(name, 0)))
 
-    def _alone(self, node: Kernel, own: _Type) -> float:
+    def _alone(self, node: Kernel, kind: _Type) -> float:
         """Return a node's cost if everything that may be fused with it has its precision."""
-        moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
+        moved = node.weights * kind.size + (node.stored - node.weights) * kind.made.size
         for read in node.inputs:
             if read.name not in self._inner:
-                moved += read.elements * own.read(low=True, quantised=read.quantised).size
-        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * own.made.size
-        return node.times * max(node.flops / own.flops_per_byte, moved)
+                moved += read.elements * kind.read(low=True, quantised=read.quantised).size
+        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * kind.made.size
+        return node.times * max(node.flops / kind.flops_per_byte, moved)
 
     def _stays_inside(self, value: TensorName, made: _Type, own: Mapping[NodeName, _Type]) -> bool:
         """Return whether one kernel makes and reads a value: same precision, and fused."""

@@ -440,8 +440,8 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEAS
         return prices[place] / span, log10(error) / log10(_LOUD / _FAINT)
 
     def apart(place: int) -> float:
-        (x, y), others = seat(place), map(seat, chosen)
-        return min((x - a) ** 2 + (y - b) ** 2 for a, b in others)
+        (x, y), seats = seat(place), map(seat, chosen)
+        return min((x - a) ** 2 + (y - b) ** 2 for a, b in seats)
 
     rest = [place for place in rest if place not in chosen]
     while rest and len(chosen) < most:

@@ -310,16 +310,16 @@ def relations(model: ir.Model) -> Relations:
         model: In normal form: every value has a name and a type. Contents of If, Loop and Scan
             bodies are not scaled.
     """
-    related, opset = Relations(), opset_of(model)
+    constraints, opset = Relations(), opset_of(model)
     for value in model.graph.inputs:
         if is_float(value):
-            related.fixed.add(_tensor(related, value))
+            constraints.fixed.add(_tensor(constraints, value))
     for node in model.graph:
-        _read(related, node, opset)
+        _read(constraints, node, opset)
     for value in model.graph.outputs:
-        if is_float(value) and value.name in related.tensors:
-            related.fixed.add(_edge(related, value, None, None))
-    return related
+        if is_float(value) and value.name in constraints.tensors:
+            constraints.fixed.add(_edge(constraints, value, None, None))
+    return constraints
 
 
 def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
@@ -380,29 +380,33 @@ def _broken(name: str) -> CaseError:
     )
 
 
-def _tensor(related: Relations, value: ir.Value) -> TensorName:
+def _tensor(constraints: Relations, value: ir.Value) -> TensorName:
     """Add a stored tensor, and return its name."""
     name = tensor_name(value)
-    related.tensors[name] = None
+    constraints.tensors[name] = None
     return name
 
 
 def _edge(
-    related: Relations, value: ir.Value, node: ir.Node | None, slot: int | None
+    constraints: Relations, value: ir.Value, node: ir.Node | None, slot: int | None
 ) -> TensorName:
     """Add a read of a tensor, and return its name."""
     reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
     name = TensorName(f"{value.name}@{reader}")
-    related.edges[name] = Edge(tensor_name(value), node, slot)
+    constraints.edges[name] = Edge(tensor_name(value), node, slot)
     return name
 
 
-def _read(related: Relations, node: ir.Node, opset: int) -> None:
+def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
     """Add a node of the main graph, after those it reads from."""
     outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
-    names: dict[Place, TensorName] = {place: _tensor(related, v) for place, v in outputs}
-    read = {i: v for i, v in enumerate(node.inputs) if v is not None and v.name in related.tensors}
-    names |= {i: _edge(related, v, node, i) for i, v in read.items() if i or not is_invariant(node)}
+    names: dict[Place, TensorName] = {place: _tensor(constraints, v) for place, v in outputs}
+    read = {
+        i: v for i, v in enumerate(node.inputs) if v is not None and v.name in constraints.tensors
+    }
+    names |= {
+        i: _edge(constraints, v, node, i) for i, v in read.items() if i or not is_invariant(node)
+    }
     fixed = set(names)
     # After an operator that ONNX does not know, types are unknown too.
     typed = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
@@ -412,15 +416,15 @@ def _read(related: Relations, node: ir.Node, opset: int) -> None:
         named = names | {p: c.name for p, c in constants.items()}
         terms = {named[p]: c for p, c in equation.items() if p in named}
         if len(terms) > 1:
-            related.constants.update((c.name, c) for c in constants.values())
+            constraints.constants.update((c.name, c) for c in constants.values())
             absorber = next((c.name for c in constants.values()), None)
-            related.equations.append(Relation(node_name(node), terms, absorber))
+            constraints.equations.append(Relation(node_name(node), terms, absorber))
             fixed -= equation.keys()
-    related.fixed.update(names[place] for place in fixed)
-    inside = (v for v in captured(node) if v.name in related.tensors)
-    related.fixed.update(_edge(related, v, node, None) for v in inside)
+    constraints.fixed.update(names[place] for place in fixed)
+    inside = (v for v in captured(node) if v.name in constraints.tensors)
+    constraints.fixed.update(_edge(constraints, v, node, None) for v in inside)
     if is_standard(node, *LOGARITHMS) and 0 in read:
-        related.logs.add(_edge(related, read[0], node, 0))
+        constraints.logs.add(_edge(constraints, read[0], node, 0))
 
 
 def _constant(node: ir.Node, place: Place) -> Constant | None:

@@ -67,15 +67,15 @@ class Batching:
         An output whose size does not fit that many rows stays whole and gets an extra axis, so that
         its shape differs from one that fits.
         """
-        found = dict(outputs)
+        cut = dict(outputs)
         for name, array in outputs.items():
             rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
             if array.ndim > axis and array.shape[axis] == total * rows:
                 at = (slice(None),) * axis + (slice(begin * rows, end * rows),)
-                found[name] = array[at]
+                cut[name] = array[at]
             elif rows:
-                found[name] = array[np.newaxis]
-        return found
+                cut[name] = array[np.newaxis]
+        return cut
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,10 @@ def find_batching(network: Network, session: Session, samples: Samples) -> Batch
     """
     failed = []
     for axes in batch_axes(network):
-        found = _confirmed(network, session, samples, axes)
-        if isinstance(found, Batching):
-            return found
-        failed.append(found)
+        confirmed = _confirmed(network, session, samples, axes)
+        if isinstance(confirmed, Batching):
+            return confirmed
+        failed.append(confirmed)
     none = "the model has no dynamic axis common to all its inputs with dynamic axes"
     return failed[0] if failed else Apart("axis", none, {})
 
@@ -299,13 +299,13 @@ class Batches:
         """
         if self.batching is None:
             return list(outputs)
-        found: dict[int, Outputs] = {}
+        outputs_of: dict[int, Outputs] = {}
         for result, part in zip(outputs, self.parts, strict=True):
             for place, sample in enumerate(part):
                 begin, end = place * self.rows // len(part), (place + 1) * self.rows // len(part)
                 cut = self.batching.cut_outputs(result, begin, end, self.rows)
-                found.setdefault(sample, cut)
-        return list(found.values())
+                outputs_of.setdefault(sample, cut)
+        return list(outputs_of.values())
 
 
 def plan_batches(
@@ -325,11 +325,11 @@ def plan_batches(
     plans: list[Batches] = []
     places: tuple[Place, ...] = ("opt", "min", "max")
     for index, profile in enumerate(profiles):
-        seen: list[tuple[dict[TensorName, Shape], dict[TensorName, Shape]]] = []
+        shapes_taken: list[tuple[dict[TensorName, Shape], dict[TensorName, Shape]]] = []
         for at in places:
             shapes, values = _at(profile.shapes, at), _at(profile.values, at)
-            if (shapes, values) not in seen:
-                seen.append((shapes, values))
+            if (shapes, values) not in shapes_taken:
+                shapes_taken.append((shapes, values))
                 head = Batches(at, index, shapes, batching=batching)
                 plans.append(_plan(head, values, found, samples, facts))
     return tuple(plans)

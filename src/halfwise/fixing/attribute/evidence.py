@@ -120,8 +120,8 @@ class Evidence:
     @cached_property
     def values(self) -> Mapping[TensorName, ir.Value]:
         """The float tensors of the main graph by name, without its constants."""
-        made = [v for n in self.nodes.values() for v in n.outputs]
-        values = [*self.network.graph.inputs, *made]
+        outputs = [v for n in self.nodes.values() for v in n.outputs]
+        values = [*self.network.graph.inputs, *outputs]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
 
     @cached_property
@@ -145,8 +145,8 @@ class Evidence:
             return 0.0
         if value.const_value is not None:
             return self.largest(value)
-        seen = self.observed(value)
-        return 0.0 if seen is None else seen.absmax
+        observation = self.observed(value)
+        return 0.0 if observation is None else observation.absmax
 
     def span(self, value: ir.Value) -> tuple[float, float]:
         """Return the smallest and largest finite element of a constant, NaN for none."""
@@ -174,9 +174,9 @@ class Evidence:
 
     def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
         """Yield node and number of every observation of one kind inside ops."""
-        for seen in self.observations.inner:
-            if seen.kind == kind and seen.node in self.nodes:
-                yield self.nodes[seen.node], seen
+        for observation in self.observations.inner:
+            if observation.kind == kind and observation.node in self.nodes:
+                yield self.nodes[observation.node], observation
 
     def sample(self, index: int) -> str:
         """Return the identifier for an index into the observed samples, "" for none."""
@@ -187,13 +187,18 @@ class Evidence:
         """Return how many samples statistics cover; None if they cover all."""
         return detail.samples if detail.samples < len(self.observations.samples) else None
 
-    def inner(self, seen: InnerObservation) -> dict[str, str | float | None]:
+    def inner(self, observation: InnerObservation) -> dict[str, str | float | None]:
         """Return the facts of a guard on the inside of an op: which op, its number, and the sample.
 
         If the op is in a body, the guard names another node.
         """
-        sample = self.sample(seen.worst_sample)
-        return {"inside": seen.node, "op": seen.op, "value": seen.value, "sample": sample}
+        sample = self.sample(observation.worst_sample)
+        return {
+            "inside": observation.node,
+            "op": observation.op,
+            "value": observation.value,
+            "sample": sample,
+        }
 
     def norm_fix(self, node: ir.Node, otherwise: str = "") -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""

@@ -60,9 +60,9 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
         if _holds_integers(evidence, node):
             yield from _integers(evidence, node, node.outputs[0])
         elif (value := _truncated(node)) is not None:
-            made = value.producer()
-            if made is None or not _holds_integers(evidence, made):
-                yield from _integers(evidence, made or node, value)
+            source = value.producer()
+            if source is None or not _holds_integers(evidence, source):
+                yield from _integers(evidence, source or node, value)
         elif node.op_type in ("Sin", "Cos", "Tan"):
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
@@ -104,15 +104,19 @@ def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
 
 
 def _integers(evidence: Evidence, node: ir.Node, value: ir.Value) -> list[Guard]:
-    seen, fmt = evidence.observed(value), evidence.fmt
-    if seen is None or seen.absmax <= fmt.largest_exact_integer:
+    observation, fmt = evidence.observed(value), evidence.fmt
+    if observation is None or observation.absmax <= fmt.largest_exact_integer:
         return []
     # A mask of zeros and -1e4, say, counts nothing; one beyond the range has its own guards.
-    single = seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
-    largest = np.array([seen.absmax], np.float32)
-    if single and (seen.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
+    single = (
+        observation.detail is not None and observation.detail.smallest_nonzero == observation.absmax
+    )
+    largest = np.array([observation.absmax], np.float32)
+    if single and (observation.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
         return []
-    return _counted(evidence, node, value, seen.absmax, evidence.sample(seen.worst_sample))
+    return _counted(
+        evidence, node, value, observation.absmax, evidence.sample(observation.worst_sample)
+    )
 
 
 def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
@@ -148,10 +152,10 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
     value = node.inputs[0]
     largest = evidence.absmax(value)
     error = _half_spacing(evidence, largest)
-    seen = evidence.observed(value)
+    observation = evidence.observed(value)
     if value is None or error <= SIGNIFICANT:
         return []
-    sample = evidence.sample(seen.worst_sample) if seen else ""
+    sample = evidence.sample(observation.worst_sample) if observation else ""
 
     def large(source: ir.Node) -> Sequence[ir.Value | None]:
         if source.op_type in _PROPORTIONAL:
@@ -215,18 +219,18 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
     nodes are the choice and the producers of the scores. NonMaxSuppression itself takes no FP16;
     how close its boxes' overlap is to the limit is not examined.
     """
-    for node, seen in evidence.inside("margin"):
+    for node, observation in evidence.inside("margin"):
         scores = node.inputs[1 if node.op_type == "NonMaxSuppression" else 0]
-        if seen.value >= 1.0:
+        if observation.value >= 1.0:
             continue
         yield from evidence.guard(
             "margin",
             node,
             scores,
-            facts=evidence.inner(seen) | {"value": seen.value or None},
+            facts=evidence.inner(observation) | {"value": observation.value or None},
             fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
             nodes=[node, *producers(scores, evidence.roles)],
-            severity=_SEVERITY_OF_TIE if seen.value == 0.0 else 1.0 - seen.value / 2,
+            severity=_SEVERITY_OF_TIE if observation.value == 0.0 else 1.0 - observation.value / 2,
         )
 
 
@@ -268,8 +272,8 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
     for node in evidence.nodes.values():
         if (slot := _demanding_slot(evidence, node)) is not None:
             yield from _operand(evidence, node, slot, bounded)
-    for seen in evidence.observations.tensors:
-        yield from _whole_tensor(evidence, seen)
+    for observation in evidence.observations.tensors:
+        yield from _whole_tensor(evidence, observation)
 
 
 def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
@@ -282,14 +286,14 @@ def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
 
 def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the demanding consumers of `value`; through roots, also theirs."""
-    found: list[ir.Node] = []
+    demanding: list[ir.Node] = []
     waiting = [value]
     for one in waiting:
         uses = consumers(one, evidence.roles)
-        new = [n for n, slot in uses if slot == _demanding_slot(evidence, n) and n not in found]
-        found += dict.fromkeys(new)
+        new = [n for n, slot in uses if slot == _demanding_slot(evidence, n) and n not in demanding]
+        demanding += dict.fromkeys(new)
         waiting += [n.outputs[0] for n in new if _is_root(evidence, n)]
-    return found
+    return demanding
 
 
 def _is_root(evidence: Evidence, node: ir.Node) -> bool:
@@ -318,8 +322,8 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     if not demands:
         return []
     constant, eps = tiny[0]
-    seen = evidence.observed(result)
-    smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
+    observation = evidence.observed(result)
+    smallest = observation.detail.smallest_nonzero if observation and observation.detail else None
     vanishes = eps <= fmt.flush_threshold
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
@@ -330,7 +334,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
         return []
-    others = [v for v in node.inputs if v is not constant]
+    operands = [v for v in node.inputs if v is not constant]
     return evidence.guard(
         "eps",
         node,
@@ -348,7 +352,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
             f"{number(fmt.smallest_normal)}, survives, but it changes the results of values that "
             "small.",
         ),
-        nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
+        nodes=[node, *demands, *(n for v in operands for n in _small_source(evidence, v))],
         severity=severity,
     )
 
@@ -357,8 +361,8 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
     """Return the producers of a small value back to the first that read nothing vanishing."""
 
     def vanishing(node: ir.Node) -> list[ir.Value | None]:
-        seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
-        return [v for v, d in seen if d is not None and _lost(evidence, d) > SIGNIFICANT]
+        details = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
+        return [v for v, d in details if d is not None and _lost(evidence, d) > SIGNIFICANT]
 
     return upstream(value, evidence.roles, vanishing)
 
@@ -366,8 +370,12 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
 def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
     """Return what makes a dividend as small as its divisor: the quotient needs both."""
     dividend = node.inputs[0] if node.op_type == "Div" else None
-    seen = evidence.observed(dividend)
-    if seen is None or seen.detail is None or _lost(evidence, seen.detail) <= SIGNIFICANT:
+    observation = evidence.observed(dividend)
+    if (
+        observation is None
+        or observation.detail is None
+        or _lost(evidence, observation.detail) <= SIGNIFICANT
+    ):
         return []
     return _small_source(evidence, dividend)
 
@@ -382,17 +390,22 @@ def _lost(evidence: Evidence, detail: Detail) -> float:
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
     value = node.inputs[slot]
-    seen = evidence.observed(value)
-    if value is None or seen is None or seen.detail is None or _rests_on(value, bounded, evidence):
+    observation = evidence.observed(value)
+    if (
+        value is None
+        or observation is None
+        or observation.detail is None
+        or _rests_on(value, bounded, evidence)
+    ):
         return []
-    smallest = seen.detail.smallest_nonzero
+    smallest = observation.detail.smallest_nonzero
     if not np.isfinite(smallest):
         return []
     lost = evidence.relative_error(smallest)
     if lost <= SIGNIFICANT:
         return []
     after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
-    share = seen.detail.flush if lost == 1.0 else seen.detail.subnormal
+    share = observation.detail.flush if lost == 1.0 else observation.detail.subnormal
     return evidence.guard(
         "underflow",
         node,
@@ -401,7 +414,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
             "op": node.op_type,
             "value": smallest,
             "share": share,
-            "samples": evidence.fewer(seen.detail),
+            "samples": evidence.fewer(observation.detail),
             "becomes": "zero" if lost == 1.0 else "subnormal",
         },
         fix=evidence.norm_fix(node, _SCALED.get(node.op_type, "")),
@@ -415,27 +428,27 @@ def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> 
     return any(tensor_name(v) in bounded for n in makers for v in n.outputs)
 
 
-def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    fmt, value = evidence.fmt, evidence.values.get(seen.tensor)
+def _whole_tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
+    fmt, value = evidence.fmt, evidence.values.get(observation.tensor)
     node = value.producer() if value else None
     if value is None or node is None or moves(node, evidence.roles):
         return []
-    if not 0.0 < seen.absmax < fmt.smallest_normal:
+    if not 0.0 < observation.absmax < fmt.smallest_normal:
         return []
-    lost = evidence.relative_error(seen.absmax) > SIGNIFICANT
+    lost = evidence.relative_error(observation.absmax) > SIGNIFICANT
     return evidence.guard(
         "underflow",
         node,
         value,
         facts={
-            "value": seen.absmax,
-            "sample": evidence.sample(seen.worst_sample),
-            "becomes": "zero" if seen.absmax <= fmt.flush_threshold else "subnormal",
+            "value": observation.absmax,
+            "sample": evidence.sample(observation.worst_sample),
+            "becomes": "zero" if observation.absmax <= fmt.flush_threshold else "subnormal",
             "limit": fmt.smallest_normal,
         },
         fix=evidence.norm_fix(node),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
-        severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
+        severity=graded(Band.INEXACT, fmt.smallest_normal / observation.absmax)
         if lost
         else _SEVERITY_OF_SUBNORMAL,
     )
@@ -468,7 +481,7 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
     possible: the largest error may be that of one element, and only the outputs show whether it
     matters.
     """
-    errors = {seen.node: seen.value for _, seen in evidence.inside("roundoff")}
+    errors = {observation.node: observation.value for _, observation in evidence.inside("roundoff")}
     unit = 2.0**-evidence.fmt.precision
     limit = max(SIGNIFICANT, _LOST_DIGIT * unit)
 

@@ -97,11 +97,11 @@ class Mask:
             guards.setdefault(guard.node, []).append(place(guard))
         groups: dict[tuple[object, ...], list[_Masked]] = {}
         for name, node in evidence.nodes.items():
-            found = _masked(evidence, node) if name in guards else None
-            if found is not None:
-                mask = node.inputs[found.slot]
-                key = (mask, node.op_type, found.slot, found.axis, found.swallows)
-                groups.setdefault(key, []).append(found)
+            masked = _masked(evidence, node) if name in guards else None
+            if masked is not None:
+                mask = node.inputs[masked.slot]
+                key = (mask, node.op_type, masked.slot, masked.axis, masked.swallows)
+                groups.setdefault(key, []).append(masked)
         for every in groups.values():
             names = tuple(node_name(m.node) for m in every)
             one = every[0]
@@ -147,8 +147,8 @@ def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[
         array: NDArray[np.float32] = constant_array(mask).astype(np.float32)
         top = (array.min if positive else array.max)(axis=axis, keepdims=True)
         with np.errstate(invalid="ignore"):
-            far = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
-        return w.constant("mask", far), w.constant("top", top)
+            distance = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
+        return w.constant("mask", distance), w.constant("top", top)
     edge = w.constant("lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32))
     largest = w.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
     return w.op("Min" if positive else "Max", w.op("Sub", mask, largest), edge), largest
@@ -195,8 +195,8 @@ def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
     """Return whether no infinity was seen: FP16 has such masks, and NaN for rows of them."""
     if value.const_value is not None:
         return bool(np.isfinite(constant_array(value)).all())
-    seen = evidence.observed(value)
-    return seen is not None and not seen.nonfinite
+    observation = evidence.observed(value)
+    return observation is not None and not observation.nonfinite
 
 
 def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
@@ -217,10 +217,10 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
         array = constant_array(value).astype(np.float64)
         finite = array[np.isfinite(array) & (array != 0)]
         return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    seen = evidence.observed(value)
-    if seen is None or seen.detail is None:
+    observation = evidence.observed(value)
+    if observation is None or observation.detail is None:
         return []
-    histogram = seen.detail.histogram
+    histogram = observation.detail.histogram
     return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
 
 
@@ -228,8 +228,8 @@ def _axis(value: ir.Value, opset: int) -> int | None:
     """Return the axis of the Softmaxes that alone read `value`, from the end; None otherwise."""
     if value.is_graph_output() or value.shape is None or not value.uses():
         return None
-    found = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
-    return found.pop() if len(found) == 1 else None
+    axes = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
+    return axes.pop() if len(axes) == 1 else None
 
 
 def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | None:
