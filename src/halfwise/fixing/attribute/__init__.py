@@ -66,8 +66,8 @@ def attribute(
 
 def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
     """Return every guard that `evidence` raises, most severe first; see `attribute`."""
-    if evidence.known is not None:
-        return evidence.known
+    if evidence.raised is not None:
+        return evidence.raised
     fmt = evidence.fmt
     masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
     ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)

@@ -82,7 +82,7 @@ class Evidence:
         fmt: The low format.
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
-        known: The guards that all this raises, if already computed.
+        raised: The guards that all this raises, if already computed.
         remarks: Remarks of rules that read this, in addition to their results.
     """
 
@@ -92,7 +92,7 @@ class Evidence:
     fmt: Format
     headroom: float
     accumulate: str
-    known: tuple[Guard, ...] | None = None
+    raised: tuple[Guard, ...] | None = None
     remarks: list[Remark] = field(default_factory=list)
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
@@ -138,6 +138,11 @@ class Evidence:
         if value is None or value.name is None:
             return None
         return self.tensors.get(TensorName(value.name))
+
+    def detail(self, value: ir.Value | None) -> Detail | None:
+        """Return the statistics of the elements of `value`; None if there are none."""
+        observation = self.observed(value)
+        return None if observation is None else observation.detail
 
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""

@@ -242,10 +242,10 @@ def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
 
 def _typical(evidence: Evidence, value: ir.Value) -> float:
     """Return the median magnitude of the non-zero elements, to within √2; 0 if unknown."""
-    observation = evidence.observed(value)
-    if observation is None or observation.detail is None or not observation.detail.histogram.counts:
+    detail = evidence.detail(value)
+    if detail is None or not detail.histogram.counts:
         return 0.0
-    histogram = observation.detail.histogram
+    histogram = detail.histogram
     below = np.cumsum(histogram.counts)
     binade = histogram.first + int(np.searchsorted(below, below[-1] / 2))
     return float(2.0 ** (binade + 0.5))

@@ -5,6 +5,7 @@ from math import floor, log2
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import (
     SIGNIFICANT,
@@ -18,13 +19,14 @@ from halfwise.graph.dataflow import (
     low_consumers,
     moves,
     producers,
+    reached,
     upstream,
 )
 from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import CLOSED, from_integer
 from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
-from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
+from halfwise.records import Guard, Observation, TensorName
 from halfwise.wording import number
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
@@ -84,23 +86,28 @@ def _truncated(node: ir.Node) -> ir.Value | None:
 
 def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
     """Return whether the operators alone, or a constant's elements, make `value` integers."""
-    waiting, seen = [value], {value}
-    while waiting:
-        current = waiting.pop()
-        node = current.producer()
-        if current.const_value is not None:
-            array = constant_array(current).astype(np.float32)
-            if not (array == np.rint(array)).all():
-                return False
-        elif node is None:
-            return False
-        elif node.op_type not in _INTEGER_VALUED and not from_integer(node):
-            if node.op_type not in _COUNTING and not moves(node, evidence.roles):
-                return False
-            behind = [v for v in node.inputs if v is not None and is_float(v) and v not in seen]
-            seen |= set(behind)
-            waiting += behind
-    return True
+
+    def begins(node: ir.Node | None) -> bool:
+        return node is None or node.op_type in _INTEGER_VALUED or from_integer(node)
+
+    def behind(value: ir.Value) -> Iterable[ir.Value]:
+        node = value.producer()
+        read = () if node is None or begins(node) or not passes(value) else node.inputs
+        return (v for v in read if v is not None and is_float(v))
+
+    def passes(value: ir.Value) -> bool:
+        node = value.producer()
+        if value.const_value is not None:
+            return _has_integers(constant_array(value))
+        counts = node is not None and (node.op_type in _COUNTING or moves(node, evidence.roles))
+        return counts or (node is not None and begins(node))
+
+    return all(map(passes, reached([value], behind)))
+
+
+def _has_integers(array: NDArray[np.generic]) -> bool:
+    numbers = array.astype(np.float32)
+    return bool((numbers == np.rint(numbers)).all())
 
 
 def _integers(evidence: Evidence, node: ir.Node, value: ir.Value) -> list[Guard]:
@@ -123,10 +130,9 @@ def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
     largest = evidence.largest(value)
     if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
         return []
-    array = constant_array(value).astype(np.float32)
-    if not (array == np.rint(array)).all():
+    distinct = np.unique(constant_array(value).astype(np.float32))
+    if not _has_integers(distinct):
         return []
-    distinct = np.unique(array)
     if np.unique(evidence.fmt.round(distinct)).size == distinct.size:
         return []
     readers = low_consumers(value, evidence.roles)
@@ -322,8 +328,8 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     if not demands:
         return []
     constant, eps = tiny[0]
-    observation = evidence.observed(result)
-    smallest = observation.detail.smallest_nonzero if observation and observation.detail else None
+    detail = evidence.detail(result)
+    smallest = None if detail is None else detail.smallest_nonzero
     vanishes = eps <= fmt.flush_threshold
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
@@ -361,8 +367,7 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
     """Return the producers of a small value back to the first that read nothing vanishing."""
 
     def vanishing(node: ir.Node) -> list[ir.Value | None]:
-        details = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
-        return [v for v, d in details if d is not None and _lost(evidence, d) > SIGNIFICANT]
+        return [v for v in node.inputs if _is_vanishing(evidence, v)]
 
     return upstream(value, evidence.roles, vanishing)
 
@@ -370,42 +375,32 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
 def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
     """Return what makes a dividend as small as its divisor: the quotient needs both."""
     dividend = node.inputs[0] if node.op_type == "Div" else None
-    observation = evidence.observed(dividend)
-    if (
-        observation is None
-        or observation.detail is None
-        or _lost(evidence, observation.detail) <= SIGNIFICANT
-    ):
-        return []
-    return _small_source(evidence, dividend)
+    return _small_source(evidence, dividend) if _is_vanishing(evidence, dividend) else []
 
 
-def _lost(evidence: Evidence, detail: Detail) -> float:
-    """Return the share of non-zero elements stored with an error above `SIGNIFICANT`."""
-    histogram = detail.histogram
+def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
+    """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
+    if (detail := evidence.detail(value)) is None:
+        return False
+    first, counts = detail.histogram.first, detail.histogram.counts
     edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
-    below = max(0, floor(log2(edge)) - histogram.first)
-    return sum(histogram.counts[:below]) / max(sum(histogram.counts), 1)
+    below = max(0, floor(log2(edge)) - first)
+    return sum(counts[:below]) > SIGNIFICANT * max(sum(counts), 1)
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
     value = node.inputs[slot]
-    observation = evidence.observed(value)
-    if (
-        value is None
-        or observation is None
-        or observation.detail is None
-        or _rests_on(value, bounded, evidence)
-    ):
+    detail = evidence.detail(value)
+    if value is None or detail is None or _rests_on(value, bounded, evidence):
         return []
-    smallest = observation.detail.smallest_nonzero
+    smallest = detail.smallest_nonzero
     if not np.isfinite(smallest):
         return []
     lost = evidence.relative_error(smallest)
     if lost <= SIGNIFICANT:
         return []
     after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
-    share = observation.detail.flush if lost == 1.0 else observation.detail.subnormal
+    share = detail.flush if lost == 1.0 else detail.subnormal
     return evidence.guard(
         "underflow",
         node,
@@ -414,7 +409,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
             "op": node.op_type,
             "value": smallest,
             "share": share,
-            "samples": evidence.fewer(observation.detail),
+            "samples": evidence.fewer(detail),
             "becomes": "zero" if lost == 1.0 else "subnormal",
         },
         fix=evidence.norm_fix(node, _SCALED.get(node.op_type, "")),
@@ -510,30 +505,23 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
         if origin is None or node_name(origin) in named:
             continue
         named.add(node_name(origin))
-        yield from _floor(evidence, reader, origin, behind, errors, error(value))
-
-
-def _floor(
-    evidence: Evidence,
-    reader: ir.Node,
-    origin: ir.Node,
-    behind: list[ir.Node],
-    errors: dict[NodeName, float],
-    read: float,
-) -> list[Guard]:
-    return evidence.guard(
-        "floor",
-        origin,
-        origin.outputs[0],
-        facts={
-            "op": origin.op_type,
-            "error": errors[node_name(origin)] if errors[node_name(origin)] < 1 else None,
-            "reader": node_name(reader),
-            "reader_op": reader.op_type,
-            "read": read,
-        },
-        fix="Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
-        "rounding error changes small results.",
-        nodes=[reader, *behind],
-        severity=graded(Band.POSSIBLE, read / SIGNIFICANT),
-    )
+        lost = errors[node_name(origin)]
+        fix = (
+            "Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
+            "rounding error changes small results."
+        )
+        yield from evidence.guard(
+            "floor",
+            origin,
+            origin.outputs[0],
+            facts={
+                "op": origin.op_type,
+                "error": lost if lost < 1 else None,
+                "reader": node_name(reader),
+                "reader_op": reader.op_type,
+                "read": error(value),
+            },
+            fix=fix,
+            nodes=[reader, *behind],
+            severity=graded(Band.POSSIBLE, error(value) / SIGNIFICANT),
+        )

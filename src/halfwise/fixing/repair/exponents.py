@@ -24,7 +24,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
-from halfwise.records import Observation, TensorName
+from halfwise.records import Detail, Observation, TensorName
 
 BIT = 4.0
 """Cost of one lost bit of every element, in Muls: a quarter of a bit is worth one."""
@@ -165,7 +165,7 @@ def _tensor(
     histogram = observation.detail.histogram
     binades = {histogram.first + i: n for i, n in enumerate(histogram.counts) if n}
     lines = (*_lines(binades, fmt, weight), *summed)
-    return Loss(limit, lines, _accurate(fmt, observation, weight) if weight else (0.0, 0.0))
+    return Loss(limit, lines, _accurate(fmt, observation.detail, weight) if weight else (0.0, 0.0))
 
 
 def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> Loss:
@@ -180,16 +180,16 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
         limit = None
     added = constant.slot in ADDENDS.get(constant.node.op_type, ()) and weight is None
     lines = _lines(constant.binades, fmt, weight, ADDED if added else BIT)
-    observation = evidence.observed(constant.node.outputs[0]) if added else None
-    if observation is not None and observation.detail is not None:
-        a, b = _accurate(fmt, observation, BIT)
+    detail = evidence.detail(constant.node.outputs[0]) if added else None
+    if detail is not None:
+        a, b = _accurate(fmt, detail, BIT)
         return Loss(limit, lines, (min(a, 0.0), b))
     return Loss(limit, lines)
 
 
-def _accurate(fmt: Format, observation: Observation, weight: float) -> Line:
+def _accurate(fmt: Format, detail: Detail, weight: float) -> Line:
     """Return the cost of an error above `SIGNIFICANT` in the smallest element."""
-    smallest = math.inf if observation.detail is None else observation.detail.smallest_nonzero
+    smallest = detail.smallest_nonzero
     if math.isinf(smallest):
         return 0.0, 0.0
     least = math.log2(fmt.smallest_subnormal / 2 / SIGNIFICANT)

@@ -217,10 +217,9 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
         array = constant_array(value).astype(np.float64)
         finite = array[np.isfinite(array) & (array != 0)]
         return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    observation = evidence.observed(value)
-    if observation is None or observation.detail is None:
+    if (detail := evidence.detail(value)) is None:
         return []
-    histogram = observation.detail.histogram
+    histogram = detail.histogram
     return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
 
 
