@@ -18,7 +18,6 @@ one selection of the scores where they are swallowed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -61,21 +60,10 @@ _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
 
 
-@dataclass(frozen=True)
-class _Masked:
-    """A sum of scores and a mask that only Softmaxes read.
-
-    Attributes:
-        node: The Add or Sub.
-        slot: Where it reads the mask.
-        axis: Axis of the Softmax, from the end (< 0).
-        swallows: Whether a masked score leaves no trace in FP32.
-    """
-
-    node: ir.Node
-    slot: int
-    axis: int
-    swallows: bool
+_Masked = tuple[ir.Value, str, int, int, bool]
+"""What sums of scores and a mask share that only Softmaxes read: the mask, Add or Sub, the slot
+that reads the mask, the Softmax's axis from the end (< 0), and whether a masked score leaves no
+trace in FP32."""
 
 
 class Mask:
@@ -95,20 +83,15 @@ class Mask:
         guards: dict[NodeName, list[Place]] = {}
         for guard in (*mask_guards(evidence), *range_guards(evidence)):
             guards.setdefault(guard.node, []).append(place(guard))
-        groups: dict[tuple[object, ...], list[_Masked]] = {}
+        groups: dict[_Masked, list[NodeName]] = {}
         for name, node in evidence.nodes.items():
-            masked = _masked(evidence, node) if name in guards else None
-            if masked is not None:
-                mask = node.inputs[masked.slot]
-                key = (mask, node.op_type, masked.slot, masked.axis, masked.swallows)
-                groups.setdefault(key, []).append(masked)
-        for every in groups.values():
-            names = tuple(node_name(m.node) for m in every)
-            one = every[0]
+            if name in guards and (masked := _masked(evidence, node)) is not None:
+                groups.setdefault(masked, []).append(name)
+        for (_, _, slot, axis, swallows), names in groups.items():
             yield Repair(
                 rule=self.name,
-                nodes=names,
-                numbers={"slot": one.slot, "axis": one.axis, "swallows": float(one.swallows)},
+                nodes=tuple(names),
+                numbers={"slot": slot, "axis": axis, "swallows": float(swallows)},
                 guards=tuple(g for name in names for g in guards[name]),
                 advice=_ADVICE,
             )
@@ -187,7 +170,7 @@ def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
             continue
         swallows = _swallows(evidence, mask, max(_ALL, most))
         if swallows is not None:
-            return _Masked(node, slot, axis, swallows)
+            return mask, node.op_type, slot, axis, swallows
     return None
 
 
@@ -248,7 +231,6 @@ def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | Non
 
 
 def _keeps_rows(before: ir.Value, after: ir.Value) -> bool:
-    sizes = [
-        v.shape[-1] if v.shape is not None and v.shape.rank() else None for v in (before, after)
-    ]
+    shapes = (before.shape, after.shape)
+    sizes = [shape[-1] if shape is not None and shape.rank() else None for shape in shapes]
     return isinstance(sizes[0], int) and sizes[0] == sizes[1]

@@ -65,21 +65,8 @@ TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
 """Kinds that make elements equal, or nearly: which of these an op chooses is undetermined."""
 
 
-@dataclass(frozen=True)
-class Widened:
-    """A sample derived from the given ones.
-
-    Attributes:
-        kind: How it was changed.
-        sample: The inputs.
-    """
-
-    kind: str
-    sample: Sample
-
-
-def widen(samples: Samples, count: int) -> Iterator[Widened]:
-    """Yield `count` changed samples, cycling through the kinds.
+def widen(samples: Samples, count: int) -> Iterator[tuple[str, Sample]]:
+    """Yield `count` changed samples and how they were changed, cycling through the kinds.
 
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
@@ -105,7 +92,7 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
                 sample[name] = _changed(array, kind, generator)
             elif name not in free:
                 sample[name] = _from_other(originals, name, base, index + place)
-        yield Widened(kind, sample)
+        yield kind, sample
 
 
 def varying(samples: Sequence[Sample]) -> frozenset[str]:
@@ -320,7 +307,7 @@ class _Off:
     """A sample on which both models differ: the repaired model's outputs, and by how much."""
 
     case: _Case
-    found: Outputs
+    outputs: Outputs
     errors: _Errors
 
     @property
@@ -431,7 +418,7 @@ class Prover:
             yield from ((None, e) for e in one.errors.values())
             return
         before = self._differences(case, truth, case.outputs)
-        for name, error in self._differences(case, truth, one.found).items():
+        for name, error in self._differences(case, truth, one.outputs).items():
             # A widened sample on which FP32 has no digits shows nothing.
             if case.group != "widened" or before[name] <= TRUSTED:
                 yield before[name], error
@@ -456,7 +443,7 @@ class Prover:
         left.
         """
         by_case = {one.case: one for one in off}
-        outputs = {case: one.found for case, one in by_case.items()}
+        outputs = {case: one.outputs for case, one in by_case.items()}
         by_difference = sorted(
             self._of_user, key=lambda c: by_case[c].largest if c in by_case else 0.0
         )
@@ -501,8 +488,11 @@ class Prover:
         session, cases = Session(self.original.model, runtime=self.runtime), list[_Case]()
         for group, kind, sample in self._samples():
             self.budget.spend("proof")
-            if (outputs := _outputs(session, sample, group)) is not None:
-                cases.append(_Case(group, kind, sample, outputs))
+            try:
+                cases.append(_Case(group, kind, sample, session.run(sample)))
+            except RunFailed:
+                if group != "widened":  # the original need not accept a changed sample
+                    raise
         return cases
 
     @property
@@ -520,26 +510,14 @@ class Prover:
             more = every.select([i for i, one in enumerate(every.ids) if one in infinite])
             yield from ((name, name, sample) for sample in groups[name] + more)
         widened = widen(groups["calibration"] + groups["heldout"], count)
-        yield from (("widened", one.kind, one.sample) for one in widened)
+        yield from (("widened", kind, sample) for kind, sample in widened)
 
     @cached_property
     def _scale(self) -> dict[str, float]:
         """The largest finite value of each output on the given samples."""
-        sizes: dict[str, float] = {}
-        for case in self._of_user:
-            for name, array in case.outputs.items():
-                sizes[name] = max(sizes.get(name, 0.0), size_of(array))
-        return sizes
-
-
-def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
-    """Return the original's outputs; None if it does not accept the sample."""
-    try:
-        return session.run(sample)
-    except RunFailed:
-        if group != "widened":
-            raise
-        return None
+        cases = self._of_user
+        names = cases[0].outputs if cases else ()
+        return {n: max(size_of(case.outputs[n]) for case in cases) for n in names}
 
 
 def _spread(samples: Samples, count: int) -> Samples:

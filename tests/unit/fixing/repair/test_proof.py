@@ -330,25 +330,24 @@ SAMPLES: list[dict[str, NDArray[Any]]] = [
 
 def test_every_kind_once_and_nothing_invented() -> None:
     given = Samples(tuple("abcde"), lambda i: SAMPLES[i])
-    found = list(widen(given, 16))
-    assert len(found) == 16
-    assert len({one.kind for one in found}) == 10
-    for one in found:
+    kinds, widened = zip(*widen(given, 16), strict=True)
+    assert len(widened) == 16
+    assert len(set(kinds)) == 10
+    for sample in widened:
         for name in ("ids", "mask"):
-            assert any(np.array_equal(one.sample[name], s[name]) for s in SAMPLES)
-        assert np.array_equal(one.sample["image"], np.rint(one.sample["image"]))
-        for name, array in one.sample.items():
+            assert any(np.array_equal(sample[name], s[name]) for s in SAMPLES)
+        assert np.array_equal(sample["image"], np.rint(sample["image"]))
+        for name, array in sample.items():
             assert (array.shape, array.dtype) == (
                 SAMPLES[0][name].shape,
                 SAMPLES[0][name].dtype,
             )
-    assert len({one.sample["x"].tobytes() for one in found[:10]}) == 10
+    assert len({sample["x"].tobytes() for sample in widened[:10]}) == 10
     untouched = {s["x"].tobytes() for s in SAMPLES}
-    alone = [one.sample["x"].tobytes() in untouched for one in found[10:]]
+    alone = [sample["x"].tobytes() in untouched for sample in widened[10:]]
     assert alone == [True, False] * 3
-    again = list(widen(given, 16))
-    for one, other in zip(found, again, strict=True):
-        assert np.array_equal(one.sample["x"], other.sample["x"])
+    for sample, (_, again) in zip(widened, widen(given, 16), strict=True):
+        assert np.array_equal(sample["x"], again["x"])
 
 
 def test_both_parts_take_what_is_in_front_of_the_change() -> None:
