@@ -292,8 +292,8 @@ def _fall(curve: Curve) -> Callable[[Point], float | None]:
     reference = [score.value for score in curve.reference if score.metric == metric]
 
     def fall(point: Point) -> float | None:
-        others = [score.passed for score in point.scores if score.metric == REL_MAX]
-        if point.nonfinite or point.infinite_inside or point.error == inf or not all(others):
+        unscored = [score.passed for score in point.scores if score.metric == REL_MAX]
+        if point.nonfinite or point.infinite_inside or point.error == inf or not all(unscored):
             return inf
         values = [score.value for score in point.scores if score.metric == metric]
         if not reference or len(values) != len(reference):
@@ -353,9 +353,11 @@ def choose(
     record, curve = _recorded(Path(run))
     pick(curve, criterion := curve.criterion or record.criterion, wish, None)
     request = replace(_request(record, curve, wish, inputs, updates), command="choose")
-    case = _falling(_case(record, model, request, watcher, others=inputs is not None), wish, curve)
+    case = _falling(
+        _case(record, model, request, watcher, other_inputs=inputs is not None), wish, curve
+    )
     same = case.data_sha256 == record.provenance.inputs_sha256
-    before, now = _seen(record), frozenset(case.calibration.marks or ())
+    before, now = _searched(record), frozenset(case.calibration.marks or ())
 
     def choosing(space: Space, heldout: HeldOut) -> Chosen:
         nonlocal curve
@@ -506,7 +508,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
 
 
 def _case(
-    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, others: bool
+    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, other_inputs: bool
 ) -> Case:
     """Return the run's case; held-out samples that its search saw count as searched."""
     model = users_model(run) if named is None else Path(named)
@@ -523,19 +525,19 @@ def _case(
         )
     if case.data_sha256 == run.provenance.inputs_sha256:
         case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
-    elif not others:
+    elif not other_inputs:
         raise RecordMismatch(
             f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
             "Restore them, or judge on others: --inputs DATA.",
         )
-    seen, heldout = case.heldout.marked(_seen(run)), case.heldout
+    searched, heldout = case.heldout.marked(_searched(run)), case.heldout
     return replace(
         case,
-        calibration=case.calibration + heldout.select(seen),
-        heldout=heldout.select([i for i in range(len(heldout)) if i not in seen]),
+        calibration=case.calibration + heldout.select(searched),
+        heldout=heldout.select([i for i in range(len(heldout)) if i not in searched]),
     )
 
 
-def _seen(run: Run) -> frozenset[str]:
+def _searched(run: Run) -> frozenset[str]:
     """Return marks of the samples seen by the search, of this run or one it derives from."""
     return frozenset(run.search.seen if run.search else ())

@@ -309,18 +309,18 @@ class Batches:
 
 
 def plan_batches(
-    found: Batching | Apart, profiles: Sequence[Profile], samples: Samples
+    joining: Batching | Apart, profiles: Sequence[Profile], samples: Samples
 ) -> tuple[Batches, ...]:
     """Return what to run at the opt, min and max shapes of every profile, each shape once.
 
     A batch holds whole samples, all of the same size, so its own must be a multiple of that.
 
     Args:
-        found: Batch axes, or why samples cannot be batched.
+        joining: Batch axes, or why samples cannot be batched.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.
     """
-    batching = found if isinstance(found, Batching) else None
+    batching = joining if isinstance(joining, Batching) else None
     facts = [Facts.of(sample, batching) for sample in samples]
     plans: list[Batches] = []
     places: tuple[Place, ...] = ("opt", "min", "max")
@@ -331,7 +331,7 @@ def plan_batches(
             if (shapes, values) not in shapes_taken:
                 shapes_taken.append((shapes, values))
                 head = Batches(at, index, shapes, batching=batching)
-                plans.append(_plan(head, values, found, samples, facts))
+                plans.append(_plan(head, values, joining, samples, facts))
     return tuple(plans)
 
 
@@ -342,7 +342,7 @@ def _at(ranges: Mapping[TensorName, ShapeRange], at: Place) -> dict[TensorName, 
 def _plan(
     head: Batches,
     values: Mapping[TensorName, Shape],
-    found: Batching | Apart,
+    joining: Batching | Apart,
     samples: Samples,
     facts: Sequence[Facts],
 ) -> Batches:
@@ -363,7 +363,7 @@ def _plan(
         ):
             groups.setdefault((fact.kind, fact.rows), []).append(index)
     if not groups:
-        return replace(head, reason=_lack(head, values, found))
+        return replace(head, reason=_lack(head, values, joining))
     if head.batching is None:
         fitting = samples.select(sorted(index for group in groups.values() for index in group))
         return replace(head, samples=fitting, judged=fitting)
@@ -415,8 +415,10 @@ def _range(names: Sequence[str]) -> str:
     return last if len(names) == 1 else f"{names[0]} … {last} ({len(names)})"
 
 
-def _lack(head: Batches, values: Mapping[TensorName, Shape], found: Batching | Apart) -> str:
+def _lack(head: Batches, values: Mapping[TensorName, Shape], joining: Batching | Apart) -> str:
     parts = [f"{name} of {'×'.join(map(str, shape))}" for name, shape in head.shapes.items()]
     parts += [f"{name} = {list(value)}" for name, value in values.items()]
-    apart = f", and samples cannot be batched: {found.reason}" if isinstance(found, Apart) else ""
+    apart = (
+        f", and samples cannot be batched: {joining.reason}" if isinstance(joining, Apart) else ""
+    )
     return f"no real samples have {' and '.join(parts)}{apart}"

@@ -75,16 +75,16 @@ class Deciding:
         flips = differing(list(every.values()), *self.sides(range(len(self.samples))))
         for group in self._groups(flips, every):
             tensors = [t for flip in group for t in decided(every[flip.node])]
-            left = max(self.errors(tensors, order[:FEW]))
-            if _undoes(left, worst):
-                left = max([left, *self.errors(tensors, order[FEW:])])
-            if _undoes(left, worst):
+            remaining = max(self.errors(tensors, order[:FEW]))
+            if _undoes(remaining, worst):
+                remaining = max([remaining, *self.errors(tensors, order[FEW:])])
+            if _undoes(remaining, worst):
                 nodes = [every[flip.node] for flip in group]
                 return Decided(
                     flips=group,
                     nodes=tuple(self._leading(nodes)),
                     error=worst,
-                    left=left,
+                    left=remaining,
                     samples=len(errors),
                     read=self._read(nodes, order[:FEW]),
                 )
@@ -129,8 +129,8 @@ class Deciding:
         return (self.error(i, outputs) for i, outputs in zip(chosen, results, strict=True))
 
 
-def _undoes(left: float, error: float) -> bool:
-    return left <= MOST * error and left < error
+def _undoes(remaining: float, error: float) -> bool:
+    return remaining <= MOST * error and remaining < error
 
 
 def worst_first(errors: Sequence[float]) -> list[int]:

@@ -161,8 +161,8 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     if node.op_type in CENTRING:
         return set(upstream(node.inputs[0], evidence.roles, hands_on))
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
-    left, right = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
-    return direct | (left ^ right)
+    first, second = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
+    return direct | (first ^ second)
 
 
 @dataclass(eq=False)
