@@ -68,15 +68,15 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
     assert not {"--keep", "--budget", "tf32"} & set(words)
     assert words[-2:] == ("-o", "runs/one.diagnosis")
     in_memory = understand({}, {"allow_random": True})
-    (told,) = steps_told((diagnose_step(CASE, in_memory, None),))
-    assert "--inputs DATA --allow random" in told
+    (texts,) = steps_told((diagnose_step(CASE, in_memory, None),))
+    assert "--inputs DATA --allow random" in texts
 
 
 def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
     request = understand("x.npz", {"rel_max": 0.02, "accumulate": "fp16"})
     where, repair = after_verify(CASE, request, Path("mixed.onnx"), passed=False)
-    told = ("halfwise", "compare", "my model.onnx", "--inputs", "x.npz", "--accumulate", "fp16")
-    assert where.command == (*told, "--b", "emulation:mixed.onnx")
+    texts = ("halfwise", "compare", "my model.onnx", "--inputs", "x.npz", "--accumulate", "fp16")
+    assert where.command == (*texts, "--b", "emulation:mixed.onnx")
     assert repair.command is not None
     assert repair.command[:3] == ("halfwise", "fix", "my model.onnx")
     assert "--rel-max" in repair.command
@@ -99,11 +99,11 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
 )
 def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     low = RungTried(rung="fp16", end="tolerance", plans=1, builds=1, built=1, ran=1)
-    found = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
-    lines = " ".join(steps_told(lower_next(found, CASE)))
-    assert all(what in lines for what in said)
+    delivered = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
+    lines = " ".join(steps_told(lower_next(delivered, CASE)))
+    assert all(phrase in lines for phrase in said)
     assert ("modernize" in lines) == (kind == "no-engine")
-    passed = found.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
+    passed = delivered.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
     assert lower_next(passed, CASE) == ()
 
 
@@ -118,60 +118,62 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
 def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
     low = RungTried(rung="fp16", end=end, plans=1, builds=1, built=1, ran=1)
     causes = tuple(Cause(kind=kind) for kind in kinds)
-    found = engines().model_copy(update={"rungs": (low,), "causes": causes})
-    (line,) = steps_told(lower_next(found, CASE))
+    delivered = engines().model_copy(update={"rungs": (low,), "causes": causes})
+    (line,) = steps_told(lower_next(delivered, CASE))
     assert line.startswith(said)
     assert "--start-from" in line
 
 
-def steps(found, judged, worth=None):
-    case, asked = found.space.variant.case, understand({}, {})
-    return " ".join(steps_told(next_steps(judged, case, asked, found, (), None, (), worth)))
+def steps(delivered, judged, worth=None):
+    case, requested = delivered.space.variant.case, understand({}, {})
+    return " ".join(steps_told(next_steps(judged, case, requested, delivered, (), None, (), worth)))
 
 
 def test_what_was_done_already_is_not_advised():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     failed = verdict(passed=False, judged=False, unseen=False)
-    found = changed(found, case={"real": False})
-    assert "--allow random" not in steps(found, failed)
-    assert "Give more samples" in steps(found, failed)
+    delivered = changed(delivered, case={"real": False})
+    assert "--allow random" not in steps(delivered, failed)
+    assert "Give more samples" in steps(delivered, failed)
     copies = Note(kind="copies", severity="warning", facts={"copies": 1, "heldout": 1})
-    found = changed(found, case={"notes": (copies,)})
-    assert "Give samples that differ from one another" in steps(found, failed)
-    found = changed(found, settings={"allow_random": False})
-    assert "--allow random" in steps(found, failed)
+    delivered = changed(delivered, case={"notes": (copies,)})
+    assert "Give samples that differ from one another" in steps(delivered, failed)
+    delivered = changed(delivered, settings={"allow_random": False})
+    assert "--allow random" in steps(delivered, failed)
 
 
 def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
     batch = BATCH.model_copy(update={"passed": False})
     failed = verdict(passed=False, batch=batch, failures=(joined,))
-    assert "in batches of 2" in steps(found, failed)
-    assert "best model found" in steps(found, failed)
+    assert "in batches of 2" in steps(delivered, failed)
+    assert "best model found" in steps(delivered, failed)
     both = verdict(passed=False, batch=batch, failures=(alone, joined))
-    assert "in batches of" not in steps(found, both)
-    chosen = changed(found, chosen=Chosen(frozenset(), "--kept 0"))
+    assert "in batches of" not in steps(delivered, both)
+    chosen = changed(delivered, chosen=Chosen(frozenset(), "--kept 0"))
     assert "best model found" not in steps(chosen, failed)
 
 
 def test_where_fp32_costs_no_more_it_is_advised():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     dearer, cheaper = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
-    assert "Unless an engine shows a gain, use the FP32 model." in steps(found, verdict(), dearer)
-    assert "FP32 model." not in steps(found, verdict(), cheaper)
+    assert "Unless an engine shows a gain, use the FP32 model." in steps(
+        delivered, verdict(), dearer
+    )
+    assert "FP32 model." not in steps(delivered, verdict(), cheaper)
 
 
 def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monkeypatch):
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     dear, cheap = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
     monkeypatch.setattr("halfwise.fixing.next_steps.choosing", lambda *_: said("Take it."))
-    told = steps(found, verdict(), dear)
-    assert "Take it." in told
-    assert "use the FP32 model" not in told
-    assert "Build it" not in told
-    assert "Build it" in steps(found, verdict(), cheap)
-    assert "Build it" not in steps(found, verdict(), Worth(cost=2.9, fp32=3.0))
+    texts = steps(delivered, verdict(), dear)
+    assert "Take it." in texts
+    assert "use the FP32 model" not in texts
+    assert "Build it" not in texts
+    assert "Build it" in steps(delivered, verdict(), cheap)
+    assert "Build it" not in steps(delivered, verdict(), Worth(cost=2.9, fp32=3.0))
 
 
 def test_where_the_engine_is():
@@ -206,22 +208,22 @@ def test_what_would_cost_as_little_as_is_asked_for():
 
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():
-    found = outcome(models.small(), allow_random=True)
-    case = found.space.variant.case
+    delivered = outcome(models.small(), allow_random=True)
+    case = delivered.space.variant.case
     case = replace(case, network=replace(case.network, path=Path("m")))
     given = {"labels": "l.json", "metric": "top1"}
 
     def proof(**more):
         request = understand("x.npz", {**given, **more})
-        steps = next_steps(verdict(), case, request, found, (), Path("run"), (), None)
+        steps = next_steps(verdict(), case, request, delivered, (), Path("run"), (), None)
         return next(step.command for step in steps if step.kind == "prove")
 
     judged = ("--metric", "top1", "--target", "tensorrt")
     unseen = ("--inputs", "DATA", "--labels", "LABELS")
     assert proof() == ("halfwise", "verify", "m", "run/model.onnx", *unseen, *judged)
-    own = ("--inputs", "y.npz", "--labels", "k.json")
+    separate = ("--inputs", "y.npz", "--labels", "k.json")
     held = proof(heldout="y.npz", heldout_labels="k.json")
-    assert held == ("halfwise", "verify", "m", "run/model.onnx", *own, *judged)
+    assert held == ("halfwise", "verify", "m", "run/model.onnx", *separate, *judged)
 
 
 def test_a_quantised_model_that_fails_is_where_a_search_starts():
@@ -256,26 +258,28 @@ def test_what_follows_a_diagnosis_has_its_options():
 
 
 def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_step():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     same = Worth(cost=2.0, fp32=2.0)
-    known = kept("/a")
-    unknown = known.model_copy(update={"guard": None})
+    recorded = kept("/a")
+    unknown = recorded.model_copy(update={"guard": None})
 
     def first(*keep, candidates=2):
-        plan = found.plan.model_copy(update={"keep": keep, "candidates": candidates})
-        return steps(replace(found, plan=plan), verdict(), same).split(":")[0]
+        plan = delivered.plan.model_copy(update={"keep": keep, "candidates": candidates})
+        return steps(replace(delivered, plan=plan), verdict(), same).split(":")[0]
 
-    assert first(known, unknown) == "Find the first fault, from the inputs to the kernels"
-    assert first(known, known).startswith("Unless an engine")
+    assert first(recorded, unknown) == "Find the first fault, from the inputs to the kernels"
+    assert first(recorded, recorded).startswith("Unless an engine")
     assert first(unknown, candidates=2).startswith("Unless an engine")
 
 
-@pytest.mark.parametrize(("ended_by", "told"), [(("interrupt",), True), (("seconds",), False)])
-def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, told):
-    found = outcome(models.small(), allow_random=True)
-    search = found.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
-    some = replace(found, plan=found.plan.model_copy(update={"keep": (kept("/a"),)}), search=search)
-    assert ("let the interrupted search finish" in steps(some, verdict())) == told
+@pytest.mark.parametrize(("ended_by", "texts"), [(("interrupt",), True), (("seconds",), False)])
+def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
+    delivered = outcome(models.small(), allow_random=True)
+    search = delivered.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
+    several = replace(
+        delivered, plan=delivered.plan.model_copy(update={"keep": (kept("/a"),)}), search=search
+    )
+    assert ("let the interrupted search finish" in steps(several, verdict())) == texts
 
 
 def test_the_recommended_plan_is_taken_by_a_command():
@@ -308,9 +312,9 @@ def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
 
 def test_little_evidence_is_told_where_the_plan_is_to_be_taken():
     few = ONE.scores[0].model_copy(update={"evidence": 1, "unit": "boxes"})
-    made = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
-    (told,) = steps_told(choosing(made, None, verdict(), Criterion()))
-    assert "; on 1 box only, so judge it on more inputs)" in told
+    built = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
+    (texts,) = steps_told(choosing(built, None, verdict(), Criterion()))
+    assert "; on 1 box only, so judge it on more inputs)" in texts
 
 
 @pytest.fixture(scope="module")
@@ -379,8 +383,8 @@ def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
     case, plan = fixed
     none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
-    some = none.model_copy(update={"int8": ("conv",)})
-    _, weak = steps_told(building(filed, some, (), tmp_path / "run"))
+    several = none.model_copy(update={"int8": ("conv",)})
+    _, weak = steps_told(building(filed, several, (), tmp_path / "run"))
     assert "; build the FP32 model and its Q/DQ pairs: halfwise export" in weak
     # A model that came with pairs is built as it is.
     paired = network_from_proto(quantised_relu(ill=False))
