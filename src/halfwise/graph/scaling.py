@@ -1,6 +1,7 @@
 """Make a model whose tensors have given exponents."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.formats import FP32, Format
+from halfwise.formats import FP32
 from halfwise.graph.casts import replace_output
 from halfwise.graph.dataflow import captured
 from halfwise.graph.model import (
@@ -206,40 +207,34 @@ class Constant:
     @cached_property
     def magnitudes(self) -> tuple[float, float]:
         """The smallest and largest finite nonzero magnitudes; (0, 0) for none."""
-        low, high = math.inf, 0.0
-        for piece in pieces(self.array):
-            sizes = np.abs(piece)
-            sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-            if sizes.size:
-                low, high = min(low, float(sizes.min())), max(high, float(sizes.max()))
-        return (low, high) if high else (0.0, 0.0)
+        finite = (np.abs(piece[np.isfinite(piece) & (piece != 0)]) for piece in pieces(self.array))
+        sizes = [(float(each.min()), float(each.max())) for each in finite if each.size]
+        return (min(sizes)[0], max(high for _, high in sizes)) if sizes else (0.0, 0.0)
 
     @cached_property
     def binades(self) -> Mapping[int, int]:
         """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
-        by_level: dict[int, int] = {}
+        by_level = Counter[int]()
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
             levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
-            for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
-                by_level[level] = by_level.get(level, 0) + count
+            by_level.update(dict(zip(levels.tolist(), counts.tolist(), strict=True)))
         return by_level
 
-    def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
-        """Return the least and greatest exponent with which all elements are normal in `fmt`.
+    def exponents(self) -> tuple[int, int]:
+        """Return the least and greatest exponent with which all elements are normal in FP32.
 
-        Zeros, NaN and infinities do not count; (-`ANY`, `ANY`) if there is nothing else. For FP32,
-        the range always includes 0, and elements can be recovered exactly. A lower format may have
-        no such exponent: then the first is above the second.
+        So elements can be recovered exactly. The range always includes 0; zeros, NaN and infinities
+        do not count; (-`ANY`, `ANY`) if there is nothing else.
         """
         smallest, largest = self.magnitudes
         if not largest:
             return -ANY, ANY
-        low = math.frexp(fmt.smallest_normal)[1] - math.frexp(smallest)[1]
-        low += math.ldexp(smallest, low) < fmt.smallest_normal
-        high = math.frexp(fmt.max)[1] - math.frexp(largest)[1]
-        high -= math.ldexp(largest, high) > fmt.max
-        return (min(low, 0), max(high, 0)) if fmt is FP32 else (low, high)
+        low = math.frexp(FP32.smallest_normal)[1] - math.frexp(smallest)[1]
+        low += math.ldexp(smallest, low) < FP32.smallest_normal
+        high = math.frexp(FP32.max)[1] - math.frexp(largest)[1]
+        high -= math.ldexp(largest, high) > FP32.max
+        return min(low, 0), max(high, 0)
 
 
 class Edge(NamedTuple):
@@ -342,20 +337,20 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
             f"The model has no tensor {min(unknown)!r} to scale.",
             "Give the model for which the repair was proposed.",
         )
-    full: dict[TensorName, int] = dict.fromkeys(constraints.tensors, 0)
-    full |= dict.fromkeys(constraints.constants, 0)
-    full |= {name: e for name, e in exponents.items() if name in full}
+    names = (*constraints.tensors, *constraints.constants)
+    full = {name: exponents.get(name, 0) for name in names}
     full |= {name: exponents.get(name, full[e.tensor]) for name, e in constraints.edges.items()}
     for relation in constraints.equations:
         absorber = relation.absorber
         if absorber is not None and absorber not in exponents:
             full[absorber] -= _remainder(relation, full) // relation.terms[absorber]
-    if broken := [
-        relation.node for relation in constraints.equations if _remainder(relation, full)
-    ]:
-        raise _broken(broken[0])
-    if wrong := [name for name in constraints.fixed if full[name]]:
-        raise _broken(min(wrong))
+    broken: list[str] = [r.node for r in constraints.equations if _remainder(r, full)]
+    broken += sorted(name for name in constraints.fixed if full[name])
+    if broken:
+        raise CaseError(
+            f"The exponents of the inputs and outputs of {broken[0]!r} do not fit together.",
+            "Give the model for which the repair was proposed.",
+        )
     spans = {n: c.exponents() if full[n] else (0, 0) for n, c in constraints.constants.items()}
     for name, edge in constraints.edges.items():
         stored = full[edge.tensor]
@@ -371,13 +366,6 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
 
 def _remainder(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
     return sum(c * exponents[name] for name, c in relation.terms.items())
-
-
-def _broken(name: str) -> CaseError:
-    return CaseError(
-        f"The exponents of the inputs and outputs of {name!r} do not fit together.",
-        "Give the model for which the repair was proposed.",
-    )
 
 
 def _tensor(constraints: Relations, value: ir.Value) -> TensorName:
