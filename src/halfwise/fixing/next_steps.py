@@ -58,16 +58,16 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     `worker` names one of several workers.
     """
     options = request.given | ({"trt_worker": worker} if worker else {})
-    return _again("diagnose", case, request, options, out, "diagnosis")
+    return _on_same_case("diagnose", case, request, options, out, "diagnosis")
 
 
 def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | None = None) -> Step:
     """Return the `halfwise fix` of the same case as a diagnosis; of a quantised model of it."""
-    step = _again("fix", case, request, request.given, out, "fixed", quantised)
+    step = _on_same_case("fix", case, request, request.given, out, "fixed", quantised)
     return step if quantised is None else step.model_copy(update={"kind": "fix-quantised"})
 
 
-def _again(
+def _on_same_case(
     command: Literal["diagnose", "fix"],
     case: Case,
     request: Request,

@@ -322,8 +322,8 @@ def _candidates(places: Iterable[Frozen], size: int, *, batch: bool) -> list[int
     held = {n for place in places for n in place.sizes}
     sizes = {n for n in held if 1 < n <= _LONGEST * size}
     if batch:
-        sizes = {n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held)}
-        sizes = {*_USUAL, *sorted(sizes)[:_MOST_TRIED]}
+        divisors = (n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held))
+        sizes = {*_USUAL, *divisors}
     return sorted(sizes - {size})[:_MOST_TRIED]
 
 

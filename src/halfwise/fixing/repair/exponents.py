@@ -362,13 +362,15 @@ class _Program:
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
         same = _carried(constraints, free)
-        self.of = {name: self._exponent(constraints, name) for name in sorted(free - same.keys())}
-        self.of |= {name: self.of[stored] for name, stored in same.items()}
+        self.columns = {
+            name: self._exponent(constraints, name) for name in sorted(free - same.keys())
+        }
+        self.columns |= {name: self.columns[stored] for name, stored in same.items()}
         for relation in constraints.equations:
             self._row(self._terms(relation.terms), 0, 0)
         self._read({n: e for n, e in constraints.edges.items() if n not in same}, muls)
         follow = {r.absorber for r in constraints.equations}
-        for name, column in self.of.items():
+        for name, column in self.columns.items():
             if name not in follow and name not in constraints.edges:
                 size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
                 self._within({column: 1.0}, {size: 1.0})
@@ -399,7 +401,7 @@ class _Program:
         complete = solution.status != _LIMITED
         if solution.x is None:
             return Solution({}, math.inf, complete)
-        exponents = {n: e for n, column in self.of.items() if (e := round(solution.x[column]))}
+        exponents = {n: e for n, column in self.columns.items() if (e := round(solution.x[column]))}
         worth = float(np.where(costs == _OCTAVE, 0, costs) @ solution.x)
         return Solution(exponents, worth, complete)
 
@@ -443,7 +445,7 @@ class _Program:
         """Return a sum of exponents; those that are not free are 0."""
         total: dict[int, float] = {}
         for name, c in terms.items():
-            if (column := self.of.get(name)) is not None:
+            if (column := self.columns.get(name)) is not None:
                 total[column] = total.get(column, 0.0) + c
         return total if any(total.values()) else {}
 

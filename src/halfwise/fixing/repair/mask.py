@@ -106,22 +106,24 @@ class Mask:
         if any(_axis(node.outputs[0], opset) != axis for node in sums):
             raise misfit(repair)
         names = Names(graphs_of(model))
-        w = Writer(model, repair.nodes[0], names)
-        distance, top = _distance(w, mask, axis, positive=sums[0].op_type == "Sub")
-        lost = _beyond(w, top) if repair.numbers["swallows"] else None
-        model.graph.insert_before(sums[0], w.made)
+        writer = Writer(model, repair.nodes[0], names)
+        distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
+        lost = _beyond(writer, top) if repair.numbers["swallows"] else None
+        model.graph.insert_before(sums[0], writer.made)
         for node in sums:
             node.replace_input_with(slot, distance)
             if lost is not None:
-                w = Writer(model, node_name(node), names)
+                writer = Writer(model, node_name(node), names)
                 scores = node.inputs[1 - slot]
                 assert scores is not None
-                zero = w.constant("zero", np.asarray(0, np.float32))
-                node.replace_input_with(1 - slot, w.op("Where", lost, zero, scores))
-                model.graph.insert_before(node, w.made)
+                zero = writer.constant("zero", np.asarray(0, np.float32))
+                node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
+                model.graph.insert_before(node, writer.made)
 
 
-def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:
+def _distance(
+    writer: Writer, mask: ir.Value, axis: int, *, positive: bool
+) -> tuple[ir.Value, ir.Value]:
     """Return the bounded distance from each row's largest value, and that value.
 
     A subtracted mask is positive: the row's smallest value counts.
@@ -131,20 +133,24 @@ def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[
         top = (array.min if positive else array.max)(axis=axis, keepdims=True)
         with np.errstate(invalid="ignore"):
             distance = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
-        return w.constant("mask", distance), w.constant("top", top)
-    edge = w.constant("lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32))
-    largest = w.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
-    return w.op("Min" if positive else "Max", w.op("Sub", mask, largest), edge), largest
+        return writer.constant("mask", distance), writer.constant("top", top)
+    edge = writer.constant(
+        "lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32)
+    )
+    largest = writer.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
+    return writer.op("Min" if positive else "Max", writer.op("Sub", mask, largest), edge), largest
 
 
-def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
+def _beyond(writer: Writer, top: ir.Value) -> ir.Value | None:
     """Return which rows are fully masked; None if none are."""
     if top.const_value is None:
-        return w.op(
-            "Greater", w.op("Abs", top), w.constant("highest", np.asarray(MASK_BOUND, np.float32))
+        return writer.op(
+            "Greater",
+            writer.op("Abs", top),
+            writer.constant("highest", np.asarray(MASK_BOUND, np.float32)),
         )
     beyond = np.abs(constant_array(top)) > MASK_BOUND
-    return w.constant("lost", beyond) if beyond.any() else None
+    return writer.constant("lost", beyond) if beyond.any() else None
 
 
 def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:

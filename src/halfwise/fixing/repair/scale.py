@@ -99,17 +99,17 @@ def around(constraints: Relations, near: _Near, starts: Iterable[TensorName], mo
     All start at once, and each name counts for the start that reaches it first, so none is visited
     twice.
     """
-    of = {name: name for name in starts}
-    counts, waiting = Counter(list(of)), deque(of)
+    start_of = {name: name for name in starts}
+    counts, waiting = Counter(list(start_of)), deque(start_of)
     while waiting:
         name = waiting.popleft()
-        if name in constraints.fixed or counts[of[name]] >= most:
+        if name in constraints.fixed or counts[start_of[name]] >= most:
             continue
-        new = dict.fromkeys(n for n in near.get(name, ()) if n not in of)
-        of |= dict.fromkeys(new, of[name])
-        counts[of[name]] += len(new)
+        new = dict.fromkeys(n for n in near.get(name, ()) if n not in start_of)
+        start_of |= dict.fromkeys(new, start_of[name])
+        counts[start_of[name]] += len(new)
         waiting += new
-    return frozenset(of) - constraints.fixed
+    return frozenset(start_of) - constraints.fixed
 
 
 def pieces(
@@ -161,7 +161,7 @@ class Scale:
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
         """Yield a repair for each connected part of the cheapest exponents.
 
-        See `exponent_losses` for their costs. None for a format with FP32's range.
+        See `losses` for their costs. None for a format with FP32's range.
         """
         guards = [g for g in guards_of(evidence) if g.kind in _KINDS]
         if not guards or evidence.fmt.has_range_of_fp32:
