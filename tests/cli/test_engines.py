@@ -167,7 +167,7 @@ def test_export_several_files_need_a_folder(call, answer):
     answer("export", exported("build_engine.cpp", "CMakeLists.txt"))
     code, out, err = call("export", "r", "--as", "cpp")
     assert (code, out) == (2, "")
-    assert "Name a folder with -o" in err
+    assert " -o" in err
 
 
 def test_export_where_there_is_no_recipe_it_says_why(call, answer):
@@ -256,9 +256,9 @@ def log(tmp_path):
 def test_a_log_is_explained(call, log):
     code, out, _ = call("explain-log", str(log))
     assert code == 10
-    assert out.startswith("1 error, 1 warning; 1 not known\n")
-    assert "The engine was built by TensorRT 8.2.1; this is TensorRT 8.2.3." in out
-    assert "warning: nobody knows this" in out
+    assert out.startswith("1 error, 1 warning; 1 ")
+    assert "8.2.1" in out
+    assert "nobody knows this" in out
 
 
 def test_log_json(call, log):
@@ -321,8 +321,8 @@ def test_a_crash_of_which_the_log_tells_no_layer(call, tmp_path):
     (tmp_path / "a.log").write_text("[I] TensorRT version: 10.3.0\n\n段错误\n")
     code, out, _ = call("explain-log", str(tmp_path / "a.log"))
     assert code == 10
-    assert "build with --verbose to see it" in out
-    assert "The last line before it: [I] TensorRT version: 10.3.0" in out
+    assert "--verbose" in out
+    assert ": [I] TensorRT version: 10.3.0" in out
 
 
 def test_warnings_are_no_errors(call, tmp_path):
@@ -355,7 +355,7 @@ def test_a_comparison_of_polygraphy(call, tmp_path):
     assert code == 10
     kinds = [f["kind"] for f in report["findings"]]
     assert kinds == ["comparison-output", "shape-default", "tolerance-needed"]
-    assert "values of flow differ" in report["findings"][0]["sentence"]
+    assert " flow " in report["findings"][0]["sentence"]
     assert "9.6093" in report["findings"][2]["sentence"]
     assert report["command"] == "polygraphy run model.onnx --onnxrt --trt --fp16"
     passed = "[I] Accuracy Summary | a vs. b | Passed: 2/2 iterations | Pass Rate: 100.0%\n"

@@ -186,7 +186,7 @@ def test_only_what_uses_a_gpu_waits_for_one(call, answer):
     assert (calls[0][1]["run_timeout"], calls[0][1]["wait_timeout"]) == (3, 5)
     code, _, err = call("observe", "m.onnx", "--inputs", "x.npz", "--budget", "wait-timeout=5")
     assert code == 2
-    assert "--budget wait-timeout is unknown" in err
+    assert "--budget wait-timeout " in err
 
 
 @pytest.mark.parametrize("option", ["build-timeout", "run-timeout", "wait-timeout"])
@@ -203,7 +203,7 @@ def test_time_outs_that_are_none_are_refused(call, option):
         f"{option}=0",
     )
     code, _, err = call(*line)
-    assert (code, f"--budget {option} is 0; expected" in err) == (2, True)
+    assert (code, f"--budget {option} is 0;" in err) == (2, True)
 
 
 def help_of(command, name):
@@ -223,4 +223,4 @@ def test_an_empty_word_is_that_of_the_argument_behind_a_flag(call):
         (("fix", "m.onnx", "-o", ""), "-o"),
     ):
         code, _, err = call(*words)
-        assert (code, f"{named} is empty; expected a value." in err) == (2, True)
+        assert (code, f"error: {named} is empty;" in err) == (2, True)

@@ -46,7 +46,7 @@ def test_a_result_that_cannot_be_written_is_an_error(monkeypatch):
         sys.stdout.write("lost")
     error = usage_error(failed.value)
     assert error is not None
-    assert error.message == "There is no space left for standard output."
+    assert "standard output" in error.message
 
 
 def test_asking_whether_a_stream_takes_bytes_writes_nothing(monkeypatch):
@@ -142,7 +142,7 @@ def test_the_first_ctrl_c_keeps_what_there_is_and_the_second_ends(capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert ended.exit_code == 130
-    assert "keeps what it found so far" in capfd.readouterr().err
+    assert "Ctrl-C again" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 

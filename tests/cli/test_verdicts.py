@@ -31,20 +31,21 @@ def test_one_screen_the_whole_report_or_the_verdict_alone(call, answer, passed):
     code, screen, _ = call(*FIX)
     assert code == (0 if passed else 10)
     assert len(screen.splitlines()) <= 24
-    assert screen.endswith("\nWhole report: halfwise report r --full\n")
+    assert screen.endswith(": halfwise report r --full\n")
     assert "In figures" not in screen
     code, whole, _ = call(*FIX, "--full")
     assert code == (0 if passed else 10)
     assert "In figures" in whole
     code, quiet, err = call(*FIX, "--quiet")
     assert (code, err) == (0 if passed else 10, "")
-    assert quiet == f"{'PASSED' if passed else 'FAILED'} (emulated) on 64 held-out samples\n"
+    assert len(quiet.splitlines()) == 1
+    assert quiet.startswith("PASSED" if passed else "FAILED")
 
 
 def test_what_no_folder_holds_is_shown_whole_by_the_option(call, answer):
     answer("verify", verification())
     line = ("verify", "m.onnx", "c.onnx", "--inputs", "x.npz")
-    assert call(*line)[1].endswith("This is only part of the report; --full prints all of it.\n")
+    assert "--full" in call(*line)[1].splitlines()[-1]
 
 
 def test_out_and_a_watcher_reach_the_library(call, answer):
@@ -104,7 +105,7 @@ def test_a_rung_that_fails(call, diagnosed):
     calls = diagnosed(diagnosis())
     code, out, _ = call(*DIAGNOSE, "--expected", "e.npz", "--inputs-b", "b.npz", "--to", "bf16")
     assert code == 10
-    assert out.startswith("Rung 4 (fp32) fails")
+    assert out.startswith("Rung 4 (fp32) ")
     options = calls[0][1]
     assert options["expected"] == "e.npz"
     assert options["inputs_b"] == "b.npz"
@@ -167,7 +168,7 @@ def test_report_tells_where_a_page_cannot_be(call, tmp_path):
     assert "is a link" in err
     code, _, err = call("report", str(tmp_path), "--html", "-o", str(tmp_path / "no" / "a.html"))
     assert code == 2
-    assert "There is no folder" in err
+    assert str(tmp_path / "no") in "".join(err.split())
     code, _, err = call("report", str(tmp_path), "-o", "a.html")
     assert code == 2
     assert "--html" in err

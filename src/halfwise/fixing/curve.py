@@ -1,6 +1,6 @@
 """The trade-off of a run: the plans to choose from, and their results on held-out samples."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf, log10
@@ -54,7 +54,7 @@ class TradeOff:
         space = self._space
 
         def look() -> float | None:
-            for kept in dict.fromkeys(self._guesses()):
+            for kept in space.seeds:
                 space.budget.check()
                 if space.evaluate(kept).passed:
                     return None
@@ -71,10 +71,8 @@ class TradeOff:
         """Return the cheapest plan that passes: nothing kept, what is certain, all suspects."""
 
         def look() -> None:
-            for kept in dict.fromkeys(self._guesses()):
-                if self._space.evaluate(kept).passed:
-                    self._measure(kept)
-                    return
+            if (kept := self._space.seed()) is not None:
+                self._measure(kept)
 
         self._budget.within("curve", look, None)
         points = tuple(self._points().values())
@@ -112,10 +110,6 @@ class TradeOff:
     def _ruled(self) -> Nodes:
         """Return the nodes that rules keep or that are held, among those that a plan may keep."""
         return (self._space.ruled | self._space.held_nodes) & self._space.choices
-
-    def _guesses(self) -> Iterator[Nodes]:
-        for guess in self._space.guesses:
-            yield (guess & self._all) - self._space.variant.lowered | self._ruled
 
     def _tried(self) -> list[Nodes]:
         """Return everything tried, in order, and the plan that is all FP32."""

@@ -16,6 +16,7 @@ from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.emulating import predicting
+from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten
@@ -322,6 +323,15 @@ def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
 
     more = _narrowed(space.budget, chain, holds)
     return tuple(_of_sum(nodes[n], settings.fmt.name) for n in chain if n in more)
+
+
+def demand_files(space: Space, heldout: HeldOut) -> None:
+    """Demand of plans that their files pass, on samples that joined because files failed there."""
+    bench = space.bench
+    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.filed]
+    if places:
+        references = tuple(bench.references[i] for i in places)
+        bench.demand(Filed(space, bench.samples.select(places), references))
 
 
 @dataclass(frozen=True)

@@ -128,25 +128,6 @@ class Fixed:
         return self.verdict.passed and bool(self.plan.int8) and cheaper
 
 
-@dataclass(frozen=True)
-class Passed:
-    """A plan that passed on held-out samples.
-
-    Attributes:
-        space: The plans of the network with its repairs.
-        result: What the search found.
-        plan: The plan.
-        unrepaired: Plans of the network without repairs; None if none were made.
-        undone: Remarks on undone repairs.
-    """
-
-    space: Space
-    result: SearchResult
-    plan: Plan
-    unrepaired: Curve | None
-    undone: Sequence[Remark]
-
-
 def rungs_of(
     fixed: Fixed, verdict: Verdict, by: RightBy | None, engines: Engines | None = None
 ) -> tuple[LadderRung, ...]:
@@ -415,9 +396,7 @@ def _spare(kept: KeptNode) -> KeptNode:
     return kept.model_copy(update={"guard": None, "unknown": False, "because": because})
 
 
-def search_of(
-    space: Space, heldout: HeldOut, result: SearchResult, steps: Sequence[Remark]
-) -> Search:
+def search_of(space: Space, heldout: HeldOut, result: SearchResult) -> Search:
     """Return the record of a search, including the held-out samples that joined it."""
     bench, settings = space.bench, space.variant.settings
     return Search(
@@ -431,6 +410,6 @@ def search_of(
         late=bench.late,
         refused=bench.refused,
         exhausted=result.exhausted,
-        remarks=tuple(steps),
+        remarks=result.steps,
         r2=result.r2,
     )

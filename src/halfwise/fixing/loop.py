@@ -1,8 +1,9 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from halfwise.case import Case, Chosen, Settings
 from halfwise.emulation.budget import Budget
@@ -11,11 +12,11 @@ from halfwise.fixing.curve import MEASURED, TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Decisions, Filed, sum_guards
-from halfwise.fixing.fixed import Fixed, Passed, plan_of, search_of
+from halfwise.fixing.filed import Decisions, demand_files, sum_guards
+from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.int8.placing import quantised_start
+from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
 from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper
@@ -37,19 +38,15 @@ from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference
 from halfwise.progress import Watcher
-from halfwise.records import (
-    Curve,
-    Guard,
-    Remark,
-    Repair,
-    Run,
-    Verdict,
-)
+from halfwise.records import Guard, Remark, Repair, Run, Verdict
 from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
 Choosing = Callable[[Space, HeldOut], Chosen]
 """Chooses a plan; it receives what measures plans on the samples of a case."""
+
+UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
+"""What is known before a search."""
 
 
 def fix(
@@ -76,404 +73,394 @@ def fix(
             infinite inside; a remark says so.
     """
     quick = quick and settings.chosen is None and choosing is None and case.metric is None
-    return _Fix(case, settings, watcher, start_from, choosing, repairs, quick=quick).run()
+    stage = Stages(watcher, sum(1 for _ in case.network.nodes()))
+    quantised = quantised_start(case.network, start_from)
+    start_from = None if quantised else start_from
+    with stage("reference"):
+        check(case.network, runtime=settings.runtime)
+        prepared = prepare(case, quantised, settings, watcher)
+        case = prepared.case
+        variant = Variant(case, settings)
+        _ = variant.forced, variant.may_have_bf16  # or an option does not fit the model
+        if start_from is not None:
+            starting_plan(case.network, variant.roles, start_from)
+        references, nonfinite = inspected_reference(
+            prepared.original,
+            case.heldout.with_progress(watcher.step),
+            runtime=settings.runtime,
+        )
+    budget = Budget(
+        settings.time_budget, work=settings.budget * len(case.calibration), told=watcher.left
+    )
+    observed = Observed(budget, watcher)
+    with stage("observe"):
+        evidence = observed.look(variant, case.calibration, first=quick)
+    with stage("emulate"):
+        searched = prepared.searched or evidence.references
+        factor = 1.0 if case.metric else settings.margin
+        bench: Bench[Plan] = Bench(
+            Emulation(observed),
+            case.calibration,
+            searched,
+            Tolerance(case.criterion, case.metric, factor),
+            lambda: budget.spend("trial"),
+        )
+        low = LowSpace.of(variant, bench, observed, budget, watcher)
+        low = replace(low, chosen=settings.chosen)
+        low.survey(low.islands)
+    heldout = HeldOut(case, case.heldout, references, searched, watcher)
+    verdicts = Verdicts(nonfinite, watcher)
+    with stage("baseline"):
+        baseline = verdicts.baseline(Depths(low, heldout))
+    run = _Fix(
+        start_from, choosing, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline
+    )
+    fixed = run.low(low, is_free=quantised is None)
+    with_int8 = settings.int8 or (quantised is not None and choosing is None)
+    goes_on = with_int8 and "interrupt" not in budget.ended_by
+    goes_on = goes_on and (choosing is not None or stands(fixed))
+    return run.int8(fixed, quantised) if goes_on else fixed
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Found:
+    """A plan, and the plans that it was found among.
+
+    Attributes:
+        space: Those plans.
+        result: What was searched, and what it keeps.
+        undone: Remarks on repairs that were not made, or were undone.
+        late: Searches that began after the budget was spent.
+    """
+
+    space: Space
+    result: SearchResult
+    undone: tuple[Remark, ...] = ()
+    late: int = 0
+
+    @property
+    def is_futile(self) -> bool:
+        """Whether a search ended early because no plan that passes gains."""
+        return any(step.kind == "futile" for step in self.result.steps)
+
+    @property
+    def original(self) -> LowSpace | None:
+        """The plans of the network without repairs, if this has some."""
+        return self.space.original if isinstance(self.space, LowSpace) else None
+
+    def noting(self, *steps: Remark) -> "_Found":
+        """Return the same with further remarks."""
+        steps = (*self.result.steps, *steps)
+        return replace(self, result=replace(self.result, steps=steps))
+
+    def instead(self, kept: Nodes) -> "_Found":
+        """Return another plan of the same search, of which no trial of single nodes is known."""
+        unknown: dict[str, Any] = {"excess_without": {}, "nonfinite_without": NONE}
+        return replace(self, result=replace(self.result, kept=kept, minimal=False, **unknown))
+
+
+@dataclass(frozen=True)
 class _Fix:
-    case: Case
-    settings: Settings
-    watcher: Watcher
+    """Takes the plans of one search to a plan that holds at every depth."""
+
     start_from: Network | Run | None
     choosing: Choosing | None
     repairs: Sequence[Repair]
-    notes: tuple[Remark, ...] = ()
-    undone: tuple[Remark, ...] = ()
-    steps: tuple[Remark, ...] = ()
-    late: int = 0
-    quick: bool = False
-    joined: bool = False
-    unrepaired: Curve | None = None
-    passed: Passed | None = None
+    notes: tuple[Remark, ...]
+    watcher: Watcher
+    stage: Stages
+    heldout: HeldOut
+    verdicts: Verdicts
+    baseline: Verdict
     below: Fixed | None = None
-    filed: Filed | None = None
-    space: Space = field(init=False)
-    heldout: HeldOut = field(init=False)
-    verdicts: Verdicts = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._stage = Stages(self.watcher, sum(1 for _ in self.case.network.nodes()))
-        self.quantised = quantised_start(self.case.network, self.start_from)
-        self.start_from = None if self.quantised else self.start_from
-
-    @property
-    def depths(self) -> Depths:
-        return Depths(self.space, self.heldout)
-
-    def run(self) -> Fixed:
-        low = self._observed()
-        with self._stage("baseline"):
-            baseline = self.verdicts.baseline(self.depths)
-        if not self.verdicts.passes_widely(self.depths, baseline):
-            self._look_closer()
-        may_repair = allowed_rules(low) and not self.quantised
-        if self.repairs or (may_repair and not self.verdicts.suffices(baseline)):
-            with self._stage("repair"):
-                self._repair(low)
+    def low(self, low: LowSpace, *, is_free: bool) -> Fixed:
+        """Return the plan in the low format; repairs are looked for if the network `is_free`."""
+        if not self.verdicts.passes_widely(Depths(low, self.heldout), self.baseline):
+            self._look_closer(low)
+        found = _Found(low, UNSEARCHED)
+        may_repair = is_free and allowed_rules(low) and not self.verdicts.suffices(self.baseline)
+        if self.repairs or may_repair:
+            with self.stage("repair"):
+                found = self._repaired(low)
+        space = found.space
         if self.start_from is not None:
-            with self._stage("emulate"):
-                variant = self.space.variant
-                network, repairs = variant.case.network, variant.case.repairs
-                start = starting_plan(network, variant.roles, self.start_from, repairs)
-                self.space, steps = self.space.starting(start)
-                self.steps += steps
-        if not self.settings.int8:
-            self._choose()
-        self._begin_curve()
-        fixed = self._rounds(baseline)
-        with_int8 = self.settings.int8 or (self.quantised is not None and self.choosing is None)
-        goes_on = with_int8 and "interrupt" not in fixed.space.budget.ended_by
-        goes_on = goes_on and (self.choosing is not None or stands(fixed))
-        return self._with_int8(fixed) if goes_on else fixed
+            with self.stage("emulate"):
+                case, roles = space.variant.case, space.variant.roles
+                start = starting_plan(case.network, roles, self.start_from, case.repairs)
+                space, steps = space.starting(start)
+                found = found.noting(*steps)
+        if not space.variant.settings.int8:
+            space = self._chosen(space)
+        trade_off = TradeOff(Depths(space, self.heldout))
+        if trade_off.begins:
+            with self.stage("curve"):
+                space = replace(space, serving=trade_off.begin())
+        return self.rounds(replace(found, space=space))
 
-    def _observed(self) -> LowSpace:
-        """Run the reference, observe it, and return its plans."""
-        settings, watcher = self.settings, self.watcher
-        with self._stage("reference"):
-            check(self.case.network, runtime=settings.runtime)
-            prepared = prepare(self.case, self.quantised, settings, watcher)
-            self.case, self.notes = prepared.case, prepared.notes
-            variant = Variant(self.case, settings)
-            _ = variant.forced, variant.may_have_bf16  # or an option does not fit the model
-            if self.start_from is not None:
-                starting_plan(self.case.network, variant.roles, self.start_from)
-            references, nonfinite = inspected_reference(
-                prepared.original,
-                self.case.heldout.with_progress(watcher.step),
-                runtime=settings.runtime,
-            )
-        calibration = self.case.calibration
-        work = settings.budget * len(calibration)
-        budget = Budget(settings.time_budget, work=work, told=watcher.left)
-        observed = Observed(budget, watcher)
-        with self._stage("observe"):
-            evidence = observed.look(variant, calibration, first=self.quick)
-        with self._stage("emulate"):
-            case = self.case
-            factor = 1.0 if case.metric else settings.margin
-            searched = prepared.searched or evidence.references
-            bench: Bench[Plan] = Bench(
-                Emulation(observed),
-                calibration,
-                searched,
-                Tolerance(case.criterion, case.metric, factor),
-                lambda: budget.spend("trial"),
-            )
-            low = LowSpace.of(variant, bench, observed, budget, watcher)
-            low = replace(low, chosen=settings.chosen)
-            self.heldout = HeldOut(case, case.heldout, references, searched, watcher)
-            self.verdicts = Verdicts(nonfinite, watcher)
-            self.space = low
-            low.survey(low.islands)
-        return low
-
-    def _with_int8(self, below: Fixed) -> Fixed:
+    def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
         is_new = self.choosing is None
-        rung = int8_rung(below, self._stage, self.watcher, self.quantised, start, is_new=is_new)
+        rung = int8_rung(below, self.stage, self.watcher, quantised, start, is_new=is_new)
         if isinstance(rung, Fixed):
             return rung
-        self.below, self.unrepaired, self.passed, self.late = below, None, None, 0
-        self.space, self.steps = rung
-        if self.filed is not None:
-            self.filed = replace(self.filed, space=self.space)
-            self.space.bench.demand(self.filed)
-        remarks = rung[0].quantisation.remarks
-        with self._stage("baseline"):
-            baseline = self.verdicts.baseline(self.depths)
-        self._choose()
-        self._begin_curve()
-        low = self._rounds(baseline)
-        best = low if self.choosing or low.improves(below) else below.telling(*remarks)
-        took = self._stage.seconds
+        space, steps = rung
+        demand_files(space, self.heldout)
+        with self.stage("baseline"):
+            baseline = self.verdicts.baseline(Depths(space, self.heldout))
+        run = replace(self, baseline=baseline, below=below)
+        low = run.rounds(_Found(self._chosen(space), replace(UNSEARCHED, steps=steps)))
+        is_better = self.choosing or low.improves(below)
+        best = low if is_better else below.telling(*space.quantisation.remarks)
+        took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
 
-    def _choose(self) -> None:
-        """Choose a plan of the last type, if there is one; the plans of earlier types are known."""
-        if self.choosing is not None:
-            with self._stage("curve"):
-                chosen = self.choosing(self.space, self.heldout)
-            self.space = replace(self.space, chosen=chosen)
+    def _chosen(self, space: Space) -> Space:
+        """Choose a plan of the last type, if one is to be; those of earlier types are known."""
+        if self.choosing is None:
+            return space
+        with self.stage("curve"):
+            return replace(space, chosen=self.choosing(space, self.heldout))
 
-    def _begin_curve(self) -> None:
-        if self.below is None and (trade_off := TradeOff(self.depths)).begins:
-            with self._stage("curve"):
-                self.space = replace(self.space, serving=trade_off.begin())
-
-    def _look_closer(self) -> None:
-        if self.space.evidence.closer is not None:
-            with self._stage("observe"):
-                self.space.observed.look_closer(self.space.variant)
+    def _look_closer(self, space: Space) -> None:
+        if space.evidence.closer is not None:
+            with self.stage("observe"):
+                space.observed.look_closer(space.variant)
 
     # --- repairs -------------------------------------------------------------------------------
 
-    def _repair(self, low: LowSpace) -> None:
-        """Continue with the repaired network if repairs are worth making."""
+    def _repaired(self, low: LowSpace) -> _Found:
+        """Return the plans of the repaired network if repairs are worth making, else these."""
         if self.repairs:
-            self.space = replace(low.repaired(self.repairs), chosen=low.chosen)
-            self.verdicts.baseline(self.depths)
-        else:
-            self._take(choose_repairs(low, self.heldout))
+            repaired = replace(low.repaired(self.repairs), chosen=low.chosen)
+            self.verdicts.baseline(Depths(repaired, self.heldout))
+            return _Found(repaired, UNSEARCHED)
+        low.budget.within("search", low.seed, None)
+        return self._with(choose_repairs(low, self.heldout), _Found(low, UNSEARCHED))
 
-    def _take(self, chosen: Choice) -> None:
-        """Continue with the chosen repairs."""
-        self.undone, self.joined = chosen.remarks, False
-        assert isinstance(self.space, LowSpace)
-        if chosen.space is not self.space:
-            self.unrepaired = self._sketched(self.space.original or self.space)
-            self.space, self.steps = chosen.space, ()
-            # If everything low passes now, it is the plan, and this is its verdict.
-            self.verdicts.baseline(self.depths)
+    def _with(self, choice: Choice, found: _Found) -> _Found:
+        """Return the plans with the chosen repairs."""
+        if choice.space is found.space:
+            return replace(found, undone=choice.remarks)
+        # If everything low passes now, it is the plan, and this is its verdict.
+        self.verdicts.baseline(Depths(choice.space, self.heldout))
+        return replace(found, space=choice.space, result=UNSEARCHED, undone=choice.remarks)
 
-    def _sketched(self, original: LowSpace) -> Curve:
-        return TradeOff(Depths(original, self.heldout)).sketched()
+    def _without_spare(self, found: _Found, *, joined: bool = False) -> _Found:
+        """Undo repairs that the plan does not need; undo all if they make it no cheaper.
 
-    def _joined(self, result: SearchResult) -> SearchResult:
-        """Return a plan after samples joined, with other repairs if these do more.
-
-        Repairs the user gave stay; all repairs stay if the search starts from a plan.
+        Args:
+            found: The plan.
+            joined: Whether samples joined since the repairs were chosen.
         """
-        chosen, self.joined = None, True
-        if not self.repairs and self.start_from is None and isinstance(self.space, LowSpace):
-            with self._stage("repair"):
-                chosen = choose_again(self.space, self.heldout)
-                if chosen is not None:
-                    self._take(chosen)
-        previous = result.kept if chosen is None else NONE
-        return self._without_spare(self._search(previous, certify=False))
+        space = found.space
+        if self.repairs or not isinstance(space, LowSpace) or space.original is None:
+            return found
+        with self.stage("repair"):
+            needed = needed_repairs(space, found.result, self.heldout, joined=joined)
+        # Records of repairs may be renumbered.
+        found = replace(found, space=needed.space, undone=(*found.undone, *needed.remarks))
+        if needed.space.variant is space.variant:
+            return found
+        kept, steps = needed.kept, needed.steps
+        return self._searched(replace(found, result=replace(UNSEARCHED, kept=kept, steps=steps)))
 
-    def _without_spare(self, result: SearchResult) -> SearchResult:
-        """Undo repairs that the plan does not need; undo all if they make it no cheaper."""
-        space = self.space
-        if not self.unrepaired or not isinstance(space, LowSpace) or space.original is None:
-            return result
-        tried = space.bench.evaluations
-        with self._stage("repair"):
-            needed = needed_repairs(space, result, self.heldout, joined=self.joined)
-            if space.bench.evaluations > tried:
-                self.unrepaired = self._sketched(space.original)
-        self.undone += needed.remarks
-        is_same = needed.space.variant is space.variant
-        self.space = needed.space  # records of repairs may be renumbered
-        if is_same:
-            return result
-        self.steps = needed.steps
-        self.unrepaired = self.unrepaired if needed.space.repairs else None
-        return self._search(needed.kept, certify=False)
+    def _without_idle_repairs(self, found: _Found) -> _Found:
+        """Return the original model where everything is kept: repairs do nothing for it."""
+        original, result = found.original, found.result
+        if original is None or self.repairs or not original.is_safe:
+            return found
+        if not result.passed or result.kept < found.space.choices:
+            return found
+        spare = (Remark(kind="repair-spare", names=named(r)) for r in found.space.repairs)
+        original.observed.catch_up(original.variant, original.bench.samples)
+        found = replace(found, space=original, undone=(*found.undone, *spare))
+        return found.instead(original.choices)
 
     # --- rounds --------------------------------------------------------------------------------
 
-    def _rounds(self, baseline: Verdict) -> Fixed:
-        # Held-out samples may still reject this plan: skip the certificate.
-        result, certify = self._without_spare(self._search(NONE, certify=False)), False
+    def rounds(self, found: _Found) -> Fixed:
+        """Search until a plan holds at every depth, or none is left that may."""
+        found, best = self._without_spare(self._searched(found)), None
+        certified = False  # held-out samples may reject the plan: its certificate is the last
         while True:
-            sound = self._sound(result)
-            result, certify = sound, certify and sound is result
-            plan = self._settled(result)
-            judged = self._judged(plan)
-            if result.passed and judged.verdict.passed:
-                bare, undone = self.unrepaired, self.undone
-                self.passed = Passed(self.space, result, plan, bare, undone)
-            if self._may_go_on(judged, result):
-                self._join(judged)
-                result, certify = self._joined(result), False
+            sound = self._sound(found)
+            certified, found = certified and sound is found, sound
+            plan = self._settled(found)
+            judged = self._judged(found, plan)
+            if found.result.passed and judged.verdict.passed:
+                best = found, plan
+            if self._may_go_on(found, judged):
+                found, certified = self._joined(found, judged), False
                 continue
-            if certify or result.exhausted or self._is_futile or not result.passed:
+            is_last = certified or found.result.exhausted or found.is_futile
+            if is_last or not found.result.passed:
                 break
-            reduced, certify = result.kept, True
-            result = self._search(reduced, certify=True)
-            if result.kept == reduced:
+            reduced, certified = found.result.kept, True
+            found = self._searched(found, certify=True)
+            if found.result.kept == reduced:
                 break
-        result, plan, judged = self._without_idle_repairs(result, plan, judged)
-        passed = result.passed
-        if self.passed is not None and not judged.verdict.passed:
-            result, plan, passed = self._returned(result), self.passed.plan, False
-            judged = self._judged(plan)
+        idle = self._without_idle_repairs(found)
+        if idle is not found:
+            found, plan = idle, idle.space.plan(idle.result.kept)
+            judged = self._judged(found, plan)
+        passed = found.result.passed
+        if best is not None and not judged.verdict.passed:
+            (found, plan), passed = self._returned(found, *best), False
+            judged = self._judged(found, plan)
         if passed and judged.verdict.sums == "fp32":
-            result, plan, judged = self._summed(result, plan, judged)
+            found, plan, judged = self._summed(found, plan, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
-            with self._stage("judge"):
+            with self.stage("judge"):
                 written, _ = self.verdicts.write(plan)
-                verdict = self.verdicts.searched_too(self.space, verdict, written)
-        return self._fixed(result, plan, verdict, baseline)
+                verdict = self.verdicts.searched_too(found.space, verdict, written)
+        return self._fixed(found, plan, verdict)
 
-    def _without_idle_repairs(
-        self, result: SearchResult, plan: Plan, judged: Judged
-    ) -> tuple[SearchResult, Plan, Judged]:
-        """Return the original model where everything is kept: repairs do nothing for it."""
-        space = self.space
-        original = space.original if isinstance(space, LowSpace) else None
-        if original is None or self.repairs or not original.is_safe:
-            return result, plan, judged
-        if not result.passed or result.kept < space.choices:
-            return result, plan, judged
-        self.undone += tuple(Remark(kind="repair-spare", names=named(r)) for r in space.repairs)
-        original.observed.catch_up(original.variant, original.bench.samples)
-        self.space, self.unrepaired = original, None
-        result = replace(result, kept=original.choices, excess_without={}, nonfinite_without=NONE)
-        plan = original.plan(result.kept)
-        return result, plan, self._judged(plan)
+    def _searched(self, found: _Found, *, certify: bool = False) -> _Found:
+        """Return the cheapest plan, from what `found` keeps."""
+        space, result = found.space, found.result
+        late = found.late + space.budget.is_spent
+        with self.stage("certify" if certify else "search"):
+            gives_up = late >= MOST_FAILURES
+            result = space.find(result.kept, certify=certify, steps=result.steps, gives_up=gives_up)
+        return replace(found, result=result, late=late)
 
-    @property
-    def _is_futile(self) -> bool:
-        """Whether a search ended early because no plan that passes gains."""
-        return any(step.kind == "futile" for step in self.steps)
+    def _settled(self, found: _Found) -> Plan:
+        space, result = found.space, found.result
+        with self.stage("judge"), space.budget.counted():
+            return space.settled(result.kept) if result.passed else space.plan(result.kept)
 
-    def _search(self, previous: Nodes, *, certify: bool) -> SearchResult:
-        self.late += self.space.budget.is_spent
-        gives_up = self.late >= MOST_FAILURES
-        with self._stage("certify" if certify else "search"):
-            result = self.space.find(previous, certify=certify, steps=self.steps, gives_up=gives_up)
-        self.steps = result.steps
-        return result
+    def _judged(self, found: _Found, plan: Plan) -> Judged:
+        with self.stage("judge"), found.space.budget.counted():
+            return self.verdicts.judge(Depths(found.space, self.heldout), plan)
 
-    def _settled(self, result: SearchResult) -> Plan:
-        with self._stage("judge"), self.space.budget.counted():
-            return (
-                self.space.settled(result.kept) if result.passed else self.space.plan(result.kept)
-            )
-
-    def _judged(self, plan: Plan) -> Judged:
-        with self._stage("judge"), self.space.budget.counted():
-            return self.verdicts.judge(self.depths, plan)
-
-    def _sound(self, result: SearchResult) -> SearchResult:
+    def _sound(self, found: _Found) -> _Found:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
 
         If one does not, more nodes are held, and the search goes on; unless a plan that is known
         to hold costs clearly less than with them. One chosen by the user stays as it is.
         """
-        while result.passed and self.late < MOST_FAILURES:
-            plan = self._settled(result)
-            guards = self._against(plan)
-            if self.space.chosen is not None or not guards:
-                return result
+        while found.result.passed and found.late < MOST_FAILURES:
+            space, kept = found.space, found.result.kept
+            guards = self._against(found, self._settled(found))
+            if space.chosen is not None or not guards:
+                return found
             infinite = all(guard.kind == "infinite" for guard in guards)
-            with_them = result.kept.union(*map(self.space.variant.holdable, guards))
-            other = self._cheaper(with_them) if infinite else None
-            if other is not None:
+            with_them = kept.union(*map(space.variant.holdable, guards))
+            if infinite and (other := self._cheaper(space, with_them)) is not None:
                 self.watcher.note(
                     f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it "
                     "takes"
                 )
-                return self._sounder(result, other)
-            self.space = self.space.holding(guards)
-            many, held = len(guards), count(len(self.space.held_nodes), "node")
+                note = Remark(kind="sounder", numbers={"kept": len(kept)})
+                return found.instead(other).noting(note)
+            space = space.holding(guards)
+            many, held = len(guards), count(len(space.held_nodes), "node")
             why = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
             if not infinite:
                 changes = f"{count(many, 'decision')} {verb(many, 'changes', 'change')}"
                 why = f"{changes} without rounding between nodes"
             self.watcher.note(f"the outputs pass, but {why}; {held} held in FP32 in total")
-            self._look_closer()
-            result = self._search(result.kept, certify=False)
-        return result
+            self._look_closer(space)
+            found = self._searched(replace(found, space=space))
+        return found
 
-    def _against(self, plan: Plan) -> Sequence[Guard]:
+    def _against(self, found: _Found, plan: Plan) -> Sequence[Guard]:
         """Return what a plan must keep so that it holds beyond the emulation of the search."""
-        with self._stage("judge"), self.space.budget.counted():
+        with self.stage("judge"), found.space.budget.counted():
             written, _ = self.verdicts.write(plan)
-            infinite = self.depths.inside(plan, written).guards
-            if self.space.chosen is not None:
+            infinite = Depths(found.space, self.heldout).inside(plan, written).guards
+            if found.space.chosen is not None:
                 return ()
-            return infinite or Decisions(self.space).guards(plan, written)
+            return infinite or Decisions(found.space).guards(plan, written)
 
-    def _cheaper(self, kept: Nodes) -> Nodes | None:
+    def _cheaper(self, space: Space, kept: Nodes) -> Nodes | None:
         """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
-        space, depths = self.space, self.depths
+        depths = Depths(space, self.heldout)
         plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
         plans = clearly_cheaper(plans, space.cost, kept, space.choices)
-        for plan in sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]:
-            if space.evaluate(plan).passed and not depths.inside(space.plan(plan)).guards:
-                return plan
-        return None
+        plans = sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]
 
-    def _sounder(self, result: SearchResult, other: Nodes) -> SearchResult:
-        note = Remark(kind="sounder", numbers={"kept": len(result.kept)})
-        self.steps += (note,)
-        return replace(result, kept=other, minimal=False, excess_without={}, nonfinite_without=NONE)
+        def look() -> Nodes | None:
+            passing = (plan for plan in plans if space.evaluate(plan).passed)
+            return next(
+                (plan for plan in passing if not depths.look_inside(space.plan(plan))), None
+            )
 
-    def _join(self, judged: Judged) -> None:
-        """Let held-out samples that fail join the search."""
-        with self._stage("observe"), self.space.budget.counted():
-            moved, references = self.heldout.join(judged, self.space)
-            if judged.as_file:
-                more = self.filed
-                samples = moved if more is None else more.samples + moved
-                every = (*(more.references if more else ()), *references)
-                self.filed = Filed(self.space, samples, every)
-                self.space.bench.demand(self.filed)
+        return space.budget.within("search", look, None)
 
-    def _may_go_on(self, judged: Judged, result: SearchResult) -> bool:
+    def _joined(self, found: _Found, judged: Judged) -> _Found:
+        """Let held-out samples that fail join; return a plan with other repairs if these do more.
+
+        Repairs the user gave stay; all repairs stay if the search starts from a plan.
+        """
+        space = found.space
+        with self.stage("observe"), space.budget.counted():
+            self.heldout.join(judged, space)
+            demand_files(space, self.heldout)
+        choice = None
+        if not self.repairs and self.start_from is None and isinstance(space, LowSpace):
+            with self.stage("repair"):
+                choice = choose_again(space, self.heldout)
+                found = found if choice is None else self._with(choice, found)
+        return self._without_spare(self._searched(found), joined=choice is None)
+
+    def _may_go_on(self, found: _Found, judged: Judged) -> bool:
         """Return whether a failed verdict can improve: samples and plans are left.
 
         Without budget, the larger plans that passed during the search remain.
         """
-        goes_on = result.passed and self.space.searches and self.late < MOST_FAILURES
+        goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
 
-    def _summed(
-        self, result: SearchResult, plan: Plan, judged: Judged
-    ) -> tuple[SearchResult, Plan, Judged]:
+    def _summed(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
         """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
-        with self._stage("search"):
-            guards = sum_guards(self.space, result.kept)
+        with self.stage("search"):
+            guards = sum_guards(found.space, found.result.kept)
         if guards:
-            kept = result.kept.union(*(guard.nodes for guard in guards))
-            other = replace(result, kept=kept, minimal=False)
+            kept = found.result.kept.union(*(guard.nodes for guard in guards))
+            other = replace(found, result=replace(found.result, kept=kept, minimal=False))
             typed = self._settled(other)
-            if not self._against(typed):
-                again = self._judged(typed)
+            if not self._against(other, typed):
+                again = self._judged(other, typed)
                 if again.verdict.passed and again.verdict.sums != "fp32":
-                    self.space = self.space.holding(guards)
-                    self.steps += (Remark(kind="summing", numbers={"kept": len(guards)}),)
-                    return other, typed, again
-        return result, plan, judged
+                    other = replace(other, space=other.space.holding(guards))
+                    note = Remark(kind="summing", numbers={"kept": len(guards)})
+                    return other.noting(note), typed, again
+        return found, plan, judged
 
-    def _returned(self, failed: SearchResult) -> SearchResult:
-        """Go back to the plan that passed on held-out samples if the new one fails there."""
-        passed = self.passed
-        assert passed is not None
-        self.space, self.unrepaired = passed.space, passed.unrepaired
-        self.undone, self.joined = tuple(passed.undone), True
-        space, plan = passed.space, passed.plan
+    def _returned(self, failed: _Found, passed: _Found, plan: Plan) -> tuple[_Found, Plan]:
+        """Go back to the plan that passed on held-out samples, as a later one fails there."""
+        space = passed.space
         space.observed.catch_up(space.variant, space.bench.samples)
         space.bench.once(replace(plan, bf16=NONE, tf32=False), "types", lambda: plan)
-        self.depths.inside(plan)  # what may be infinite inside it, on samples that joined too
-        note = Remark(kind="refused", numbers={"elements": len(failed.kept)})
+        # What may be infinite inside it, on samples that joined too.
+        Depths(space, self.heldout).inside(plan)
+        note = Remark(kind="refused", numbers={"elements": len(failed.result.kept)})
         self.watcher.note(remark(note))
-        self.steps = (*failed.steps, note)
-        return passed.result
+        steps = replace(passed.result, steps=failed.result.steps)
+        return replace(passed, result=steps).noting(note), plan
 
-    def _fixed(
-        self, result: SearchResult, assigned: Plan, verdict: Verdict, baseline: Verdict
-    ) -> Fixed:
-        below, space = self.below, self.space
-        rewritten, placed = self.verdicts.write(assigned)
-        follow = space, result, self.watcher, self._stage
+    def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
+        below, space, result = self.below, found.space, found.result
+        rewritten, placed = self.verdicts.write(plan)
+        follow = space, result, self.watcher, self.stage
         path, followed = (below.growth, below.followed) if below else followed_of(*follow)
-        with self._stage("curve"):
-            curve = TradeOff(self.depths).curve(result)
-            curve = curve.model_copy(update={"unrepaired": self.unrepaired})
+        with self.stage("curve"):
+            curve = TradeOff(Depths(space, self.heldout)).curve(result)
+            if found.original is not None and not self.repairs:
+                bare = TradeOff(Depths(found.original, self.heldout)).sketched()
+                curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, LowSpace):
-            remarks = [*self.notes, *self.undone]
-            remarks += plan_remarks(space, result, followed, baseline)
-            plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
+            remarks = [*self.notes, *found.undone]
+            remarks += plan_remarks(space, result, followed, self.baseline)
+            record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
         else:
             assert isinstance(space, Int8Space)
             assert below is not None
-            plan = int8_plan_of(below.plan, space, assigned, result, placed, rewritten.casts)
+            record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         bench = space.bench
         bench.release()  # after the remarks, which may try plans
         return Fixed(
@@ -482,19 +469,19 @@ class _Fix:
             guards=(*(below.guards if below else ()), *space.guards),
             growth=path,
             followed=followed,
-            plan=plan,
-            search=search_of(space, self.heldout, result, self.steps),
-            baseline=below.baseline if below else baseline,
-            all_int8=baseline if below else None,
+            plan=record,
+            search=search_of(space, self.heldout, result),
+            baseline=below.baseline if below else self.baseline,
+            all_int8=self.baseline if below else None,
             verdict=verdict,
             references=bench.references,
             space=space,
             heldout=self.heldout,
-            assigned=assigned,
+            assigned=plan,
             result=result,
             curve=curve,
             evaluations=bench.evaluations,
-            stage_seconds=self._stage.seconds,
+            stage_seconds=self.stage.seconds,
         )
 
 

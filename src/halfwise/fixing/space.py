@@ -178,6 +178,25 @@ class Space(ABC):
         """First guesses at what to keep."""
 
     @property
+    def seeds(self) -> tuple[Nodes, ...]:
+        """The plans of these guesses, with what every plan keeps."""
+        forced = (self.ruled | self.held_nodes) & self.choices
+        plans = ((some & self.choices) - self.variant.lowered | forced for some in self.guesses)
+        return tuple(dict.fromkeys(plans))
+
+    def seed(self) -> Nodes | None:
+        """Return the first of them that passes; None if none does.
+
+        Raises:
+            OutOfTime: in a block whose budget is spent.
+        """
+        for kept in self.seeds:
+            self.budget.check()
+            if self.evaluate(kept).passed:
+                return kept
+        return None
+
+    @property
     def explained(self) -> Nodes:
         """Nodes that a guard names, a rule keeps, or that are held."""
         forced = frozenset(self.variant.forced.kept)

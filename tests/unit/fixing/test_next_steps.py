@@ -68,8 +68,9 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
     assert not {"--keep", "--budget", "tf32"} & set(words)
     assert words[-2:] == ("-o", "runs/one.diagnosis")
     in_memory = understand({}, {"allow_random": True})
-    (texts,) = steps_told((diagnose_step(CASE, in_memory, None),))
-    assert "--inputs DATA --allow random" in texts
+    words = diagnose_step(CASE, in_memory, None).command
+    assert words is not None
+    assert words[3:7] == ("--inputs", "DATA", "--allow", "random")
 
 
 def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
@@ -107,39 +108,32 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     assert lower_next(passed, CASE) == ()
 
 
-@pytest.mark.parametrize(
-    ("end", "kinds", "said"),
-    [
-        ("lost", ("lost",), "The worker was lost, so nothing is known of FP16 engines"),
-        ("lost", (), "The worker was lost, so nothing is known of FP16 engines"),
-        ("unfetched", (), "The FP16 engine that passed could not be fetched"),
-    ],
-)
-def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds, said):
+@pytest.mark.parametrize(("end", "kinds"), [("lost", ("lost",)), ("lost", ()), ("unfetched", ())])
+def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds):
     low = RungTried(rung="fp16", end=end, plans=1, builds=1, built=1, ran=1)
     causes = tuple(Cause(kind=kind) for kind in kinds)
     delivered = engines().model_copy(update={"rungs": (low,), "causes": causes})
-    (line,) = steps_told(lower_next(delivered, CASE))
-    assert line.startswith(said)
-    assert "--start-from" in line
+    assert [step.kind for step in lower_next(delivered, CASE)] == [end]
 
 
 def steps(delivered, judged, worth=None):
+    """Return the next steps by their kinds."""
     case, requested = delivered.space.variant.case, understand({}, {})
-    return " ".join(steps_told(next_steps(judged, case, requested, delivered, (), None, (), worth)))
+    texts = next_steps(judged, case, requested, delivered, (), None, (), worth)
+    return {step.kind: step for step in texts}
 
 
 def test_what_was_done_already_is_not_advised():
     delivered = outcome(models.small(), allow_random=True)
     failed = verdict(passed=False, judged=False, unseen=False)
     delivered = changed(delivered, case={"real": False})
-    assert "--allow random" not in steps(delivered, failed)
-    assert "Give more samples" in steps(delivered, failed)
+    assert "real-inputs" not in steps(delivered, failed)
+    assert "alike" not in steps(delivered, failed)["more-samples"].facts
     copies = Note(kind="copies", severity="warning", facts={"copies": 1, "heldout": 1})
     delivered = changed(delivered, case={"notes": (copies,)})
-    assert "Give samples that differ from one another" in steps(delivered, failed)
+    assert "alike" in steps(delivered, failed)["more-samples"].facts
     delivered = changed(delivered, settings={"allow_random": False})
-    assert "--allow random" in steps(delivered, failed)
+    assert "real-inputs" in steps(delivered, failed)
 
 
 def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
@@ -147,21 +141,19 @@ def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_cal
     alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
     batch = BATCH.model_copy(update={"passed": False})
     failed = verdict(passed=False, batch=batch, failures=(joined,))
-    assert "in batches of 2" in steps(delivered, failed)
-    assert "best model found" in steps(delivered, failed)
+    assert steps(delivered, failed)["batches"].numbers["size"] == 2
+    assert "best-model" in steps(delivered, failed)
     both = verdict(passed=False, batch=batch, failures=(alone, joined))
-    assert "in batches of" not in steps(delivered, both)
+    assert "batches" not in steps(delivered, both)
     chosen = changed(delivered, chosen=Chosen(frozenset(), "--kept 0"))
-    assert "best model found" not in steps(chosen, failed)
+    assert "best-model" not in steps(chosen, failed)
 
 
 def test_where_fp32_costs_no_more_it_is_advised():
     delivered = outcome(models.small(), allow_random=True)
     dearer, cheaper = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
-    assert "Unless an engine shows a gain, use the FP32 model." in steps(
-        delivered, verdict(), dearer
-    )
-    assert "FP32 model." not in steps(delivered, verdict(), cheaper)
+    assert "use-fp32" in steps(delivered, verdict(), dearer)
+    assert "use-fp32" not in steps(delivered, verdict(), cheaper)
 
 
 def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monkeypatch):
@@ -169,11 +161,10 @@ def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monke
     dear, cheap = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
     monkeypatch.setattr("halfwise.fixing.next_steps.choosing", lambda *_: said("Take it."))
     texts = steps(delivered, verdict(), dear)
-    assert "Take it." in texts
-    assert "use the FP32 model" not in texts
-    assert "Build it" not in texts
-    assert "Build it" in steps(delivered, verdict(), cheap)
-    assert "Build it" not in steps(delivered, verdict(), Worth(cost=2.9, fp32=3.0))
+    assert texts["said"].text == "Take it."
+    assert not {"use-fp32", "build"} & texts.keys()
+    assert "build" in steps(delivered, verdict(), cheap)
+    assert "build" not in steps(delivered, verdict(), Worth(cost=2.9, fp32=3.0))
 
 
 def test_where_the_engine_is():
@@ -200,11 +191,15 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
 
 def test_what_would_cost_as_little_as_is_asked_for():
     nothing = Worth(cost=2.9, fp32=3.0, nearest=NEAR, metric="mask-iou")
-    near, metric = steps_told(tuple(cheaper(nothing, 1.3)))
-    assert "to cost at most 1.3 ×, the nearest keeps 12 nodes, costs 1.2 × everything low" in near
-    assert "--metric mask-iou" in metric
-    (none,) = steps_told(tuple(cheaper(Worth(cost=2.0, fp32=3.0), 1.3)))
-    assert none.startswith("No plan that was tried is known to cost at most 1.3 ×")
+    near, metric = cheaper(nothing, 1.3)
+    assert (near.kind, metric.kind, metric.names) == (
+        *("near-plan", "use-metric"),
+        {"metric": "mask-iou"},
+    )
+    texts = {"required": 1.3, "kept": 12, "cost": 1.2, "error": 3.4}
+    assert near.numbers == texts
+    (none,) = cheaper(Worth(cost=2.0, fp32=3.0), 1.3)
+    assert (none.kind, none.numbers["required"]) == ("no-near-plan", 1.3)
 
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():
@@ -265,11 +260,11 @@ def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_
 
     def first(*keep, candidates=2):
         plan = delivered.plan.model_copy(update={"keep": keep, "candidates": candidates})
-        return steps(replace(delivered, plan=plan), verdict(), same).split(":")[0]
+        return next(iter(steps(replace(delivered, plan=plan), verdict(), same)))
 
-    assert first(recorded, unknown) == "Find the first fault, from the inputs to the kernels"
-    assert first(recorded, recorded).startswith("Unless an engine")
-    assert first(unknown, candidates=2).startswith("Unless an engine")
+    assert first(recorded, unknown) == "diagnose"
+    assert first(recorded, recorded) == "use-fp32"
+    assert first(unknown, candidates=2) == "use-fp32"
 
 
 @pytest.mark.parametrize(("ended_by", "texts"), [(("interrupt",), True), (("seconds",), False)])
@@ -279,16 +274,14 @@ def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
     several = replace(
         delivered, plan=delivered.plan.model_copy(update={"keep": (kept("/a"),)}), search=search
     )
-    assert ("let the interrupted search finish" in steps(several, verdict())) == texts
+    then = steps(several, verdict()).get("keep-less")
+    assert (then is not None and then.names["more"] == "interrupt") == texts
 
 
 def test_the_recommended_plan_is_taken_by_a_command():
     (step,) = choosing(MADE, Path("my run"), verdict(), Criterion())
     assert step.command == ("halfwise", "choose", "my run", "-o", "my run.chosen")
-    assert steps_told((step,)) == (
-        "Take the cheaper plan that keeps top1 (1 node kept at 1.2 ×; 3.04 × what rel max ≤ 0.01 "
-        "allows): halfwise choose 'my run' -o 'my run.chosen'",
-    )
+    assert (step.items, step.numbers["kept"], step.numbers["cheaper"]) == (("top1",), 1, 1)
     off = ONE.model_copy(update={"error": 0.9, "heldout": 1.5})
     (step,) = choosing(curve(off, PLAN, plan=1, recommended=0), None, verdict(), Criterion())
     assert step.numbers["error"] == 1.5
@@ -313,8 +306,8 @@ def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
 def test_little_evidence_is_told_where_the_plan_is_to_be_taken():
     few = ONE.scores[0].model_copy(update={"evidence": 1, "unit": "boxes"})
     built = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
-    (texts,) = steps_told(choosing(built, None, verdict(), Criterion()))
-    assert "; on 1 box only, so judge it on more inputs)" in texts
+    (step,) = choosing(built, None, verdict(), Criterion())
+    assert (step.numbers["evidence"], step.names["unit"]) == (1, "boxes")
 
 
 @pytest.fixture(scope="module")
@@ -328,15 +321,15 @@ def fixed():
 def test_fixed_shapes_need_no_profile(fixed, tmp_path):
     case, plan = fixed
     assert sample_profiles(case) == ()
-    strong, weak = steps_told(building(case, plan, (), tmp_path / "a run"))
-    words = shlex.split(strong.partition(": ")[2])
+    strong, weak = building(case, plan, (), tmp_path / "a run")
     # Its convolutions may use TF32 otherwise.
-    assert words == [
+    assert strong.command == (
         *("trtexec", f"--onnx={tmp_path}/a run/model.onnx", "--stronglyTyped", "--noTF32"),
         f"--saveEngine={tmp_path}/a run/model.engine",
-    ]
+    )
+    assert shlex.split(steps_told((strong,))[0].partition(": ")[2]) == [*strong.command]
     # A model in memory is no file that constraints could be set on.
-    assert "`halfwise export` writes layer constraints" in weak
+    assert (weak.kind, weak.items, weak.command) == ("older-constrained", ("kept",), None)
 
 
 def test_operators_that_no_tensorrt_has_are_named(fixed, tmp_path):
@@ -344,25 +337,26 @@ def test_operators_that_no_tensorrt_has_are_named(fixed, tmp_path):
     model = case.network.copy()
     model.graph[0].domain, model.graph[0].op_type = "ai.onnx.ml", "TreeEnsemble"
     other = replace(case, network=replace(case.network, model=model))
-    strong = steps_told(building(other, plan, (), tmp_path / "run"))[0]
-    assert strong.startswith("Build it with TensorRT 9 or later, which needs plugins for TreeEns")
-    assert "plugins" not in steps_told(building(case, plan, (), tmp_path / "run"))[0]
+    strong = building(other, plan, (), tmp_path / "run")[0]
+    assert strong.names["since"] == "9"
+    assert strong.names["plugins"].startswith("TreeEnsemble")
+    assert "plugins" not in building(case, plan, (), tmp_path / "run")[0].names
 
 
 def test_a_model_in_a_file_has_a_command_for_eight(fixed, tmp_path):
     case, plan = fixed
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
-    _, weak = steps_told(building(filed, plan, (), tmp_path / "run"))
-    assert shlex.split(weak.rpartition(": ")[2])[:3] == ["halfwise", "export", f"{tmp_path}/run"]
+    _, weak = building(filed, plan, (), tmp_path / "run")
+    assert weak.command is not None
+    assert weak.command[:3] == ("halfwise", "export", f"{tmp_path}/run")
     bf16 = plan.model_copy(update={"low": "bf16"})
-    assert "no BF16" in steps_told(building(filed, bf16, (), tmp_path / "run"))[1]
+    assert building(filed, bf16, (), tmp_path / "run")[1].kind == "older-bf16"
 
 
 def test_where_no_node_is_kept_none_is_told_of(fixed, tmp_path):
     case, plan = fixed
     moved = plan.model_copy(update={"keep": (), "data_movement": (plan.keep[0].node,)})
-    _, weak = steps_told(building(case, moved, (), tmp_path / "run"))
-    assert weak.endswith("`halfwise export` writes layer constraints on what moves data in FP32.")
+    assert building(case, moved, (), tmp_path / "run")[1].items == ("moving",)
 
 
 def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
@@ -370,9 +364,9 @@ def test_where_nothing_is_kept_eight_needs_no_constraints(fixed, tmp_path):
     none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
     for one, out in ((filed, tmp_path / "run"), (case, None)):
-        _, weak = steps_told(building(one, none, (), out))
-        assert "--fp16" in weak
-        assert "constraints" not in weak
+        _, weak = building(one, none, (), out)
+        assert weak.kind == "older-plain"
+        assert "--fp16" in steps_told((weak,))[0]
     assert building(filed, none, (), tmp_path / "run")[1].command == (
         *("trtexec", f"--onnx={tmp_path}/m.onnx", "--fp16"),
         f"--saveEngine={tmp_path}/run/tensorrt-8.6.engine",
@@ -384,10 +378,13 @@ def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
     none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
     several = none.model_copy(update={"int8": ("conv",)})
-    _, weak = steps_told(building(filed, several, (), tmp_path / "run"))
-    assert "; build the FP32 model and its Q/DQ pairs: halfwise export" in weak
+    _, weak = building(filed, several, (), tmp_path / "run")
+    assert weak.items[0] == "int8"
+    assert weak.command is not None
+    assert weak.command[:2] == ("halfwise", "export")
     # A model that came with pairs is built as it is.
     paired = network_from_proto(quantised_relu(ill=False))
     filed = replace(case, network=replace(paired, path=tmp_path / "q.onnx"))
-    _, weak = steps_told(building(filed, none, (), tmp_path / "run"))
-    assert f"trtexec --onnx={tmp_path}/q.onnx --int8 --fp16 " in weak
+    _, weak = building(filed, none, (), tmp_path / "run")
+    assert weak.command is not None
+    assert weak.command[:4] == ("trtexec", f"--onnx={tmp_path}/q.onnx", "--int8", "--fp16")

@@ -9,6 +9,7 @@ from halfwise.page.data import script_json
 from halfwise.page.plans import Names, groups, packed, values
 from halfwise.records import Criterion, Failure, LadderRung, NodeName, Run, Worth
 from halfwise.records.run import places, runs
+from halfwise.reporting.remarks import reasons
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engine_round, engines, result
 from tests.unit.reporting.engine_runs import failed as failed_build
@@ -49,11 +50,11 @@ def test_plans_fail_by_what_decides_and_the_own_one_by_its_verdict() -> None:
         point("2", 1.3, 0.0, is_bound=True),
         plan=1,
     )
-    failed = verdict(passed=False, reasons=("output y is wrong",))
+    failed = verdict(passed=False, reasons=("y is wrong",))
 
     def failing(criterion: Criterion) -> list[int]:
         (group, *_), _ = of(run(curve=plans, criterion=criterion, verdict=failed))
-        assert group["points"][1]["why"] == ("output y is wrong",)
+        assert group["points"][1]["why"] == reasons(failed.failures)
         return [i for i, one in enumerate(group["points"]) if "fails" in one]
 
     assert failing(Criterion(rel_max=0.01)) == [1, 2, 3]
@@ -67,7 +68,7 @@ def test_a_rung_that_failed_is_no_pass_where_its_error_is_small() -> None:
     (own, int8), _ = of(run(curve=plans, rungs=(rung,)))
     assert "fails" not in own["points"][0]
     assert (int8["points"][0]["found"], int8["points"][0]["fails"]) == (True, True)
-    assert "the search used every sample" in int8["points"][0]["why"][0]
+    assert int8["points"][0]["why"] == reasons(rung.failures)
 
 
 def test_a_plan_that_builders_refused_is_not_recommended() -> None:

@@ -15,6 +15,10 @@ def node(name: str, status: Any = "good", **changed: Any) -> NodeComparison:
     return NodeComparison(**values | changed)
 
 
+REGION = (NodeName("a"), NodeName("b"))
+AMPLIFIED = node("m", "amplified", error=0.007, inherited=0.001, factor=7.0)
+
+
 def comparison(**changed: Any) -> Comparison:
     values: dict[str, Any] = {
         "a": "ONNX Runtime, FP32",
@@ -37,3 +41,19 @@ def comparison(**changed: Any) -> Comparison:
         "notes": ("Marking tensors did not change the final outputs.",),
     }
     return Comparison(**values | changed)
+
+
+def comparisons() -> tuple[Comparison, ...]:
+    """Return one of each kind."""
+    nodes, first = comparison().nodes, (NodeName("m"), NodeName("a"))
+    grown = AMPLIFIED.model_copy(
+        update={"factor": None, "inherited": 0.0, "region": (NodeName("m"), NodeName("n"))}
+    )
+    return (
+        comparison(),
+        comparison(nodes=(node("b", "born", region=REGION),), first=REGION, path=()),
+        comparison(nodes=(node("a"),), first=(), path=(), outputs={}, excess=0.5),
+        comparison(nodes=(*nodes, AMPLIFIED), first=(), path=()),
+        comparison(nodes=(AMPLIFIED, *nodes), amplified=first),
+        comparison(nodes=(grown, *nodes), amplified=first[:1], first=(), path=()),
+    )

@@ -4,22 +4,38 @@ import math
 
 import pytest
 
-from halfwise.records import Decided
-from halfwise.reporting.guards import flipped
+from halfwise.records import Criterion, Decided
+from halfwise.reporting.diagnosis import decided_advice, decided_cause, decided_part, decided_signs
+from tests.unit.reporting.facts_planned import DECIDED, TASK
+
+FOUND = Decided.model_validate(DECIDED)
+ALONE = FOUND.model_copy(update={"nodes": ("choose",)})
 
 
-def decided(**changed):
-    flip = {"node": "choose", "op": "ArgMax", "elements": 3, "of": 9}
-    told = {"flips": (flip,), "nodes": ("choose", "before"), "error": 4.0, "left": 0.5}
-    return Decided.model_validate(told | {"read": 0.1, "samples": 2} | changed)
+@pytest.mark.parametrize(("read", "told"), [(0.0, False), (math.inf, False), (1e-9, True)])
+def test_floats_that_are_exact_until_they_are_read_say_nothing(read, told):
+    found = FOUND.model_copy(update={"read": read})
+    assert ("reading" in decided_cause(found, "TF32 changes", Criterion())) is told
 
 
-def test_decisions_are_told_with_what_they_read_and_what_is_left():
-    told = flipped(decided(), "what is allowed")
-    assert told.startswith("choose decides 3 of 9 values differently on 2 samples, reading ")
-    assert "falls from 4 × to 0.5 × what is allowed" in told
+def test_each_decision_and_what_leads_to_it():
+    flip, before = decided_signs(FOUND)
+    assert (flip.nodes, before.nodes) == (("choose",), ("/a",))
+    assert len(decided_signs(ALONE)) == 1
+    part = decided_part(FOUND, Criterion())
+    assert (part.severity, part.nodes) == ("warning", ("choose",))
 
 
-@pytest.mark.parametrize("read", [0.0, math.inf])
-def test_floats_that_are_exact_until_they_are_read_say_nothing(read):
-    assert "reading" not in flipped(decided(read=read), "x")
+@pytest.mark.parametrize(
+    ("found", "criterion", "low", "kept", "metric"),
+    [
+        (FOUND, Criterion(), True, True, True),
+        (FOUND, Criterion(), False, False, True),
+        (ALONE, Criterion(), True, False, True),
+        (FOUND, TASK, True, True, False),
+    ],
+)
+def test_what_would_help_is_advised(found, criterion, low, kept, metric):
+    """FP32 where something leads to a decision and may be low, a metric where there is none."""
+    advice = " ".join(decided_advice(found, criterion, low=low, auto=False))
+    assert ("/a" in advice, "--metric" in advice) == (kept, metric)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from halfwise.records import Criterion, Failure, LadderRung, NodeName, Place, Repair, said
+from halfwise.records import Failure, LadderRung, said
 from halfwise.reporting.parts import Lines, commands
 from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
 from halfwise.reporting.view import screen
@@ -16,7 +16,6 @@ from tests.unit.reporting.runs import (
     plan,
     run,
     verdict,
-    verification,
 )
 
 HOSTILE = ("\x1b[2J" + "x" * 9000, "\u202e" + "ab " * 3000, "字" * 500, "a\nPASSED", "{{7*7}}")
@@ -34,48 +33,21 @@ def lines(capsys, run, more="Whole report: halfwise report r --full"):
 
 def test_verdict_worth_causes_and_the_next_command_in_this_order(capsys):
     told = lines(capsys, run())
-    assert told[0] == "PASSED (emulated) on 64 held-out samples"
-    titles = [told.index(t) for t in ("Result", "With everything in FP16", "Next")]
-    assert titles == sorted(titles)
-    assert "  Largest error: rel max 0.0015 of 0.01 allowed." in told
-    assert told[-2].endswith("trtexec --onnx=runs/demo/model.onnx --stronglyTyped")
-    assert told[-1] == "Whole report: halfwise report r --full"
+    assert told[0].startswith("PASSED")
+    assert [line.split()[0] for line in told if line[:1].strip()][2:] == [
+        *("Result", "With", "Next", "Whole"),
+    ]
+    assert any("0.0015 of 0.01" in line for line in told)
+    assert "trtexec" in told[-2]
 
 
 def test_what_failed_says_why_and_not_what_the_low_format_does():
-    reasons = tuple(f"output {name} is out of tolerance" for name in "abcde")
-    shown = parts(screen(run(verdict=verdict(passed=False, reasons=reasons))))
-    told = tuple(f"Output {name} is out of tolerance." for name in "abcd")
-    assert shown["Why it failed"].lines == told
-    assert "With everything in FP16" not in shown
-    unjudged = verdict(passed=False, judged=False, reasons=reasons)
-    assert "Why it is not judged" in parts(screen(run(verdict=unjudged)))
-
-
-def test_a_repair_says_what_it_answers():
-    scale = Repair(
-        rule="scale",
-        nodes=(NodeName("/a"), NodeName("/b")),
-        guards=(
-            Place(kind="square", node=NodeName("/a")),
-            Place(kind="square", node=NodeName("/b")),
-            Place(kind="overflow", node=NodeName("/c")),
-        ),
-    )
-    shown = parts(screen(run(plan=plan((), repairs=(scale,)))))
-    assert shown["With everything in FP16"].lines[-1] == (
-        "Repaired (scale): squares that overflow inside the op at 2 nodes, values beyond the "
-        "range at 1 node."
-    )
-
-
-def test_each_limit_has_its_worst_output():
-    outputs = {"a": output_error(snr_db=40.0, max_abs=0.5), "b": output_error(snr_db=50.0)}
-    criterion = Criterion(snr_db=30, max_abs=0.6)
-    shown = parts(screen(verification(verdict=verdict(outputs=outputs), criterion=criterion)))
-    assert shown["Result"].lines[0] == (
-        "Largest error: max abs 0.5 of 0.6 allowed (output a); SNR dB 40 of 30 allowed (output a)."
-    )
+    reasons = tuple("abcde")
+    for judged, title in ((True, "Why it failed"), (False, "Why it is not judged")):
+        failed = verdict(passed=False, judged=judged, reasons=reasons)
+        shown = parts(screen(run(verdict=failed)))
+        assert list(shown) == ["Result", title, "Next"]
+        assert shown[title].lines == ("A.", "B.", "C.", "D.")
 
 
 def test_a_ladder_has_a_row_for_each_rung_however_much_else_there_is(capsys):
@@ -94,11 +66,11 @@ def test_the_largest_error_stays_below_a_ladder_however_much_else_there_is(capsy
     )
     made = run(rungs=rungs, plan=plan(()), next_step=said("halfwise choose run " * 5) * 5)
     told = " ".join(" ".join(lines(capsys, made)).split())
-    assert " Casts. Largest error: rel max 0.0015 of 0.01 allowed." in told
+    assert "0.0015 of 0.01" in told
 
 
 def test_why_a_type_fails_is_told_beside_its_error_below_one(capsys):
-    why = Failure(kind="rung", text="output y is out of tolerance as ONNX Runtime runs the file")
+    why = Failure(kind="rung", text="y is off in ONNX Runtime, far from what is allowed")
     low = LadderRung(rung="fp16", passed=True, error=0.1, cost=1.0, chosen=True)
     int8 = LadderRung(rung="int8", passed=False, error=0.6, cost=0.9, failures=(why,))
     fp32, tf32 = (LadderRung(rung=name, passed=True, cost=2.0) for name in ("fp32", "tf32"))
@@ -139,7 +111,6 @@ def test_it_is_one_screen_of_80_columns_whatever_names_there_are(capsys, monkeyp
 
 def test_the_rung_that_fails_its_evidence_and_what_to_do():
     shown = screen(diagnosis())
-    assert shown.title.startswith("Rung 4 (fp32) fails")
     assert list(parts(shown)) == ["Where", "Evidence", "Next"]
     assert parts(shown)["Evidence"].lines == ("Off by 0.3. (b)",)
 
@@ -156,5 +127,5 @@ def test_of_the_fp32_model_the_causes_are_told_known_ones_first(capsys):
     told = lines(capsys, everything)
     assert "Result" not in told
     (why,) = [line for line in told if "Causes: " in line]
-    assert why.startswith("  Causes: suspected: choices between nearly equal scores (1 node); ")
+    assert why.startswith("  Causes: suspected: ")
     assert "Result" in lines(capsys, run())

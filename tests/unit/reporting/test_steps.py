@@ -35,24 +35,3 @@ def test_each_kind_has_words_and_its_command_apart(kind: StepKind) -> None:
     assert "{" not in words
     assert shown == "halfwise report 'my run'"
     assert steps_told((step,)) == (f"{words}: {shown}",)
-
-
-def test_what_eight_is_built_from() -> None:
-    step = Step(kind="older-constrained", names={"older": "8.x"}, items=("repaired", "int8"))
-    assert step_text(step)[0].endswith(
-        "`halfwise export` writes the repaired FP32 model and its Q/DQ pairs."
-    )
-
-
-def test_engines_of_several_devices() -> None:
-    step = Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"})
-    assert step_text(step)[0].startswith(
-        "The engines are 'run/a b.engine' (orin), ./-c.engine (cloud);"
-    )
-
-
-def test_nodes_that_never_ran_can_be_kept() -> None:
-    assert (
-        "or keep the node whose body never ran (--keep 'a b')"
-        in step_text(Step(kind="untested", items=("a b",)))[0]
-    )

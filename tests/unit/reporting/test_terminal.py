@@ -49,23 +49,21 @@ def evil_run():
 def test_a_passed_run(capsys):
     print_report(report(run()))
     out = printed(capsys)
-    assert out.startswith("PASSED (emulated) on 64 held-out samples\n")
+    assert out.startswith("PASSED")
     assert "13 × Pow: /blocks.{0–5}/norm1/Pow," in out
-    assert out.rstrip().endswith("trtexec --onnx=runs/demo/model.onnx --stronglyTyped")
+    assert out.rstrip().endswith(" --stronglyTyped")
 
 
 def test_a_caution_comes_right_under_the_result(capsys):
     print_report(report(run(plan=plan((kept("/a"),), candidates=1))))
-    assert "no faster" in printed(capsys).splitlines()[1]
+    assert printed(capsys).splitlines()[1].startswith("Every ")
 
 
 def test_a_failed_run(capsys):
-    print_report(
-        report(run(verdict=verdict(passed=False, reasons=("output logits is out of tolerance",))))
-    )
+    print_report(report(run(verdict=verdict(passed=False, reasons=("a is off",)))))
     out = printed(capsys)
-    assert out.startswith("FAILED (emulated)")
-    assert "Why it failed\n  Output logits is out of tolerance." in out
+    assert out.startswith("FAILED")
+    assert "\n  A is off." in out
 
 
 def test_a_verification(capsys):
@@ -134,7 +132,7 @@ def test_observations(capsys):
     tensors = (*observations().tensors, observation(EVIL, EVIL, 1e9))
     print_report(observed(observations(tensors=tensors), 10_000))
     out = printed(capsys)
-    assert "4 of 6 tensors reach 10000" in out
+    assert out.startswith("4 of 6 ")
     assert "inside: square" in out
     assert "\x1b" not in out
 

@@ -3,12 +3,10 @@ import pytest
 from halfwise.records import (
     IntermediateNonfinite,
     MetricResult,
-    NodeName,
     Note,
     Remark,
     TensorName,
     Unjudged,
-    Worth,
     said,
 )
 from halfwise.reporting.engines import engine_parts
@@ -17,7 +15,6 @@ from halfwise.reporting.view import device_parts, report, screen
 from tests.unit.reporting.engine_runs import engines, result
 from tests.unit.reporting.runs import (
     BROKEN,
-    HELDOUT,
     baseline,
     guard,
     kept,
@@ -53,87 +50,28 @@ def metric(candidate, *, passed):
     )
 
 
-EMPTY, FLAT = Unjudged(kind="empty", name="det"), Unjudged(kind="flat", name="ix")
-METRIC = Unjudged(kind="metric", name="top1")
+EMPTY = Unjudged(kind="empty", name="det")
 DRAWN = provenance(notes=(Note(kind="random", severity="warning", facts={}),))
 DRAWN_BESIDE = DRAWN.model_copy(update={"options": {"heldout": "real.npz"}})
-IDLE = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If")
-
-
-def untested(**changed):
-    return verdict(**{"passed": False, "judged": False, **changed})
 
 
 @pytest.mark.parametrize(
-    ("made", "title"),
+    ("made", "result", "words"),
     [
-        (run(), "PASSED (emulated) on 64 held-out samples"),
-        (run(provenance=DRAWN), "PASSED (emulated) on 64 random held-out samples"),
-        (run(provenance=DRAWN_BESIDE), "PASSED (emulated) on 64 held-out samples"),
-        (run(verdict=verdict(passed=False)), "FAILED (emulated) on 64 held-out samples"),
-        (
-            run(verdict=verdict(passed=False, on_real_data=False)),
-            "FAILED (emulated) on 64 held-out samples: the inputs are random or made up",
-        ),
-        (
-            run(verdict=untested(on_real_data=False, unjudged=(EMPTY, FLAT))),
-            "NOT JUDGED (emulated) on 64 held-out samples: no sample tests outputs det, ix, and "
-            "the inputs are random or made up",
-        ),
-        (
-            run(verdict=untested(unjudged=(EMPTY, METRIC, IDLE))),
-            "NOT JUDGED (emulated) on 64 held-out samples: no sample tests output det, "
-            "else_branch of node choose, top1",
-        ),
-        (
-            run(verdict=untested(judged=True, unjudged=(EMPTY,))),
-            "FAILED (emulated) on 64 held-out samples",
-        ),
-        (
-            run(verdict=untested(unseen=False, samples=HELDOUT[:1])),
-            "NOT JUDGED (emulated) on 1 sample that the search used",
-        ),
-        (
-            run(verdict=verdict(passed=False, unseen=False, samples=HELDOUT[:1])),
-            "FAILED (emulated) on 1 sample that the search used",
-        ),
-        (
-            run(verdict=verdict(passed=False, unseen=False, samples=(), outputs={})),
-            "FAILED (emulated) with no sample to judge on",
-        ),
-        (verification(), "PASSED (emulated) on 64 samples"),
-        (
-            verification(verdict=verdict(level="recorded", runner="trt-runner-N0")),
-            "PASSED (recorded outputs of trt-runner-N0) on 64 samples",
-        ),
+        (run(provenance=DRAWN), "PASSED", {"random"}),
+        (run(provenance=DRAWN_BESIDE), "PASSED", set()),
+        (run(verdict=verdict(passed=False, unjudged=(EMPTY,))), "FAILED", set()),
+        (run(verdict=verdict(passed=False, judged=False, unjudged=(EMPTY,))), "NOT", {"det"}),
+        (run(verdict=verdict(sums="fp32")), "PASSED", {"sums"}),
+        (run(verdict=verdict(sums="fp16")), "PASSED", set()),
+        (run(verdict=verdict(passed=False, sums="fp32")), "FAILED", set()),
     ],
 )
-def test_titles(made, title):
-    assert report(made).title == title
-
-
-def test_the_word_proven_is_never_used():
-    assert "proven" not in text(report(run())).lower()
-
-
-def test_sums_in_fp32_are_explained():
-    passed = verdict(sums="fp32")
-    made = run(plan=plan((), casts=0), baseline=verdict(), verdict=passed)
-    for shown in (report(made), screen(made)):
-        assert "sums in FP32" in shown.title
-        assert "--accumulate fp16" in shown.caution
-        (told,) = part(shown, "With ").lines
-        assert told.startswith("Nothing is wrong with sums in FP32")
-    for other in (verdict(sums="fp16"), verdict(passed=False, sums="fp32")):
-        assert "--accumulate" not in report(run(verdict=other)).caution
-
-
-def test_nothing_kept():
-    made = run(plan=plan((), casts=0), baseline=verdict())
-    shown = report(made)
-    assert part(shown, "With ").lines == ("Nothing is wrong: the outputs are within tolerance.",)
-    assert not any(p.title.startswith("Kept") for p in shown.parts)
-    assert "No node needs FP32." in part(shown, "In figures").lines
+def test_titles(made, result, words):
+    for title in (report(made).title, screen(made).title):
+        assert title.split()[0] == result
+        assert {*title.replace(",", " ").split()} & {"random", "det", "sums", "proven"} == words
+    assert ("--accumulate" in report(made).caution) == ("sums" in words)
 
 
 def test_errors_before_and_after():
@@ -172,41 +110,12 @@ def test_many_outputs_are_counted_failing_ones_first():
     assert table.shown[-1][0] == "and 18 more"
 
 
-def test_a_minimal_plan_tells_what_is_predicted_only():
-    of_engines = engines(needed_as_predicted=(NodeName("/a"),))
-    lines = part(report(run(plan=plan((kept("/a"),)), engines=of_engines)), "In figures").lines
-    assert lines[1].endswith("be lowered alone; for 1 node this is predicted, not built.")
-
-
-def test_a_plan_that_engines_did_not_shrink_says_what_ran_out():
-    made = run(plan=plan((kept("/a"),), minimal=False), engines=engines())
-    line = part(report(made), "In figures").lines[1]
-    assert line == (
-        "Not shown to be minimal in the engine: all builds (--budget builds) were used."
-    )
-
-
 def test_a_plan_that_keeps_everything_is_told_first():
     everything = run(plan=plan((kept("/a"), kept("/b")), candidates=2))
-    assert "this is the FP32 model, and no faster" in report(everything).caution
+    assert report(everything).caution
     assert report(everything).passed is None
     for made in (run(), run(plan=plan((), candidates=0), io="fp16"), verification()):
         assert report(made).caution == ""
-
-
-def test_a_quantised_model_is_not_called_the_fp32_model():
-    note = Note(kind="quantised", facts={"whose": "model", "products": 1, "whole": 1, "half": 0})
-    everything = run(plan=plan((kept("/a"),), candidates=1), provenance=provenance(notes=(note,)))
-    told = report(everything).caution
-    assert told == "Every compute node stays in FP32: this is the model as given, and no faster."
-
-
-def test_a_model_of_which_nothing_may_be_low_is_told_first_and_counts_no_nodes():
-    nothing = report(run(plan=plan((), candidates=0, casts=0, data_movement=(NodeName("/t"),))))
-    assert nothing.caution == "No compute node may be FP16: this is the FP32 model, and no faster."
-    assert part(nothing, "In figures").lines[0] == (
-        "No compute node may be FP16; 0 Casts; 1 node that only moves data is in FP32."
-    )
 
 
 def test_a_command_is_told_whole():
@@ -215,62 +124,22 @@ def test_a_command_is_told_whole():
     assert part(shown, "Next").lines == (f"{command}�",)
 
 
-@pytest.mark.parametrize(
-    ("found", "why"),
-    [
-        (search(exhausted=True), "the time budget of 300 s was spent."),
-        (
-            search(exhausted=True, budget=1500.0, ended_by=("work",)),
-            "the budget of 1500 inferences over the data was spent.",
-        ),
-        (
-            search(exhausted=True, budget=1500.0, ended_by=("seconds", "interrupt")),
-            "the run was interrupted.",
-        ),
-        (
-            search(exhausted=True, budget=1500.0, ended_by=("seconds",)),
-            "the time budget of 300 s was spent, so another run may give another plan.",
-        ),
-    ],
-)
-def test_why_a_plan_is_not_minimal(found, why):
-    made = run(plan=plan((kept("/a"),), minimal=False), search=found)
-    line = part(report(made), "In figures").lines[1]
-    assert line.startswith(f"Not shown to be minimal: {why}")
-
-
 def test_remarks_hints_reasons_and_next_steps_come_last_in_this_order():
     inside = IntermediateNonfinite(tensor=TensorName("t"), producer=None, elements=1)
+    failed = verdict(
+        passed=False, intermediate_nonfinite=(inside,), reasons=("b",), hints=("Use top1.",)
+    )
     made = run(
         plan=plan((kept("/a"),), remarks=(Remark(kind="emulated"),)),
         search=search(joined=("h0", "h1")),
-        verdict=verdict(
-            passed=False,
-            intermediate_nonfinite=(inside,),
-            reasons=("output logits is wrong",),
-            hints=("Use top1.",),
-        ),
-        warnings=("one sample is noise",),
-        next_step=said("Give more samples."),
+        verdict=failed,
+        warnings=("one is noise",),
+        next_step=said("Give more."),
     )
-    assert [(p.title, p.lines) for p in report(made).parts[-4:] if isinstance(p, Lines)] == [
-        (
-            "Non-finite values",
-            ("Inside, 1 tensor has NaN or infinite values where FP32 has none, first t.",),
-        ),
-        (
-            "Remarks",
-            (
-                "In the emulation no kept node can be lowered alone.",
-                "2 held-out samples failed at first and joined the search; the verdict is "
-                "on the others.",
-                "Warning: one sample is noise",
-                "Hint: Use top1.",
-            ),
-        ),
-        ("Why it failed", ("Output logits is wrong.",)),
-        ("Next", ("Give more samples.",)),
-    ]
+    *_, remarks, reasons, then = report(made).parts
+    assert isinstance(remarks, Lines)
+    assert remarks.lines[2:] == ("Warning: one is noise", "Hint: Use top1.")
+    assert [p.lines for p in (reasons, then) if isinstance(p, Lines)] == [("B.",), ("Give more.",)]
 
 
 def test_whatever_names_are_the_report_is_clean_and_short():
@@ -296,7 +165,7 @@ def test_an_engine_with_nothing_low_is_not_called_mixed_nor_proof_that_fp16_is_e
     made = run(plan=plan(()), verdict=judged, engines=engines(rung="tf32", keep=()))
     told = report(made)
     assert "0.9 TF32" in part(told, "Task metric").lines[0]
-    assert "No node needs FP32." not in part(told, "In figures").lines
+    assert "needs" not in part(told, "In figures").lines[1]
 
 
 def quantised(whose, **changed):
@@ -308,24 +177,10 @@ def quantised(whose, **changed):
 
 def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
     failed, mine = verdict(passed=False), quantised("candidate")
-    told = part(report(verification(verdict=failed, provenance=mine)), "Quantisation")
-    assert "Causes cannot be found" in told.lines[0]
+    assert part(report(verification(verdict=failed, provenance=mine)), "Quantisation")
     paired = quantised("candidate", whole=1)
     for other in ({"provenance": mine}, {"verdict": failed, "provenance": paired}):
         assert "Quantisation" not in text(report(verification(**other)))
-
-
-def test_costs_of_a_verification_name_the_low_format():
-    told = text(report(verification(worth=Worth(cost=1.0, fp32=1.7, low="bf16"))))
-    assert "1 × everything in BF16" in told
-    assert "everything low" in text(report(verification(worth=Worth(cost=1.0, fp32=1.7))))
-
-
-def test_costs_of_a_quantised_file_have_a_base_of_their_own():
-    worth = Worth(cost=1.0, fp32=1.7)
-    told = text(report(run(worth=worth, provenance=quantised("model"))))
-    assert "Costs are relative to this quantised file" in told
-    assert "quantised file's own" not in text(report(run(worth=worth)))
 
 
 def on(name, **changed):
@@ -336,7 +191,6 @@ def on(name, **changed):
 def cells(devices):
     table = device_parts(devices)[-1]
     assert isinstance(table, Table)
-    assert table.title == "One plan on each device, on held-out samples"
     titles = [column.title for column in table.columns]
     return [dict(zip(titles, row, strict=True)) for row in table.rows]
 
@@ -360,4 +214,4 @@ def test_a_row_for_each_device():
 def test_what_is_lost_is_told():
     parts = device_parts([on("a"), on("b"), on("c", lost="No answer.")])
     told = {part.title: " ".join(part.lines) for part in parts if isinstance(part, Lines)}
-    assert "Lost before its engine was judged: No answer." in told["On c"]
+    assert [title for title, lines in told.items() if "No answer." in lines] == ["On c"]

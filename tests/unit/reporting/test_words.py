@@ -1,11 +1,11 @@
 """Every kind has words, and the words of example runs are those of `words.txt`.
 
-`python -m tests.unit.reporting.test_words` writes the file anew.
+`python -m tests.unit.reporting.test_words` writes the file anew. A new kind of fact gets an
+entry in `facts_planned.py` or `facts_judged.py`; all other tests assert facts, not sentences.
 """
 
-import re
-import string
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, get_args
@@ -27,26 +27,29 @@ from halfwise.records import (
 )
 from halfwise.records.judged import NotBatched
 from halfwise.reporting import causes, diagnosis, engines, guards, remarks, rungs, steps
+from halfwise.reporting import inspection as inspections
 from halfwise.reporting import verdict as of_verdicts
 from halfwise.reporting import view as whole
-from halfwise.reporting.parts import Report, Table
-from halfwise.reporting.plan import chosen_line
-from halfwise.wording import filled
-from tests.unit.reporting.comparisons import comparison
+from halfwise.reporting.parts import Lines, Report, Table
+from tests.unit.reporting.comparisons import comparisons
 from tests.unit.reporting.diagnoses import diagnosis as diagnosed
 from tests.unit.reporting.engine_runs import engine_round
 from tests.unit.reporting.engine_runs import engines as built
+from tests.unit.reporting.phrases import SECTIONS
 from tests.unit.reporting.runs import (
     baseline,
     guard,
     kept,
+    observations,
     plan,
     run,
     search,
     verdict,
     verification,
 )
-from tests.unit.reporting.test_curve import MADE, ONE
+from tests.unit.reporting.test_curve import MADE
+from tests.unit.reporting.test_inspection import BUILT, GIVEN, inspection
+from tests.unit.reporting.test_precision import PROOF
 from tests.unit.reporting.test_repairs import SCALED
 
 WORDS = Path(__file__).with_name("words.txt")
@@ -87,24 +90,6 @@ def test_every_kind_has_words(table: int) -> None:
 def _literals(kinds: object) -> Iterator[object]:
     for one in get_args(kinds):
         yield from _literals(one) if get_args(one) else (one,)
-
-
-TEMPLATES = (
-    *(remarks.REMARKS, remarks._WORDS, guards._WORDS, rungs._CAUSES, rungs._SPARED),
-    *(causes._SUMMARIES, causes._FAULTS, of_verdicts._UNJUDGED),
-)
-
-
-@pytest.mark.parametrize("table", range(len(TEMPLATES)))
-def test_every_part_of_a_template_can_be_filled(table: int) -> None:
-    for template in TEMPLATES[table].values():
-        pieces = [
-            part for choice in re.findall(r"\[([^]]*)\]", template) for part in choice.split("|")
-        ]
-        for text in (re.sub(r"\[[^]]*\]", "", template), *pieces):
-            fields = [(name, form) for _, name, form, _ in string.Formatter().parse(text) if name]
-            facts: dict[str, str | float] = {name: 2.0 if form else "n" for name, form in fields}
-            assert "{" not in filled(text, facts)
 
 
 PLAN = plan(
@@ -162,27 +147,50 @@ EXAMPLES: Mapping[str, Callable[[], Report]] = {
         run(engines=built(rung="tf32", keep=(), delivered=None))
     ),
     "a verification": lambda: whole.report(verification()),
+    "its first screen, verified": lambda: whole.screen(verification()),
+    "a first screen without a low engine": lambda: whole.screen(
+        run(engines=built(rung="tf32", keep=()))
+    ),
     "a diagnosis": lambda: diagnosis.diagnosed(diagnosed()),
     "a diagnosis that found nothing": lambda: diagnosis.diagnosed_screen(diagnosed(passed=True)),
-    "a comparison": lambda: diagnosis.comparison(comparison()),
-    "a plan to choose": lambda: Report(chosen_line(MADE, ONE, Criterion(), 3, 2), None, "", ()),
+    **{
+        f"comparison {i}": partial(diagnosis.comparison, one)
+        for i, one in enumerate(comparisons(), 1)
+    },
+    "an engine by its inspector": lambda: engines.inspected(PROOF, "model.engine"),
+    "an engine that was inspected": lambda: inspections.looked_into(inspection()),
+    "an engine that could not be": lambda: inspections.looked_into(
+        inspection(proof=None, latency=None, notes=("It does not run.",))
+    ),
+    "an engine that was built": lambda: inspections.built(BUILT),
+    "the user's own engine": lambda: Report("", None, "", inspections.given_parts(GIVEN)),
+    "ranges": lambda: inspections.observed(observations(constants=PLAN.constants), 10_000),
+    "devices": lambda: Report(
+        "", None, "", whole.device_parts((built(), built(lost="No answer.")))
+    ),
+    "a repaired plan": lambda: whole.screen(run(plan=plan((), repairs=(SCALED,)))),
 }
 
 
-def written(report: Report) -> Iterator[str]:
+def written(report: Report, before: dict[Lines | Table, None]) -> Iterator[str]:
+    """Yield the lines of a report; of a part that an earlier report has, the title alone."""
     yield from filter(None, (report.title, report.caution, report.about))
     for part in report.parts:
+        titles = [f"{part.title} (as above)" if part in before else part.title]
         if isinstance(part, Table):
-            yield f"{part.title} ({part.note})" if part.note else part.title
-            yield from (
-                f"  {' | '.join(row)}" for row in ([c.title for c in part.columns], *part.rows)
-            )
+            titles = [f"{titles[0]} ({part.note})" if part.note else titles[0]]
+            titles += [] if part in before else [f"  {' | '.join(c.title for c in part.columns)}"]
+            rows = [f"  {' | '.join(row)}" for row in part.rows]
         else:
-            yield from (part.title, *(f"  {line}" for line in part.lines))
+            rows = [f"  {line}" for line in part.lines]
+        yield from (titles if part in before else [*titles, *rows])
+        before[part] = None
 
 
 def words() -> str:
-    found = (f"== {name}\n" + "\n".join(written(make())) for name, make in EXAMPLES.items())
+    before: dict[Lines | Table, None] = {}
+    found = [f"== {name}\n" + "\n".join(written(make(), before)) for name, make in EXAMPLES.items()]
+    found += [f"-- {name}\n" + "\n".join(tell()) for name, tell in SECTIONS.items()]
     return "\n\n".join(found) + "\n"
 
 

@@ -2,6 +2,8 @@ from typing import Any
 
 from halfwise.page.data import Stored
 from halfwise.page.sections import kept
+from halfwise.reporting.guards import CAUSES
+from halfwise.wording import capital
 from tests.unit.page.test_document import stored
 from tests.unit.reporting.runs import run, verification
 
@@ -14,7 +16,7 @@ def test_that_every_kept_node_has_a_row_of_its_own() -> None:
     rows = data["rows"]
     assert [row[0] for row in rows] == [node.node for node in plan.keep]
     assert {row[2] for row in rows} == {"FP32"}
-    assert rows[0][3] == "Squares that overflow inside the op"
+    assert rows[0][3] == capital(CAUSES["square"])
 
 
 def test_that_a_run_without_a_plan_has_none() -> None:

@@ -1,0 +1,567 @@
+"""Facts on engines, verdicts, notes and other commands, to put in words: see `phrases`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+from typing import Any, get_args
+
+from halfwise import records
+from halfwise.metrics.recognised import KINDS, SEEN
+from halfwise.records import (
+    Cause,
+    Change,
+    Criterion,
+    Decided,
+    EngineDiagnosis,
+    Failure,
+    FailureBound,
+    FileRun,
+    FrozenSize,
+    IntermediateNonfinite,
+    JudgedBatch,
+    LadderRung,
+    MadeUp,
+    MetricResult,
+    Move,
+    NodeName,
+    Note,
+    ProvenEngine,
+    Recognised,
+    Refusal,
+    Remark,
+    Run,
+    RungTried,
+    ShapeVerdict,
+    Spared,
+    Step,
+    TaskScore,
+    TensorName,
+    TimeRatio,
+    Unjudged,
+    Unsupported,
+    Verdict,
+    Worth,
+)
+from halfwise.reporting import causes, diagnosis, nodes, rungs, steps, view
+from halfwise.reporting import engines as of_engines
+from halfwise.reporting import verdict as verdicts
+from halfwise.reporting.parts import Lines
+from tests.unit.reporting import runs
+from tests.unit.reporting.engine_runs import build, engines, failed, result
+from tests.unit.reporting.facts_planned import (
+    DECIDED,
+    LOSS,
+    PAIR,
+    TASK,
+    A,
+    B,
+    followed_by,
+    int8_plan,
+)
+from tests.unit.reporting.test_repairs import SCALED
+from tests.unit.reporting.test_verdict import BATCH, BOXES, axis, bound, group, nonfinite_in
+from tests.unit.reporting.test_worth import NOTHING
+
+# Engines.
+
+
+def tried(**changed: Any) -> RungTried:
+    values: dict[str, Any] = {"rung": "fp16", "end": "tolerance", "plans": 5, "builds": 5}
+    return RungTried(**values | {"built": 2, "ran": 2} | changed)
+
+
+def tried_rungs() -> Iterator[str]:
+    yield from (rungs.rung_line(tried(end=end)) for end in get_args(records.RungEnd))
+    yield rungs.rung_line(tried(excess=1.43, kept=3, plans=1, builds=1))
+    yield rungs.rung_line(tried(rung="tf32", end="delivered", excess=0.75))
+    found = ProvenEngine(build=2, seconds=15.2, median_ms=0.216)
+    yield rungs.proven_line(found, "tf32")
+    yield rungs.proven_line(found.model_copy(update={"median_ms": None}), "fp32")
+    yield rungs.first_line(engines().model_copy(update={"proven": (found,)}))
+
+
+def delivered() -> Iterator[str]:
+    """Yield why what is delivered is not low, and what is unknown of it."""
+
+    def told(end: str, *, rung: str = "fp32", of: str = "fp16", **changed: Any) -> str:
+        found = engines(rung=rung, rungs=(tried(rung=of, end=end),), **changed)
+        return rungs.rung_caution(found)
+
+    yield from (told(end) for end in get_args(records.RungEnd))
+    yield told("unbuildable", rung="tf32")
+    yield told("tolerance", rung="tf32", of="tf32")
+    one = Cause(kind="refused", builds=(3,), nodes=(A,))
+    yield told("refused", causes=(one,))
+    yield told("refused", causes=(one.model_copy(update={"nodes": (A, B)}),))
+    row = engines().row
+    assert row is not None
+    untimed = row.model_copy(update={"untimed": "It crashed."})
+    yield told("tolerance", results=(untimed,))
+    yield told("lost", results=(untimed.model_copy(update={"lost": True}),))
+    for shows in ("tf32", "fp32"):
+        low = row.model_copy(update={"shows": shows})
+        yield told("no-part", rung="fp16", results=(low,))
+
+
+def blamed() -> Iterator[str]:
+    known: dict[str, Any] = {"nodes": (A, B), "excess": 9.0, "other": 0.5}
+    for kind in get_args(records.CauseKind):
+        yield rungs.cause_line(Cause(kind=kind, builds=(2, 3), **known))
+        if kind != "ignored":
+            yield rungs.cause_line(Cause(kind=kind, builds=(2,)))
+    slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
+    yield from map(rungs.spared_line, (slower, slower.model_copy(update={"beside": 5})))
+    yield from (rungs.spared_line(Spared(kind=kind)) for kind in ("interrupted", "no-tf32"))
+    yield from (
+        rungs.move_line(Move(kind=kind, refused=2, level=5)) for kind in get_args(records.MoveKind)
+    )
+    refused = [
+        *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
+        *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),
+        Refusal(kind="unknown", build=8, ends=("a",), nodes=(A,), said="No implementation."),
+    ]
+    yield from rungs.refusal_lines(refused, [failed(7)])
+
+
+def built() -> Iterator[str]:
+    worker = engines().worker
+    bare = worker.model_copy(
+        update={"gpu": None, "tensorrt": None, "compute_capability": None, "driver": None}
+    )
+    overridden = worker.model_copy(update={"tf32_override": "0"})
+    wrong = result("mixed", 1, 1.0, verdict=runs.verdict(passed=False))
+    file = engines().delivered
+    assert file is not None
+    there = file.model_copy(update={"side": "worker"})
+    tf32 = build(3, "mixed").config.model_copy(update={"tf32": True, "optimization_level": 5})
+    row = result("mixed", 3, 1.0, build=build(3, "mixed", config=tf32))
+    nothing: dict[str, Any] = {"delivered": None, "spread": (), "results": ()}
+    for found in (
+        engines(worker=bare, **nothing),
+        engines(worker=overridden, **nothing),
+        engines(rung="fp16", **nothing),
+        engines(**nothing | {"emulated": runs.verdict(), "results": (wrong,)}),
+        engines(spread=(0.4,), confirmed=1, delivered=there, results=(row,)),
+        engines(rung="tf32", results=(row,)),
+    ):
+        yield from of_engines.made(found)
+    ratio = TimeRatio(low=0.912, high=1.02, rounds=28)
+    timed = engines(results=(row.model_copy(update={"ratio": ratio}),))
+    (over,) = (p for p in of_engines.engine_parts(timed) if p.title.startswith("Time"))
+    assert isinstance(over, Lines)
+    yield from (over.title, *over.lines)
+    ends = ("failed", "timeout", "lost", "skipped", "interrupted")
+    quiet: dict[str, Any] = {"signal": None, "message": "", "log": ()}
+    parts = of_engines._failed(
+        engines(builds=[failed(i, status=end, **quiet) for i, end in enumerate(ends)])
+    )
+    assert parts is not None
+    yield from parts.lines
+    judged = ShapeVerdict(shapes={}, at="min", verdict=runs.verdict(passed=False), reason="Cut.")
+    yield of_engines.shape_line(judged)
+    yield of_engines.shape_line(judged.model_copy(update={"verdict": None, "reason": ""}))
+    broken = result("FP16", 4, 1.0, verdict=None, latency=None, failure="it does not run.")
+    low = row.model_copy(update={"shows": "tf32", "latency": None, "untimed": "It crashed."})
+    yield from of_engines._remarks(engines(worker=overridden, results=(broken, low), notes=()))
+
+
+def ladder() -> Iterator[str]:
+    """Yield what is told beside a ladder: what is unknown, and why types were not tried."""
+    why = (Failure(kind="rung", text="output y is far off"),)
+    asked = runs.provenance(options={"to": "int8"})
+    note = Note(kind="quantised", facts={**COUNTS, "whose": "model"})
+    own = asked.model_copy(update={"notes": (note,)})
+    untried = Remark(kind="int8-untried", names={"why": "x has one value."})
+    fp32, fp16 = LadderRung(rung="fp32", passed=True), LadderRung(rung="fp16", passed=True)
+    failing = fp16.model_copy(update={"passed": False, "failures": why})
+    int8 = LadderRung(rung="int8", passed=True, chosen=True)
+    for low, changed in (
+        ((fp32.model_copy(update={"passed": None}), failing), {}),
+        ((fp32.model_copy(update={"passed": False}), failing), {}),
+        ((fp32, LadderRung(rung="tf32", passed=False, failures=why)), {}),
+        ((fp32, fp16.model_copy(update={"passed": None})), {}),
+        ((fp32, fp16), {}),
+        ((fp32, fp16), {"provenance": own}),
+        ((fp32, fp16), {"plan": runs.plan((), remarks=(untried,))}),
+        ((fp32, int8), {}),
+    ):
+        found = rungs.ladder_lines(runs.run(**{"rungs": low, "provenance": asked, **changed}))
+        assert found is not None
+        yield from found.lines
+    ends = (
+        *(fp16, fp16.model_copy(update={"passed": None}), failing, int8),
+        *(fp32.model_copy(update={"by": by}) for by in get_args(records.RightBy)),
+        LadderRung(rung="int8", passed=None, left_out=3, candidates=3),
+    )
+    for made in (runs.run(rungs=ends), runs.run(rungs=ends, engines=engines())):
+        table = rungs.ladder_table(made)
+        assert table is not None
+        yield " | ".join(row[-1] for row in table.rows)
+
+
+# The verdict.
+
+
+def titles() -> Iterator[str]:
+    empty, flat = Unjudged(kind="empty", name="det"), Unjudged(kind="flat", name="ix")
+    metric = Unjudged(kind="metric", name="top1")
+    idle = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If")
+    drawn = runs.provenance(notes=(Note(kind="random", severity="warning", facts={}),))
+    score = MetricResult(name="top1", reference=1, candidate=1, allowed_drop=0.01, passed=True)
+    untested = {"passed": False, "judged": False}
+    one = {"unseen": False, "samples": runs.HELDOUT[:1]}
+    for changed in (
+        {"passed": False, "on_real_data": False},
+        {**untested, "on_real_data": False, "unjudged": (empty, flat)},
+        {**untested, "unjudged": (empty, metric, idle)},
+        {**untested, **one},
+        {"passed": False, "unseen": False, "samples": (), "outputs": {}},
+        {"sums": "fp32"},
+        {"failure_bound": bound(10, 0, 0.2589)},
+        {"metric": score, "samples": runs.HELDOUT[:4]},
+        {"metric": score.model_copy(update={"evidence": 1, "unit": "rows"})},
+        {"passed": False, "failures": (Failure(kind="worse", text="x"),)},
+    ):
+        yield view.report(runs.run(verdict=runs.verdict(**changed))).title
+    yield view.report(runs.run(provenance=drawn)).title
+    recorded = runs.verdict(level="recorded", runner="trt-runner-N0")
+    yield view.report(runs.verification(verdict=recorded)).title
+
+
+def worth() -> Iterator[str]:
+    measured = {"measured": 2.9, "measured_fp32": 3.0}
+    for made in (
+        NOTHING,
+        NOTHING.model_copy(update=measured),
+        Worth(cost=3.0, fp32=3.0),
+        Worth(cost=1.0, fp32=0.8),
+        Worth(cost=3.0, fp32=2.0),
+    ):
+        yield steps.nothing_gained(runs.run(worth=made))
+    short = runs.verdict(passed=False, required_worth=1.1)
+    for given in (NOTHING, NOTHING.model_copy(update=measured), None):
+        yield steps.nothing_gained(runs.run(worth=given, verdict=short))
+    yield steps.cost_line(NOTHING, "everything low", int8=True)
+    yield steps.cost_line(NOTHING.model_copy(update=measured), "everything low", int8=True)
+    given = Worth(cost=1.0, fp32=1.7)
+    note = Note(kind="quantised", facts={"whose": "model"})
+    yield from view._figures(runs.verification(worth=given)).lines[:-1]
+    own = runs.provenance(notes=(note,))
+    yield from view._figures(runs.verification(worth=given, provenance=own)).lines[1:-1]
+
+
+def acceptable() -> Iterator[str]:
+    mask = Recognised(
+        kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
+    )
+    flow = mask.model_copy(update={"metric": "epe", "outputs": ("a", "b"), "required": -0.1})
+    for criterion in (
+        Criterion(),
+        Criterion(max_abs=0.5, snr_db=40, cosine=0.9),
+        TASK,
+        TASK.model_copy(update={"drop_source": "MLPerf"}),
+        Criterion(metric="epe", metric_drop=0.1),
+        Criterion(metric="auto", recognised=(mask, flow)),
+    ):
+        yield verdicts.allowed(criterion)
+    parts = (
+        TaskScore(metric="mask-iou", outputs=("m",), value=0.5, required=0.99, passed=False),
+        TaskScore(metric="rel-max", outputs=("h",), value=-0.2, required=-0.01, passed=True),
+    )
+    both = MetricResult(
+        name="auto", reference=1, candidate=0.5, allowed_drop=1, passed=True, parts=parts
+    )
+    yield from verdicts.part_lines({"all FP16": both, "mixed": both})
+    few = parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
+    yield from verdicts.part_lines({"mixed": both.model_copy(update={"parts": (few,)})})
+    yield f"{verdicts.metrics_of(both)} | {verdicts.figures(both)} | {verdicts.heading_of(both)}"
+    alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
+    yield f"{verdicts.metrics_of(alone)} | {verdicts.figures(alone)} | {verdicts.heading_of(alone)}"
+    boxes = few.model_copy(update={"unit": "boxes"})
+    yield from map(verdicts.rests_on, (boxes, boxes.model_copy(update={"evidence": 3})))
+    for score in (alone, alone.model_copy(update={"name": "top1", "labelled": False})):
+        found = view.metric_lines(runs.verification(verdict=runs.verdict(metric=score)))
+        assert found is not None
+        yield from found.lines
+    yield from view._errors_screen(
+        runs.verification(
+            verdict=runs.verdict(outputs={"a": runs.output_error(snr_db=40), "b": runs.BROKEN}),
+            criterion=Criterion(snr_db=30, max_abs=0.6),
+        )
+    )
+
+
+def bounds() -> Iterator[str]:
+    few = bound(20, 0, 0.5).model_copy(update={"joined": 10})
+
+    def told(found: FailureBound | None, **changed: Any) -> Iterable[str]:
+        lines = verdicts.bound_part(runs.run(verdict=runs.verdict(failure_bound=found), **changed))
+        return () if lines is None else lines.lines
+
+    for found in (bound(10, 0, 0.2589), bound(12, 1, 0.3387), bound(12, 2, 0.4382)):
+        yield from told(found)
+    yield from (*told(bound(2, 2, 1)), *told(few))
+    yield from told(bound(10, 0, 0.26), criterion=Criterion(snr_db=40))
+
+
+def unjudged() -> Iterator[str]:
+    body = {"body": "then_branch", "op": "If"}
+    given: tuple[dict[str, Any], ...]
+    for kind in get_args(records.UnjudgedKind):
+        given = ({"reference": 0.1, "other": 0.2, "allowed": 0.1},)
+        given += ({"labelled": True},) if kind in ("metric", "guessing") else ()
+        given += ({},) if kind == "zeros" else ()
+        given = (body, {**body, "inputs": ("rate",)}) if kind == "never-ran" else given
+        for facts in given:
+            yield verdicts.not_judged(Unjudged(kind=kind, name="y", **facts))
+    rise = Unjudged(kind="metric", name="epe", reference=-0.5, other=-0.6, allowed=0.1)
+    yield verdicts.not_judged(rise)
+
+
+def sizes() -> Iterator[str]:
+    def told(*axes: records.DynamicAxis, batch: JudgedBatch | None = None) -> Iterator[str]:
+        return verdicts.size_lines(runs.verdict(axes=axes, batch=batch))
+
+    yield from told(axis(3, 5, symbol=None), axis(*range(1, 30)), axis(640))
+    yield from told(*(axis(1, why=why, detail="d") for why in get_args(records.judged.NotBatched)))
+    two = axis(1, 2).model_copy(update={"inputs": {TensorName("ids"): 0, TensorName("mask"): 1}})
+    yield from told(two, batch=BATCH)
+    yield from told(axis(1, 2), batch=BATCH.model_copy(update={"whole": True, "passed": False}))
+    near = group(room=10.0, passed=False)
+    offset = group(scale=2e4, span=2e3, max_abs=900.0, allowed=200.0)
+    outputs = {"output0": runs.output_error(groups=(BOXES, near, offset))}
+    scales = verdicts.scale_lines(runs.verdict(outputs=outputs))
+    assert scales is not None
+    yield from scales.lines
+    file = FileRun(runner="r", passed=True, outputs={"y": runs.BROKEN})
+    score = MetricResult(name="top1", reference=1, candidate=1, allowed_drop=0.01, passed=True)
+    scored = file.model_copy(update={"metric": score})
+    yield from verdicts.file_lines(runs.verdict(as_file=scored, metric=score))
+    for ran in (file, FileRun(runner="r", not_run="no kernel.", outputs={})):
+        yield from verdicts.file_lines(runs.verdict(as_file=ran))
+
+
+def not_finite() -> Iterator[str]:
+    ends = (None, "limit", "unseen", "wrong", "unread")
+
+    def told(found: Verdict) -> Iterable[str]:
+        lines = verdicts.inside(found)
+        return () if lines is None else lines.lines
+
+    for end in ends:
+        tensors = nonfinite_in(True, True).intermediate_nonfinite
+        each = tuple(t.model_copy(update={"ends": end}) for t in tensors)
+        found = nonfinite_in().model_copy(update={"intermediate_nonfinite": each})
+        yield from told(found) if end is None else tuple(told(found))[1:]
+    yield from told(nonfinite_in(True, False))
+    yield from told(nonfinite_in(True, True, None))
+    side = runs.SIDE.model_copy(update={"nonfinite": 446, "elements": 960})
+    yield from told(runs.verdict(outputs={"y": runs.output_error(reference=side)}))
+
+
+def compared() -> Iterator[str]:
+    for kind in get_args(records.FigureKind):
+        change = Change(kind=kind, of="y", before=0.001, now=0.0012, limit=0.00105, passed=False)
+        yield view.worsened(change)
+    gone = change.model_copy(update={"now": None, "passed": True})
+    yield view.worsened(gone)
+    found = records.Baseline(run="before", date="2026", same_samples=False, changes=(gone,))
+    yield from view._remarks(found.model_copy(update={"same_model": False}))
+    fine = change.model_copy(update={"passed": True})
+    alike = found.model_copy(update={"same_samples": True, "changes": (fine,)})
+    for one in (
+        alike,
+        alike.model_copy(update={"changes": (fine, fine, gone), "same_model": False}),
+        found,
+    ):
+        yield view.baseline_line(runs.run(compared=one))
+
+
+# Notes and steps.
+
+LAYOUT = {"input": "x", "shape": (2, 3), "samples": 2, "sample": (1, 3), "ranked": True}
+COUNTS = {"products": 3, "whole": 1, "half": 1, "integers": 1, "quantised": 9}
+LINTED: dict[str, Any] = {"rules": ("eps-vanishes",), "counts": (1,), "more": 0}
+NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
+    "samples": ({"samples": 1}, {"samples": 3, "files": 2}),
+    "array": ({"array": "a", "where": "f.npz", "input": "x"},),
+    "layout": (
+        {**LAYOUT, "layout": "stacked"},
+        {**LAYOUT, "layout": "batched", "stored": "float64", "dtype": "float32", "cast": "nearest"},
+        {**LAYOUT, "layout": "single", "samples": 1},
+        {**LAYOUT, "layout": "single", "counts": False},
+        {**LAYOUT, "layout": "single", "ranked": False},
+    ),
+    "first-sample": (
+        {"input": "x", "shape": (3,), "added": False},
+        {"input": "x", "shape": (3,), "added": True, "array": "a"},
+    ),
+    "ignored": ({"folder": "f", "names": ("a", "b")},),
+    "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
+    "random": ({"samples": 4, "seed": 0, "shapes": "x 1×3"},),
+    "preprocess": ({"function": "f.py:f"},),
+    "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in steps._REPAIRED),
+    "repairs-unread": ({"why": "no JSON"},),
+    "stored": ({"formats": ("FP16", "BF16")},),
+    "ranks": ({"inputs": ("x", "y"), "ranks": (2, 3)},),
+    "split": ({"searched": 1, "heldout": 2},),
+    "mixed-rows": ({"rows": 8},),
+    "copies": ({"copies": 1, "heldout": 2}, {"copies": 1, "heldout": 1}),
+    "linted": (LINTED, {**LINTED, "more": 2}),
+    "lint-failed": ({"error": "E"},),
+    "left-out": tuple({"whose": whose, "names": ("y",)} for whose in ("candidate", "model")),
+    "quantised": (
+        {**COUNTS, "whose": "model"},
+        {**COUNTS, "whose": "candidate", "whole": 2, "half": 0, "integers": 0},
+        {**COUNTS, "whose": "candidate", "products": 1, "whole": 0, "half": 0, "integers": 0},
+    ),
+    "folded": ({"nodes": ("a",)},),
+    "recognised": tuple(
+        {"outputs": names, "kind": next(iter(KINDS)), "evidence": [*SEEN][:2], "metric": "map"}
+        for names in (("a",), ("a", "b"))
+    ),
+    "refused": ({"whose": "samples", "error": "E"},),
+}
+MADE_UP = (
+    MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29),
+    MadeUp(input="y", kind="normal", mean=0, deviation=1),
+    MadeUp(input="h", kind="constant", mean=0, deviation=0),
+)
+
+
+def notes() -> Iterator[str]:
+    for kind in get_args(records.NoteKind):
+        for facts in NOTES.get(kind, ({},) if kind != "made-up" else ()):
+            yield f"{kind}: {steps.note_text(Note(kind=kind, facts=facts))}"
+    for found in MADE_UP:
+        yield steps.note_text(Note(kind="made-up", severity="warning", made_up=found))
+    yield steps.note_text(Note(kind="single", severity="warning", of="held out", facts={}))
+    yield steps.clause(Note(kind="linted", facts=LINTED), repairs=7)
+    yield steps.not_real(())
+    yield steps.not_real(MADE_UP[1:])
+    yield steps.not_real(MADE_UP[:1], accepted=True)
+
+
+def frozen() -> Iterator[str]:
+    batch = FrozenSize(
+        axes={TensorName("x"): 0}, batch=True, given=1, runs=2, nodes=(A,), failure="It failed."
+    )
+    length = batch.model_copy(
+        update={"axes": {"a": 2, "b": 1}, "batch": False, "given": 9, "runs": 6, "nodes": (A, B)}
+    )
+    for found in (batch, length, batch.model_copy(update={"nodes": ()})):
+        yield steps.frozen_cause(found)
+    yield from (*steps.frozen_advice(batch), *steps.frozen_advice(length)[1:])
+
+
+NEAR = {"kept": 2, "cost": 1.2, "cheaper": 1}
+STEPS: tuple[Step, ...] = (
+    *(
+        Step(kind="older-constrained", names={"older": "8.x"}, items=items)
+        for items in (("kept",), ("moving",), ("repaired", "int8"), ("repaired", "kept"))
+    ),
+    Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
+    Step(kind="engines", names={"a": "-c.engine"}),
+    Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"}),
+    Step(kind="choose", numbers=NEAR, items=("a", "b")),
+    Step(
+        kind="choose",
+        numbers={**NEAR, "kept": 1, "cheaper": 0, "int8": 1, "error": 3.0, "evidence": 1},
+        names={"allowed": "rel max ≤ 0.01", "unit": "boxes"},
+        items=("a",),
+    ),
+    *(Step(kind="untested", items=items) for items in ((), ("a b",), ("a", "b"))),
+    *(Step(kind="own-runs", items=items) for items in (("a",), ("a", "b"))),
+    *(Step(kind=kind, names={"more": "work"}) for kind in ("search-on", "keep-less")),
+    Step(kind="accept-missing", items=("cost", "time")),
+)
+
+
+def next_steps() -> Iterator[str]:
+    yield from (f"{step.kind}: {told}" for step in STEPS for told in steps.steps_told((step,)))
+
+
+# The other commands.
+
+
+def faults() -> Iterator[str]:
+    def found(**changed: Any) -> EngineDiagnosis:
+        return EngineDiagnosis(
+            **{"symptom": "outputs", "limit_db": 60.0, "most_builds": 9, **changed}
+        )
+
+    placed: dict[str, Any] = {"regions": ((A, B),), "snr_db": (12.0,)}
+    for symptom in get_args(records.SymptomKind):
+        yield diagnosis.cause(found(symptom=symptom, **placed), "engine", "", emulated=False)
+    yield diagnosis.cause(found(**placed), "engine", "", emulated=True)
+    yield diagnosis.cause(found(symptom="build"), "engine", "It died...", emulated=False)
+    for changed in ({}, {"everywhere": True}, {"interrupted": True}):
+        yield diagnosis.cause(found(**changed), "engine", "", emulated=False)
+    for changed in (
+        placed,
+        placed | {"snr_db": (-inf,)},
+        *(
+            placed | {"symptom": symptom, "explained": explained, "rest_db": 99.0}
+            for symptom in get_args(records.SymptomKind)
+            for explained in (True, False)
+        ),
+        {"late": 1, "build_seconds": 180.0, "interrupted": True, "builds": 9},
+    ):
+        for sign in diagnosis.evidence(found(**changed)):
+            yield f"{sign.severity}: {sign.text}"
+    yield from diagnosis.advice(found(**placed))
+
+
+def decisions() -> Iterator[str]:
+    one = Decided.model_validate(DECIDED)
+    two = one.model_copy(update={"flips": one.flips * 2, "read": 1e-9})
+    for found in (one, two):
+        yield diagnosis.decided_cause(found, "TF32 changes", Criterion())
+    yield diagnosis.decided_cause(one, "TF32 changes", TASK)
+    yield diagnosis.decided_part(one, Criterion()).text
+    yield from (sign.text for sign in diagnosis.decided_signs(one))
+    for auto in (True, False):
+        yield from diagnosis.decided_advice(one, Criterion(), low=not auto, auto=auto)
+
+
+def of_node() -> Iterator[str]:
+    pinned = Unsupported(node=NodeName("/pin"), op="Custom", reason="ONNX does not know it")
+    made = runs.run(
+        plan=runs.plan(
+            (runs.kept("/a"),),
+            data_movement=(NodeName("/move"),),
+            unsupported=(pinned,),
+            lowered={NodeName("/low"): "--lower /low"},
+            int8=(NodeName("/fc"),),
+            repairs=(SCALED.model_copy(update={"nodes": ("/a",)}),),
+        ),
+        guards=(runs.guard("/a"),),
+    )
+    for node, facts in nodes.node_facts(made, None).items():
+        yield from (f"{node} {key}: {words}" for key, words in nodes.planned_words(facts))
+    inside = IntermediateNonfinite(tensor=TensorName("t"), producer=A, elements=2)
+    for elements in (1, 2):
+        each = inside.model_copy(update={"elements": elements})
+        verdict = runs.verdict(
+            intermediate_nonfinite=(each,),
+            failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
+        )
+        loss = LOSS.model_copy(
+            update={"causes": (PAIR.model_copy(update={"rescale": None}),) * elements}
+        )
+        yield from _causes(runs.verification(verdict=verdict, quantisation=loss))
+    for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
+        yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
+    bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
+    kernel = Cause(kind="kernel", builds=(3,), nodes=(A,))
+    fixed = runs.run(plan=runs.plan((bare,)), engines=engines(causes=(kernel,)))
+    yield from _causes(fixed)
+    plain, repaired = runs.run(plan=runs.plan(())), runs.run(plan=int8_plan(repairs=(SCALED,)))
+    kept = runs.run(plan=runs.plan(()), followed=followed_by(kept=("/a",)))
+    yield from map(nodes.grown_with, (plain, repaired, kept, runs.verification()))
+
+
+def _causes(run: Run) -> Iterator[str]:
+    for found in causes.causes(run, None):
+        if found.state != "harmless":
+            yield f"{causes.LABELS[found.state]}: {found.title}"
+            yield from (f"  {one.node}: {one.text}" for one in found.found)

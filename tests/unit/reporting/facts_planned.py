@@ -1,0 +1,399 @@
+"""Facts on plans, repairs and what nodes are kept for, to put in words: see `phrases`."""
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any, get_args
+
+from halfwise import records
+from halfwise.records import (
+    Because,
+    Criterion,
+    Curve,
+    Failure,
+    Followed,
+    KeptNode,
+    NodeName,
+    Note,
+    PairLoss,
+    Plan,
+    Proof,
+    QuantisationLoss,
+    Remade,
+    Remark,
+    Repair,
+    Run,
+    TensorName,
+    Unsupported,
+)
+from halfwise.reporting import causes, guards, nodes, plan, remarks, steps, view
+from tests.unit.reporting import runs
+from tests.unit.reporting.engine_runs import engines
+from tests.unit.reporting.test_curve import MADE, ONE, PLAN
+from tests.unit.reporting.test_repairs import SCALED
+
+A, B = NodeName("a"), NodeName("b")
+TASK = Criterion(metric="top1", metric_drop=0.01)
+FLIP = {"node": "choose", "op": "Round", "elements": 3, "of": 9}
+DECIDED = {"flips": [FLIP], "nodes": ("/a", "choose"), "error": 20, "left": 0.5, "samples": 4}
+ORIGIN = {"node": "/a", "kept": ("/a",), "error": 4.28}
+
+
+# Failures, and what ended a search.
+
+
+def failures() -> Iterator[str]:
+    wrong = Failure(kind="non-finite", names={"output": "y"}, numbers={"elements": 1})
+    for at in ("seen", "file", "device", "shapes"):
+        yield from remarks.reasons(remarks.under(at, "min", remarks.under("batch", 4, [wrong])))
+    names = {"output": "y", "sample": "s"}
+    numbers = {"max_abs": 2.0, "rel_max": inf, "snr": 3.21}
+    off = Failure(kind="tolerance", names=names, numbers=numbers)
+    yield from remarks.reasons([off, wrong.model_copy(update={"numbers": {"unlike": 2}})])
+    yield from remarks.stated([wrong, Failure(kind="cause", text="a kernel {is} [to] blame...")])
+
+
+def ended() -> Iterator[str]:
+    for by, asked in (
+        (("work",), 1500.0),
+        (("work", "seconds"), 1500.0),
+        (("seconds", "interrupt"), 1500.0),
+        ((), None),
+    ):
+        found = runs.search(exhausted=True, budget=asked, ended_by=by)
+        yield remarks.unfinished(found)
+        yield f"  {remarks.MORE[remarks.lacking(found)]}"
+    yield remarks.spent(runs.search(budget=1500.0, ended_by=("seconds",), seconds_budget=0.0))
+    yield remarks.unfinished(None)
+    yield remarks.unfinished(runs.search(remarks=(Remark(kind="futile"), Remark(kind="spent"))))
+
+
+def cut() -> Iterator[str]:
+    def lines(*stages: str, **changed: Any) -> tuple[str, ...]:
+        return steps.cut_lines(runs.run(search=runs.search(cut=stages, **changed)))
+
+    for stage in get_args(records.CutStage):
+        yield f"{stage}: {' '.join(lines(stage))}"
+    yield from lines("observe", "search", "growth", seconds_budget=5.0)
+    yield from (*lines(late=1), *lines(late=2))
+    yield from lines(refused="ONNX Runtime failed: no\x1b kernel.")
+    interrupted = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
+    yield from (*lines("certify", **interrupted), *lines("growth", **interrupted))
+
+
+# Why nodes are kept, and where an error comes from.
+
+
+def followed_by(**changed: Any) -> Followed:
+    values = {"kept": (), "error": 10.5, "tried": ("/a", "/b"), "origin": None, "samples": 6}
+    return Followed.model_validate(values | {"accumulates": False} | changed)
+
+
+GROWN = {"origin": {**ORIGIN, "node": "/b", "kept": ("/a", "/b"), "read": 0.01, "made": 0.2}}
+FOLLOWED: tuple[dict[str, Any], ...] = (
+    *({"origin": ORIGIN}, {"origin": ORIGIN, "samples": 1}, GROWN, {"decided": DECIDED}),
+    *({"decided": {**DECIDED, "flips": [FLIP, FLIP], "read": 1e-3}}, {"accumulates": True}),
+    *({}, {"samples": 1}, {"out_of_time": True}, {"kept": (A,), "tried": ("/a",)}),
+)
+
+
+def errors() -> Iterator[str]:
+    growth = tuple(
+        records.Growth(node=NodeName(f"/{i}"), depth=i, error=i / 100, inherited=0.0)
+        for i in range(7)
+    )
+    for found in FOLLOWED:
+        made = runs.run(followed=followed_by(**found), growth=growth)
+        yield from nodes.followed_lines(made)
+    made = runs.run(followed=followed_by(decided=DECIDED), criterion=TASK)
+    yield from nodes.followed_lines(made)
+    spare = runs.kept("/b", guard=None, error_without=None, because=Because(spare=True))
+    bare = runs.kept("/a", guard=None)
+    made = runs.run(plan=runs.plan((bare, spare)), followed=followed_by())
+    yield from nodes.followed_lines(made)
+
+
+KEPT: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = (
+    ({"error_without": 1.5}, {"origin": ORIGIN}),
+    ({"error_without": 1.5}, GROWN),
+    ({"error_without": 1.5}, {"decided": {**DECIDED, "flips": [{**FLIP, "node": "/b"}]}}),
+    ({"error_without": 1.5}, {"accumulates": True}),
+    ({"error_without": 1.5}, None),
+    ({"error_without": inf, "because": Because(nonfinite=True)}, {"accumulates": True}),
+    ({"error_without": inf}, None),
+    ({"because": Because(contribution=0.7)}, None),
+    ({"because": Because(spare=True)}, None),
+    ({}, {"accumulates": True}),
+    ({"because": Because(opposed=())}, None),
+    ({"because": Because(opposed=("--lower /c", "--lower /d"))}, None),
+    ({"kept_by": "rule", "because": Because(rule="--keep /a")}, None),
+    ({"kept_by": "model"}, None),
+    ({"kept_by": "engine"}, None),
+    ({"guard": "square", "error_without": 1.5, "because": Because(guard=0)}, None),
+    ({"guard": "square", "because": Because(guard=0)}, None),
+    ({"guard": "infinite", "because": Because(guard=1)}, None),
+    (
+        {
+            "guard": "square",
+            "error_without": inf,
+            "because": Because(guard=0, nonfinite=True, at_headroom=True),
+        },
+        None,
+    ),
+)
+
+
+def reasons() -> Iterator[str]:
+    """Yield the reason of a kept node, and the cause that it is on the first screen."""
+    suspected = runs.guard("/a", severity=0.5)
+    inside = runs.guard("/b", "infinite", message="t is infinite inside", nodes=("/a", "/b"))
+    for facts, found in KEPT:
+        values = {"guard": None, "error_without": None, "because": Because(), **facts}
+        kept = runs.kept("/a", **values)
+        followed = None if found is None else followed_by(**found)
+        told = guards.explained([kept], (suspected, inside), 2.0, None, followed)
+        made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
+        lines = nodes.trouble(made, brief=True)
+        assert lines is not None
+        yield told[0].reason
+        yield f"  {lines.lines[-1]}"
+    body = KeptNode(node=A, op="If", because=Because(), error_without=1.04)
+    yield from (one.reason for one in guards.explained([body], (), 1.0, "top1"))
+    flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
+    for guard in (flow, flow.model_copy(update={"kind": "eps"})):
+        yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
+
+
+def left(**facts: Any) -> KeptNode:
+    because = Because(**{k: facts.pop(k) for k in list(facts) if k in Because.model_fields})
+    return KeptNode(node=NodeName("n"), op="Conv", precision="fp16", because=because, **facts)
+
+
+def int8_plan(*left_out: KeptNode, int8: tuple[str, ...] = ("m",), **changed: Any) -> Plan:
+    changed = {"candidates": 4, "casts": 0, "left_out": left_out, **changed}
+    return runs.plan((), int8=tuple(map(NodeName, int8)), **changed)
+
+
+def without_int8() -> Iterator[str]:
+    every = (
+        left(error_without=3.0),
+        left(error_without=inf, nonfinite=True),
+        left(contribution=0.7),
+        left(beside=A),
+        left(),
+    )
+    yield from (one.reason for one in remarks.explain_left_out(every, None))
+    yield from (o.reason for o in remarks.explain_left_out([left(error_without=1.05)], "top1"))
+    none = runs.run(plan=int8_plan(int8=()))
+    off = runs.verdict(passed=False, reasons=("output y is off",))
+    for all_int8 in (None, runs.verdict(), off):
+        tried = {"without_int8": every[:1], "all_int8": all_int8}
+        yield plan.nothing_in_int8(none.model_copy(update=tried))
+    yield plan.nothing_in_int8(none.model_copy(update={"without_int8": every[-2:]}))
+    table = plan.left_out_table(none.model_copy(update={"without_int8": every[:1]}))
+    assert table is not None
+    yield table.title
+    mask = Repair(rule="mask", nodes=(A,))
+    for made in (
+        int8_plan(every[0], repairs=(mask,), ranges="percentile"),
+        int8_plan(every[0], every[3]),
+        int8_plan(every[0], minimal=False),
+        int8_plan(),
+    ):
+        yield from plan.int8_lines(runs.run(plan=made))
+
+
+# The plan.
+
+
+def planned() -> Iterator[str]:
+    def title(**changed: Any) -> str:
+        found = nodes.trouble(runs.run(plan=runs.plan(**{"keep": (runs.kept("/a"),), **changed})))
+        assert found is not None
+        return found.title
+
+    clip = Unsupported(node=NodeName("/nms"), op="NonMaxSuppression", reason="takes FP32 only")
+    island = runs.kept("/i", guard=None, error_without=None, kept_by="model")
+    yield title(unsupported=(clip,))
+    yield title(keep=(island,), unsupported=(clip,))
+    moved = (NodeName("/t"),)
+    for each in (
+        runs.plan((), casts=1, candidates=2),
+        runs.plan((), casts=0, candidates=1),
+        runs.plan((), casts=0, candidates=0, data_movement=moved),
+        runs.plan((runs.kept("/a"),), candidates=1, in_bodies=1, lowered={A: "--lower a"}),
+    ):
+        yield from plan.plan_lines(each)
+    for repairs in ((), (SCALED.model_copy(update={"rule": "one-node"}),)):
+        whole = runs.plan((), repairs=repairs)
+        for passed in (True, False):
+            made = runs.run(plan=whole, verdict=runs.verdict(passed=passed))
+            yield plan.minimality(made, whole)
+    one = runs.plan((runs.kept("/a"),))
+    predicted = runs.run(plan=one, engines=engines(needed_as_predicted=(A,)))
+    yield plan.minimality(predicted, one)
+    every = runs.plan((island,))
+    yield plan.minimality(runs.run(plan=every), every)
+    cut = runs.plan((runs.kept("/a"),), minimal=False)
+    yield plan.minimality(runs.run(plan=cut, engines=engines()), cut)
+    interrupted = runs.search(ended_by=("interrupt",))
+    yield plan.minimality(runs.run(plan=cut, engines=engines(), search=interrupted), cut)
+
+
+def within() -> Iterator[str]:
+    """Yield what is told where outputs pass with everything low."""
+    asked = {"margin": 0.8, "headroom": 2.0}
+    seen = Remark(kind="seen-only", names={"low": "fp16"}, numbers=asked)
+    joined = runs.search(joined=("a", "b", "c"), filed=("a", "b"))
+    nine = runs.verdict(samples=runs.HELDOUT[:9])
+    mended = SCALED.model_copy(update={"before": 3.0})
+    inner = SCALED.model_copy(update={"before": 0.9})
+    kinds = ("decision", "infinite", "headroom")
+    cases: tuple[dict[str, Any], ...] = (
+        *({"plan": runs.plan((runs.kept("/a", guard=kind),))} for kind in kinds),
+        {"plan": runs.plan((runs.kept("/a"),), remarks=(seen,))},
+        {"plan": runs.plan((runs.kept("/a"),), remarks=(seen,)), "search": joined, "verdict": nine},
+        {"plan": runs.plan((), repairs=(mended,))},
+        {"plan": runs.plan((), repairs=(inner,))},
+        {"plan": runs.plan(())},
+        {"plan": runs.plan(()), "verdict": runs.verdict(sums="fp32")},
+    )
+    for changed in cases:
+        found = nodes.trouble(runs.run(baseline=runs.verdict(), guards=(), **changed))
+        assert found is not None
+        yield found.lines[0]
+    yield from _remarks(runs.run(search=joined))
+    yield remarks.remark(seen.model_copy(update={"numbers": {**asked, "own": 1, "pinned": 2}}))
+    ruled = runs.plan((runs.kept("/a", kept_by="rule"),))
+    chosen = runs.search(remarks=(Remark(kind="chosen", names={"rule": "choose --kept 1"}),))
+    mild = runs.guard("/a", "mask", severity=0.7)
+    for changed in (
+        {"plan": ruled},
+        {"plan": ruled, "search": chosen},
+        {"plan": runs.plan((runs.kept("/a", guard="mask"),)), "guards": (mild,)},
+    ):
+        found = nodes.trouble(runs.run(**changed))
+        assert found is not None
+        yield found.lines[2]
+
+
+def _remarks(run: Run) -> Iterable[str]:
+    found = view._remarks_view(run)
+    return () if found is None else found.lines
+
+
+def cautions() -> Iterator[str]:
+    two = runs.plan((runs.kept("/a"), runs.kept("/b")), candidates=2)
+    quantised = runs.provenance(notes=(Note(kind="quantised", facts={"whose": "model"}),))
+    yield view.caution(runs.run(plan=two))
+    yield view.caution(runs.run(plan=two, provenance=quantised))
+    yield view.caution(runs.run(plan=runs.plan((), candidates=0)))
+    yield view.caution(runs.run(verdict=runs.verdict(sums="fp32")))
+    near = (runs.guard("/norm", "headroom"),)
+    yield view.caution(runs.run(curve=nonfinite_curve(), guards=near))
+
+
+def nonfinite_curve() -> Curve:
+    low = MADE.points[0].model_copy(update={"error": inf, "nonfinite": True})
+    return MADE.model_copy(update={"points": (low, *MADE.points[1:]), "plan": 0})
+
+
+def chosen() -> Iterator[str]:
+    bare = MADE.model_copy(update={"unrepaired": MADE})
+    int8 = MADE.model_copy(update={"rung": "int8"})
+    unknown = ONE.model_copy(update={"cost": None})
+    yield plan.chosen_line(MADE, ONE, TASK, 1, 1)
+    yield plan.chosen_line(bare, ONE, Criterion())
+    yield plan.chosen_line(int8, ONE, Criterion())
+    yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
+    tf32 = PLAN.model_copy(update={"bf16": "0", "tf32": True})
+    yield plan.chosen_line(MADE, tf32, Criterion())
+    near = (runs.guard("/norm", "headroom"),)
+    for made in (
+        runs.run(curve=bare.model_copy(update={"criterion": Criterion(rel_max=1e-5)})),
+        runs.run(curve=MADE, guards=near, verdict=runs.verdict(level="engine")),
+    ):
+        table = plan.curve_table(made)
+        assert table is not None
+        yield table.note
+
+
+# Repairs and quantised pairs.
+
+MASKED = Repair(rule="mask", nodes=(A,))
+OFF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
+
+
+def repairs() -> Iterator[str]:
+    def lines(*made: Repair, **changed: Any) -> Iterable[str]:
+        found = causes.repair_lines(runs.run(plan=runs.plan((), repairs=made), **changed))
+        return () if found is None else (found.title, *found.lines)
+
+    yield from lines(SCALED.model_copy(update={"room": 3.9}))
+    yield from lines(SCALED, criterion=TASK)
+    alike = (
+        SCALED.model_copy(update={"nodes": (f"/a.{i}",), "advice": f"Divide {i}."})
+        for i in range(20)
+    )
+    far = MASKED.model_copy(update={"proof": OFF.model_copy(update={"original": 3e-6})})
+    yield from lines(*alike, MASKED.model_copy(update={"proof": OFF}), far)
+    bare = Curve(nodes=MADE.nodes, points=(PLAN.model_copy(update={"is_bound": False}),))
+    kept = runs.plan((runs.kept("/k"),), repairs=(MASKED,))
+    found = causes.repair_lines(
+        runs.run(plan=kept, curve=MADE.model_copy(update={"unrepaired": bare}))
+    )
+    assert found is not None
+    yield found.title
+    useless = Remark(kind="repair-useless", names={"rule": "scale", "nodes": "/a"})
+    undone = causes.repair_lines(runs.run(plan=runs.plan((), remarks=(useless,) * 5)))
+    assert undone is not None
+    yield from (undone.title, *undone.lines[-2:])
+    for remade in (
+        Remade(repairs=(MASKED,), failures=(Failure(kind="unmade"),)),
+        Remade(repairs=(MASKED, SCALED), proof=OFF),
+        Remade(repairs=(MASKED,), proof=SCALED.proof),
+        Remade(repairs=(), differs="/Add"),
+    ):
+        yield causes.remade_line(remade)
+    yield nodes.mended(runs.plan((), repairs=(SCALED, MASKED)))
+    yield nodes.mended(runs.plan((), repairs=(MASKED,)))
+
+
+PAIR = PairLoss(
+    tensor=TensorName("x"),
+    node=NodeName("dq"),
+    readers=(NodeName("conv"),),
+    fault="saturated",
+    restored=16.75,
+    beyond=0.352,
+    clipped=0.999,
+    limit=0.202,
+    reach=2.62,
+    usual=2.5,
+    rescale=13.5,
+    rescaled=0.461,
+)
+LOSS = QuantisationLoss(
+    pairs=8, error=16.75, without_all=0.0, explained=True, needed=1, without=0.439, causes=(PAIR,)
+)
+
+
+def pairs() -> Iterator[str]:
+    worst = (TensorName("x"), TensorName("y"))
+    losses: tuple[dict[str, Any], ...] = (
+        {},
+        {"needed": None},
+        {"needed": None, "causes": (), "gravest": worst},
+        {"cut": True},
+        {"cut": True, "gravest": worst, "pairs": 1},
+        {"explained": False, "without_all": 3.0},
+        {"explained": False, "without_all": 3.0, "foreign": worst},
+        *({"right": right} for right in get_args(records.Right)),
+    )
+    for changed in losses:
+        yield causes.quantisation_summary(LOSS.model_copy(update=changed))
+    for fault in get_args(records.PairFault):
+        yield causes.cause_line(PAIR.model_copy(update={"fault": fault, "rescale": None}))
+    for ends in ((-0.204, 0.202), (-0.1, 0.202), (0.0, 0.202)):
+        wide = PAIR.model_copy(update={"fault": "wide", "ends": ends, "rescale": 0.1})
+        yield causes.cause_line(wide.model_copy(update={"readers": ()}))
+    yield causes.cause_line(PAIR)
