@@ -1,7 +1,7 @@
 """`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
@@ -39,7 +39,7 @@ from halfwise.options.loading import load_asked, load_start
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, NodeName, Note, Point, Run, Verdict
+from halfwise.records import Criterion, Curve, NodeName, Note, Point, Run
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
@@ -72,38 +72,15 @@ class Wish:
     @property
     def command(self) -> str:
         """The command that requests it, without the run."""
-        return " ".join(
-            ["choose", *(spelt(name, typed(value)) for name, value in self.options.items())]
-        )
+        options = (spelt(name, typed(value)) for name, value in self.options.items())
+        return " ".join(["choose", *options])
 
 
-@dataclass(frozen=True)
-class Measure:
-    """Measures points on all samples; by default it assumes that every plan passes.
-
-    Attributes:
-        error: Returns the error on the search samples, relative to what the run allowed.
-        fits: Returns whether a point passes the present criterion.
-    """
-
-    error: Callable[[Point], float] = lambda _: 0.0
-    fits: Callable[[Point], bool] = lambda _: True
+Picked = tuple[Point, int]
+"""The point that answers a request, and how many unmeasured points may answer it better."""
 
 
-@dataclass(frozen=True)
-class Picked:
-    """The point that answers a request.
-
-    Attributes:
-        point: The point.
-        unmeasured: Unmeasured points that may answer it better.
-    """
-
-    point: Point
-    unmeasured: int = 0
-
-
-def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Picked:
+def pick(curve: Curve, criterion: Criterion, wish: Wish, measuring: Measuring | None) -> Picked:
     """Return the point that answers a request, measuring what it depends on, `MEASURED` at most.
 
     A limit on cost or nodes selects the point of smallest error; a limit on error or metric, the
@@ -113,7 +90,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
         curve: That of the run.
         criterion: What was acceptable in it.
         wish: The request.
-        measure: Measures points.
+        measuring: Measures points; None assumes that every plan passes, without an error.
 
     Raises:
         UsageError: two things are requested, or something the run does not know.
@@ -122,18 +99,19 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
     if len(wish.options) > 1:
         first, second = (spelt(name) for name in list(wish.options)[:2])
         raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
+    error = (lambda _: 0.0) if measuring is None else measuring.error
+    fits = (lambda _: True) if measuring is None else measuring.fits
     if wish.worth is not None:
-        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), measure)
+        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), error)
     if wish.kept is not None:
-        nodes = (lambda n: count(int(n), "node"), "keeps")
-        return _best(curve, wish.kept, lambda p: p.count, nodes, measure)
+        wording = (lambda n: count(int(n), "node"), "keeps")
+        return _best(curve, wish.kept, lambda p: p.count, wording, error)
     if wish.rel_max is not None:
-        bound = _rel_max(criterion)
-        return _cheapest(curve, wish.rel_max, bound, "has a rel max of", measure)
+        return _cheapest(curve, wish.rel_max, _rel_max(criterion), "has a rel max of", fits)
     if wish.metric_drop is not None:
         does = f"loses {_metric(curve)} by"
-        return _cheapest(curve, wish.metric_drop, _fall(curve), does, measure)
-    return Picked(_recommended(curve))
+        return _cheapest(curve, wish.metric_drop, _fall(curve), does, fits)
+    return _recommended(curve), 0
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
@@ -169,14 +147,10 @@ def _recommended(curve: Curve) -> Point:
     """
     if curve.recommended is not None:
         return curve.points[curve.recommended]
-    delivered = None if curve.plan is None or curve.reference else curve.points[curve.plan]
-    if (
-        delivered is not None
-        and delivered.count == 0
-        and delivered.error <= 1
-        and not delivered.is_bound
-    ):
-        return delivered
+    if curve.plan is not None and not curve.reference:
+        delivered = curve.points[curve.plan]
+        if delivered.count == 0 and delivered.error <= 1 and not delivered.is_bound:
+            return delivered
     why = "no task metric is known to fit its outputs"
     if curve.recognised:
         why = "it measured no plan on held-out samples"
@@ -197,7 +171,7 @@ def _best(
     limit: float,
     value: Callable[[Point], float],
     wording: tuple[Callable[[float], str], str],
-    measure: Measure,
+    error_of: Callable[[Point], float],
 ) -> Picked:
     fitting = [point for point in curve.points if value(point) <= limit]
     if not fitting:
@@ -209,25 +183,22 @@ def _best(
         )
     # Points with only a bound: of equal bounds, the costliest has most room to be exact.
     bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
-    ranked = [(_by_error(p), p) for p in fitting if not p.is_bound]
+    ranks = {p: _by_error(p, p.error) for p in fitting if not p.is_bound}
     sound = [p for p in bounds if not p.infinite_inside and p.error < inf]
-    least = min((p.error for (bad, *_), p in ranked if not bad), default=inf)
+    least = min((p.error for p, (bad, *_) in ranks.items() if not bad), default=inf)
     for point in sound[:MEASURED]:
         if point.error >= least:
             break
-        error = measure.error(point)
-        ranked.append((_by_error(point, error), point))
+        error = error_of(point)
+        ranks[point] = _by_error(point, error)
         least = min(least, error)
-    measured = [point for _, point in ranked]
-    unmeasured = sum(p.error < least and p not in measured for p in sound)
-    best = min(ranked, key=lambda pair: pair[0])[1] if ranked else bounds[0]
-    return Picked(best, unmeasured)
+    unmeasured = sum(p.error < least and p not in ranks for p in sound)
+    return min(ranks, key=ranks.__getitem__) if ranks else bounds[0], unmeasured
 
 
-def _by_error(point: Point, error: float | None = None) -> tuple[bool, float, float, float]:
-    value = point.error if error is None else error
+def _by_error(point: Point, error: float) -> tuple[bool, float, float, float]:
     heldout = inf if point.heldout is None else point.heldout
-    return bool(point.infinite_inside) or value == inf, value, heldout, point.price
+    return bool(point.infinite_inside) or error == inf, error, heldout, point.price
 
 
 def _cheapest(
@@ -235,52 +206,41 @@ def _cheapest(
     limit: float,
     value_of: Callable[[Point], float | None],
     does: str,
-    measure: Measure,
+    fits: Callable[[Point], bool],
 ) -> Picked:
     """Return the cheapest point that fits; the run's data can only exclude points.
 
     Those that fit on the run's held-out samples come first, from the cheapest on, until one fits;
     then cheaper ones: a few from the cheapest on, of many repeatedly the middle one.
     """
-    values = {place: value_of(point) for place, point in enumerate(curve.points)}
-    order = sorted(range(len(curve.points)), key=lambda i: curve.points[i].price)
-    rest = [i for i in order if (value := values[i]) is None or value <= limit]
-    fp32 = [i for i in rest if is_fp32(curve, curve.points[i])]
-    best, skipped, free = (fp32[0] if fp32 else None), 0, MEASURED
-    rest = [i for i in rest if best is None or curve.points[i].price < curve.points[best].price]
-    hopeful = [i for i in rest if values[i] is not None and _is_measured(curve.points[i])]
-    for place in hopeful[: MEASURED // 2]:
+    values = {point: value_of(point) for point in sorted(curve.points, key=lambda p: p.price)}
+    rest = [point for point, value in values.items() if value is None or value <= limit]
+    best = next((point for point in rest if is_fp32(curve, point)), None)
+    rest = [point for point in rest if best is None or point.price < best.price]
+    measured = (p for p in rest if p.heldout is not None and not p.is_bound)
+    hopeful = [point for point in measured if values[point] is not None]
+    skipped, free = 0, MEASURED
+    for point in hopeful[: MEASURED // 2]:
         free -= 1
-        if measure.fits(curve.points[place]):
-            best, rest = place, rest[: rest.index(place)]
+        if fits(point):
+            best, rest = point, rest[: rest.index(point)]
             break
-        rest.remove(place)
+        rest.remove(point)
     while rest and free:
         middle = 0 if len(rest) <= free else len(rest) // 2
         free -= 1
-        if measure.fits(curve.points[rest[middle]]):
+        if fits(rest[middle]):
             best, rest = rest[middle], rest[:middle]
         else:
             skipped, rest = skipped + middle, rest[middle + 1 :]
     if best is not None:
-        return Picked(curve.points[best], skipped + len(rest))
-    near = {
-        p: v
-        for p, v in values.items()
-        if v is not None and limit < v < inf and not curve.points[p].is_bound
-    }
-    if not near:
-        raise CaseError(f"No measured plan of the run {does} at most {number(limit)}.", _OTHER)
-    place = min(near, key=lambda place: near[place])
-    raise CaseError(
-        f"No measured plan of the run {does} at most {number(limit)}; the nearest {does} "
-        f"{number(near[place])} and keeps {count(curve.points[place].count, 'node')}.",
-        _OTHER,
-    )
-
-
-def _is_measured(point: Point) -> bool:
-    return point.heldout is not None and not point.is_bound
+        return best, skipped + len(rest)
+    exact = ((value, point) for point, value in values.items() if not point.is_bound)
+    near = [(value, point) for value, point in exact if value is not None and limit < value < inf]
+    why = f"No measured plan of the run {does} at most {number(limit)}"
+    for value, point in sorted(near, key=lambda pair: pair[0])[:1]:
+        why += f"; the nearest {does} {number(value)} and keeps {count(point.count, 'node')}"
+    raise CaseError(f"{why}.", _OTHER)
 
 
 def _costs(curve: Curve) -> Callable[[Point], float]:
@@ -294,8 +254,8 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
 def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
     """Return a lower bound of a point's value over all known samples; None if unknown."""
     limits = effective(criterion)
-    others = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
-    alone = limits.rel_max if all(other is None for other in others) else None
+    limited = (limits.max_abs, limits.snr_db, limits.cosine, limits.metric)
+    alone = limits.rel_max if all(other is None for other in limited) else None
 
     def bound(point: Point) -> float | None:
         if point.nonfinite or point.infinite_inside or point.error == inf:
@@ -332,8 +292,8 @@ def _fall(curve: Curve) -> Callable[[Point], float | None]:
     reference = [score.value for score in curve.reference if score.metric == metric]
 
     def fall(point: Point) -> float | None:
-        others = [score.passed for score in point.scores if score.metric == REL_MAX]
-        if point.nonfinite or point.infinite_inside or point.error == inf or not all(others):
+        unscored = [score.passed for score in point.scores if score.metric == REL_MAX]
+        if point.nonfinite or point.infinite_inside or point.error == inf or not all(unscored):
             return inf
         values = [score.value for score in point.scores if score.metric == metric]
         if not reference or len(values) != len(reference):
@@ -391,35 +351,43 @@ def choose(
     folder, updates = free_folder(out), given(**options)
     wish = _wish(updates)
     record, curve = _recorded(Path(run))
-    pick(curve, criterion := curve.criterion or record.criterion, wish, Measure())
+    pick(curve, criterion := curve.criterion or record.criterion, wish, None)
     request = replace(_request(record, curve, wish, inputs, updates), command="choose")
-    case = _falling(_case(record, model, request, watcher, others=inputs is not None), wish, curve)
+    case = _falling(
+        _case(record, model, request, watcher, other_inputs=inputs is not None), wish, curve
+    )
     same = case.data_sha256 == record.provenance.inputs_sha256
-    before, now = _seen(record), frozenset(case.calibration.marks or ())
+    before, now = _searched(record), frozenset(case.calibration.marks or ())
 
     def choosing(space: Space, heldout: HeldOut) -> Chosen:
         nonlocal curve
         measuring = Measuring(curve, criterion, space, heldout)
-        picked = pick(curve, criterion, wish, Measure(measuring.error, measuring.fits))
-        watcher.note(
-            chosen_line(curve, picked.point, case.criterion, measuring.count, picked.unmeasured)
-        )
+        point, unmeasured = pick(curve, criterion, wish, measuring)
+        watcher.note(chosen_line(curve, point, case.criterion, measuring.count, unmeasured))
         if same and before == now:
-            curve = measuring.measured(picked.point, scored=wish.metric_drop is None)
-        plan = measuring.plan(picked.point)
-        return Chosen(curve.kept(picked.point), wish.command, plan.bf16, plan.tf32)
+            curve = measuring.measured(point, scored=wish.metric_drop is None)
+        plan = measuring.plan(point)
+        return Chosen(plan.kept, wish.command, plan.bf16, plan.tf32)
 
     settings, start = _settings(request, record, curve, wish), _quantised(record)
-    made = record.plan.repairs if record.plan else ()
+    repairs = record.plan.repairs if record.plan else ()
     with frozen_named(case, settings):
-        fixed = run_fix(case, settings, watcher, start_from=start, choosing=choosing, repairs=made)
+        fixed = run_fix(
+            case, settings, watcher, start_from=start, choosing=choosing, repairs=repairs
+        )
     # A later choice from this run must know them too.
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
     joined = record.search.joined if same and record.search else ()
     update = {"joined": joined, "seen": tuple(sorted(before | now))}
-    search, verdict = fixed.search.model_copy(update=update), _unbound(fixed.verdict, wish)
-    fixed = replace(fixed, curve=curve, search=search, verdict=verdict)
+    # Samples that chose the plan say nothing about others.
+    verdict = {} if wish.rel_max is None else {"failure_bound": None}
+    fixed = replace(
+        fixed,
+        curve=curve,
+        search=fixed.search.model_copy(update=update),
+        verdict=fixed.verdict.model_copy(update=verdict),
+    )
     return concluded(case, request, fixed, folder, started, watcher)
 
 
@@ -454,12 +422,6 @@ def _quantised(run: Run) -> Network | None:
     return None
 
 
-def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
-    """Drop the bound if the judged samples chose: then they say nothing about other samples."""
-    chose = wish.rel_max is not None
-    return verdict.model_copy(update={"failure_bound": None}) if chose else verdict
-
-
 def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
     """Let the additional metrics fall as requested; those not named keep their limits."""
     drop = wish.metric_drop
@@ -481,13 +443,12 @@ def _wish(options: dict[str, Any]) -> Wish:
 
 def _recorded(folder: Path) -> tuple[Run, Curve]:
     run = read_run(folder)
-    if run.curve is None:
+    if (curve := run.curve) is None:
         raise RecordMismatch(
             f"The run {folder} has no plans to choose from: `halfwise {run.kind}` makes none.",
             "Give a run of `halfwise fix`, or repeat it.",
         )
-    criterion = run.curve.criterion or run.criterion
-    return run, run.curve.model_copy(update={"criterion": criterion})
+    return run, curve.model_copy(update={"criterion": curve.criterion or run.criterion})
 
 
 def _request(
@@ -502,17 +463,13 @@ def _request(
             "old.",
             "Give them: --inputs DATA.",
         )
-    left_out = () if inputs is None else _OF_THE_DATA
-    recorded = {
-        name: text
-        for name, text in run.provenance.options.items()
-        if name in _OF_THE_RUN and name not in updates and name not in left_out
-    }
+    ignored = {*updates, *(() if inputs is None else _OF_THE_DATA)}
+    # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
+    ignored |= _TYPES if curve.rung == "int8" else set()
+    every = run.provenance.options.items()
+    recorded = {n: text for n, text in every if n in _OF_THE_RUN and n not in ignored}
     _refuse_code(recorded, run.provenance.data if inputs is None else None)
     accepted = _acceptance(run, curve, wish, updates.get("metric"))
-    # Repairs are those of the run, and INT8 knows neither BF16 nor TF32.
-    if curve.rung == "int8":
-        recorded = {name: text for name, text in recorded.items() if name not in _TYPES}
     options = {name: _typed(name, text) for name, text in recorded.items()}
     options |= {name: value for name, value in updates.items() if name != "metric"}
     return understand(data, options | accepted)
@@ -520,14 +477,10 @@ def _request(
 
 def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
     """Raise UsageError if a recorded option names code: the folder may come from anybody."""
-    named = {name: text for name, text in recorded.items() if name in _CODE or _is_code(text)}
-    named |= {"inputs": inputs} if inputs is not None and _is_code(inputs) else {}
+    named = dict(recorded) if inputs is None else {**recorded, "inputs": inputs}
     for name, text in named.items():
-        raise not_run(name, text)
-
-
-def _is_code(option: str) -> bool:
-    return option.rpartition(":")[0].endswith(".py")
+        if name in _CODE or text.rpartition(":")[0].endswith(".py"):
+            raise not_run(name, text)
 
 
 def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[str, Any]:
@@ -535,10 +488,10 @@ def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[s
     metric = accepted.get("metric")
     if metric is not None and ":" in metric:
         return {**accepted, "metric": function_again(metric, named)}
-    if named is not None and named not in (metric, *(one.metric for one in curve.recognised)):
+    if named not in (None, metric, *(one.metric for one in curve.recognised)):
+        by = f"by {metric}" if metric else "without a metric"
         raise UsageError(
-            f"--metric is {named}, but the choice is judged "
-            f"{f'by {metric}' if metric else 'without a metric'}.",
+            f"--metric is {named}, but the choice is judged {by}.",
             "Leave it out: the choice implies the tolerance.",
         )
     return accepted
@@ -555,7 +508,7 @@ def _typed(name: str, text: str) -> Any:  # noqa: ANN401 - as declared
 
 
 def _case(
-    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, others: bool
+    run: Run, named: str | Path | None, request: Request, watcher: Watcher, *, other_inputs: bool
 ) -> Case:
     """Return the run's case; held-out samples that its search saw count as searched."""
     model = users_model(run) if named is None else Path(named)
@@ -570,28 +523,21 @@ def _case(
             f"{model} is not the model that the run was made from: its hash differs.",
             "Give that model: --model FILE.",
         )
-    searched = case.heldout.marked(_seen(run))
-    if case.data_sha256 != run.provenance.inputs_sha256:
-        if not others:
-            raise RecordMismatch(
-                f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
-                "Restore them, or judge on others: --inputs DATA.",
-            )
-        return _without(case, searched)
-    case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
-    return _without(case, searched)
-
-
-def _seen(run: Run) -> frozenset[str]:
-    """Return marks of the samples seen by the search, of this run or one it derives from."""
-    return frozenset(run.search.seen if run.search else ())
-
-
-def _without(case: Case, seen: Sequence[int]) -> Case:
-    """Return the case with held-out samples moved to the searched ones: a search saw them."""
-    unseen = [i for i in range(len(case.heldout)) if i not in seen]
+    if case.data_sha256 == run.provenance.inputs_sha256:
+        case = replace(case, notes=(*case.notes, Note(kind="of-the-run")))
+    elif not other_inputs:
+        raise RecordMismatch(
+            f"{run.provenance.data} no longer has the inputs of the run: its hash differs.",
+            "Restore them, or judge on others: --inputs DATA.",
+        )
+    searched, heldout = case.heldout.marked(_searched(run)), case.heldout
     return replace(
         case,
-        calibration=case.calibration + case.heldout.select(seen),
-        heldout=case.heldout.select(unseen),
+        calibration=case.calibration + heldout.select(searched),
+        heldout=heldout.select([i for i in range(len(heldout)) if i not in searched]),
     )
+
+
+def _searched(run: Run) -> frozenset[str]:
+    """Return marks of the samples seen by the search, of this run or one it derives from."""
+    return frozenset(run.search.seen if run.search else ())

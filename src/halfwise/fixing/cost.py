@@ -14,7 +14,7 @@ by a separate kernel. Sums are wider internally: the kernel writes what its read
 Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -176,17 +176,17 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
 
 def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     """Return the operations of a product: two per multiply-accumulate."""
-    left, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
+    first, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
     per_element = 0.0
     if is_standard(node, "Conv"):
         per_element = prod(weight[1:])
     elif is_standard(node, "ConvTranspose"):
-        per_element, written = prod(weight[1:]), prod(left)
-    elif is_standard(node, "MatMul", "Gemm") and left:
-        per_element = left[0 if node.attributes.get_int("transA", 0) else -1]
+        per_element, written = prod(weight[1:]), prod(first)
+    elif is_standard(node, "MatMul", "Gemm") and first:
+        per_element = first[0 if node.attributes.get_int("transA", 0) else -1]
     elif is_standard(node, *_RECURRENT):
         per_element = sum(prod(_shape(v, shapes)) for v in node.inputs[1:3])
-        written = prod(left[:2])
+        written = prod(first[:2])
     return 2.0 * written * per_element
 
 
@@ -222,15 +222,15 @@ class _Type:
     flops_per_byte: float
 
     @property
-    def made(self) -> "_Type":
+    def output(self) -> "_Type":
         """The type that such a node outputs, and reads unless quantised."""
         return _LOW if self is _INT8 else self
 
-    def read(self, *, low: bool, quantised: bool) -> "_Type":
+    def read(self, read: Read) -> "_Type":
         """Return the type in which such a node reads an input."""
-        if self is _INT8 and quantised:
+        if self is _INT8 and read.quantised:
             return self
-        return self.made if low else _FP32
+        return self.output if read.takes_low else _FP32
 
 
 _INT8 = _Type(1, FLOPS_PER_BYTE_INT8)
@@ -270,7 +270,7 @@ class CostModel:
         self._outputs: dict[TensorName, int] = {}
         self._times: dict[TensorName, float] = {}
         self._pairs, self._int8 = pairs_read(network), frozenset(quantised_nodes(network))
-        self._residuals = {name: found.slot for name, found in residuals(network).items()}
+        self._residuals = {name: residual.slot for name, residual in residuals(network).items()}
         stored = (at for pair in pairs_of(network) if pair.source is None for at in pair.readers)
         self._folded = {node_name(move) for n, slot in stored for move in moves_before(n, slot)}
         self._add(network.graph, shapes, runs or {}, 1.0)
@@ -332,57 +332,53 @@ class CostModel:
             tf32: Whether FP32 products compute in TF32.
         """
         bf16, int8 = self._following(fp32, bf16), int8 | self._int8
-        own = {node.name: _type_of(node, part, fp32, bf16, int8) for node, part in self._nodes}
+        types = {node.name: _type_of(node, part, fp32, bf16, int8) for node, part in self._nodes}
         ends = dict.fromkeys(self.low_io.union(self._roles.low_formals(fp32)), _LOW)
-        types: dict[TensorName, _Type] = dict(ends)
         computed: dict[TensorName, _Type] = {}
-        casts: list[tuple[TensorName, int, _Type, _Type]] = []
+        # One per tensor and precision.
+        casts: dict[tuple[TensorName, _Type, _Type], float] = {}
+
+        def convert(name: TensorName, count: int, wanted: _Type) -> None:
+            stored = computed.get(name, ends.get(name, _FP32))
+            size = self._times.get(name, 1.0) * count * (stored.size + wanted.size)
+            casts.setdefault((name, stored, wanted), size)
+
         total = 0.0
         for node, _ in self._nodes:
-            mine = own[node.name]
-            moved = node.weights * mine.size + (node.stored - node.weights) * mine.made.size
+            kind = types[node.name]
+            moved = node.weights * kind.size + (node.stored - node.weights) * kind.output.size
             for read in node.inputs:
-                want, name = mine.read(low=read.takes_low, quantised=read.quantised), read.name
+                want, name = kind.read(read), read.name
                 if want is not _INT8 or name not in computed:
-                    casts.append((name, read.elements, types.get(name, _FP32), want))
-                if name not in computed or not self._stays_inside(name, computed[name], own):
+                    convert(name, read.elements, want)
+                if name not in computed or not self._stays_inside(name, computed[name], types):
                     moved += read.elements * want.size
             for name, count, gives_low in node.outputs:
                 # Without INT8, a value has the type of the node that gives it, whatever reads it.
-                wants = self._wanted(name, own, ends) if int8 else frozenset()
-                widened = mine is _INT8 and _FP32 in wants
-                made = mine.made if gives_low and not widened else _FP32
-                types[name] = computed[name] = made
-                if not self._stays_inside(name, made, own):
-                    moved += count * _stored(made, wants)
+                wants = self._wanted(name, types, ends) if int8 else frozenset()
+                widened = kind is _INT8 and _FP32 in wants
+                computed[name] = kind.output if gives_low and not widened else _FP32
+                if not self._stays_inside(name, computed[name], types):
+                    moved += count * _stored(computed[name], wants)
             if not node.is_free:
-                rate = FLOPS_PER_BYTE_TF32 if tf32 and mine is _FP32 else mine.flops_per_byte
+                rate = FLOPS_PER_BYTE_TF32 if tf32 and kind is _FP32 else kind.flops_per_byte
                 total += node.times * max(node.flops / rate, moved)
         for name, count in self._outputs.items():
-            end = ends.get(name, _FP32)
-            casts.append((name, count, computed.get(name, end), end))
-        return total + self._converted(casts)
-
-    def _converted(self, casts: Iterable[tuple[TensorName, int, _Type, _Type]]) -> float:
-        """Return the cost of conversions, one per tensor and precision."""
-        sizes: dict[tuple[TensorName, _Type], float] = {}
-        for name, count, given, wanted in casts:
-            if given is not wanted:
-                size = self._times.get(name, 1.0) * count * (given.size + wanted.size)
-                sizes.setdefault((name, wanted), size)
-        return sum(sizes.values())
+            convert(name, count, ends.get(name, _FP32))
+        sizes = (size for (_, stored, wanted), size in casts.items() if stored is not wanted)
+        return total + sum(sizes)
 
     def _wanted(
         self,
         name: TensorName,
-        own: Mapping[NodeName, _Type],
+        types: Mapping[NodeName, _Type],
         ends: Mapping[TensorName, _Type],
     ) -> frozenset[_Type]:
         """Return the types in which a tensor is read."""
         reads = self._reads.get(name, ())
-        found = (own[n.name].read(low=r.takes_low, quantised=r.quantised) for n, _, r in reads)
+        read_as = (types[n.name].read(read) for n, _, read in reads)
         end = (ends.get(name, _FP32),) if name in self._outputs else ()
-        return frozenset((*found, *end))
+        return frozenset((*read_as, *end))
 
     def macs(self, nodes: Assignment) -> float:
         """Return the share of all multiply-accumulates in `nodes`; 0 if there are none."""
@@ -399,15 +395,15 @@ class CostModel:
         terms = Terms()
         ends: dict[TensorName, End] = dict.fromkeys(self.low_io, False)
         ends |= self._roles.low_formals(frozenset())
-        own = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
+        deciders = {n.name: part.decider if part.role.free else True for n, part in self._nodes}
         for node, _ in self._nodes:
-            end: End = own[node.name]
+            end: End = deciders[node.name]
             if not node.is_free and not isinstance(end, bool):
                 extra = self._alone(node, _FP32) - self._alone(node, _LOW)
                 terms.nodes[end] = terms.nodes.get(end, 0.0) + max(0.0, extra)
             ends |= {name: end if gives_low else True for name, _, gives_low in node.outputs}
         for name, reads in self._reads.items():
-            readers: list[End] = [own[n.name] if r.takes_low else True for n, _, r in reads]
+            readers: list[End] = [deciders[n.name] if r.takes_low else True for n, _, r in reads]
             readers += [name not in self.low_io] if name in self._outputs else []
             # If fused, it is stored and read in addition to the Cast.
             bytes_each = (_LOW.size + _FP32.size) * (2 if name in self._inner else 1)
@@ -426,17 +422,17 @@ class CostModel:
             if node.name in candidates:
                 extra = self._alone(node, _LOW) - self._alone(node, _INT8)
                 terms.nodes[node.name] = max(0.0, extra)
-        made = {name for node, _ in self._nodes for name, _, _ in node.outputs}
+        computed = {name for node, _ in self._nodes for name, _, _ in node.outputs}
         for name, reads in self._reads.items():
             chosen = [n.name in candidates and r.quantised and n.name for n, _, r in reads]
             readers: tuple[End, ...] = tuple(end or True for end in chosen)
             readers += (True,) if reads and name in self._outputs else ()
-            given = 0 if name in made else _LOW.size if name in self.low_io else _FP32.size
-            low = 0 if name in self.low_io else _LOW.size + given
+            stored = 0 if name in computed else _LOW.size if name in self.low_io else _FP32.size
+            low = 0 if name in self.low_io else _LOW.size + stored
             most = self._most_read(name)
             if reads:
                 terms.values.append((False, readers, low * most))
-                terms.values.append((True, readers, (_INT8.size + given) * most))
+                terms.values.append((True, readers, (_INT8.size + stored) * most))
         return terms
 
     def _most_read(self, name: TensorName) -> float:
@@ -444,19 +440,21 @@ class CostModel:
         reads = (r.elements * n.times for n, _, r in self._reads[name])
         return max(reads, default=float(self._outputs.get(name, 0)))
 
-    def _alone(self, node: Kernel, own: _Type) -> float:
+    def _alone(self, node: Kernel, kind: _Type) -> float:
         """Return a node's cost if everything that may be fused with it has its precision."""
-        moved = node.weights * own.size + (node.stored - node.weights) * own.made.size
-        for read in node.inputs:
-            if read.name not in self._inner:
-                moved += read.elements * own.read(low=True, quantised=read.quantised).size
-        moved += sum(c for name, c, _ in node.outputs if name not in self._inner) * own.made.size
-        return node.times * max(node.flops / own.flops_per_byte, moved)
+        moved = node.weights * kind.size + (node.stored - node.weights) * kind.output.size
+        read = [r for r in node.inputs if r.name not in self._inner]
+        moved += sum(r.elements * (kind if r.quantised else kind.output).size for r in read)
+        written = sum(c for name, c, _ in node.outputs if name not in self._inner)
+        moved += written * kind.output.size
+        return node.times * max(node.flops / kind.flops_per_byte, moved)
 
-    def _stays_inside(self, value: TensorName, made: _Type, own: Mapping[NodeName, _Type]) -> bool:
+    def _stays_inside(
+        self, value: TensorName, stored: _Type, types: Mapping[NodeName, _Type]
+    ) -> bool:
         """Return whether one kernel makes and reads a value: same precision, and fused."""
         reader = self._inner.get(value)
-        return reader is not None and own[reader].made is made
+        return reader is not None and types[reader].output is stored
 
 
 def _type_of(
@@ -469,14 +467,14 @@ def _type_of(
     return _BF16 if part.decider in bf16 else _FP32
 
 
-def _stored(made: _Type, wants: frozenset[_Type]) -> int:
+def _stored(output: _Type, wants: frozenset[_Type]) -> int:
     """Return the bytes written per element of a value that is read in `wants`."""
     if _INT8 not in wants:
-        return made.size
-    return _INT8.size + (made.size if len(wants) > 1 else 0)
+        return output.size
+    return _INT8.size + (output.size if len(wants) > 1 else 0)
 
 
-_SEEN = 4
+_COUNTED = 4
 """Samples on which runs of bodies are counted: branches may differ between samples."""
 
 
@@ -501,7 +499,7 @@ def cost_model(
     graph, calibration = case.network.graph, case.calibration
     if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
         return None  # a SequenceMap's body, whose shapes are not seen
-    few = [calibration[i] for i in range(min(_SEEN, len(calibration)))]
+    few = [calibration[i] for i in range(min(_COUNTED, len(calibration)))]
     try:
         shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)
         runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
@@ -517,28 +515,28 @@ class Prices:
 
     Attributes:
         model: The cost model of the network.
-        own: Cost of everything low in it, in bytes, > 0.
+        low: Cost of everything low in it, in bytes, > 0.
         nodes: All nodes of the network.
         base: What costs of a repaired network are relative to: those of the network without
             repairs. None for itself.
     """
 
     model: CostModel
-    own: float
+    low: float
     nodes: Assignment
     base: "Prices | None" = None
 
     @property
     def least(self) -> float:
         """Cost of everything low, in bytes."""
-        return self.base.least if self.base else self.own
+        return self.base.least if self.base else self.low
 
     @cached_property
     def fp32(self) -> float:
         """Cost of everything in FP32, relative to `least`."""
-        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.own
+        return self.base.fp32 if self.base else self.model.cost(self.nodes) / self.low
 
     @cached_property
     def tf32(self) -> float:
         """The same with products in TF32."""
-        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.own
+        return self.base.tf32 if self.base else self.model.cost(self.nodes, tf32=True) / self.low

@@ -24,6 +24,10 @@ MODERATE = 10.0
 plan is chosen for its error. Our choice."""
 
 
+Points = dict[Nodes, Point]
+"""Plans by what they keep, in the order of their first trial."""
+
+
 class TradeOff:
     """Makes a curve of what a search evaluated, and measures what that needs."""
 
@@ -46,29 +50,28 @@ class TradeOff:
                 self._measure(kept)
 
         self._budget.within("curve", look, None)
-        points = self._points()[1]
-        return Curve(nodes=tuple(self._nodes), points=tuple(points), front=tuple(spread(points)))
+        points = tuple(self._points().values())
+        return Curve(nodes=tuple(self._nodes), points=points, front=tuple(spread(points)))
 
     def curve(self, result: SearchResult) -> Curve:
         """Return the curve of everything tried, once the search is over.
 
         If nothing need be kept, there is nothing to choose from, and nothing more is measured.
         """
-        chosen = self._space.chosen is not None
-        if (result.kept or not result.passed) and not chosen:
+        if (result.kept or not result.passed) and self._space.searches:
             self._budget.within("curve", lambda: self._complete(result.kept), None)
             self._space.budget.took_in(self._budget)
-        kept, points = self._points()
-        shown = self._shown(kept, points, result.kept)
-        scored = any(point.scores for point in points)
+        points, heldout = self._points(), self._depths.heldout
+        places: dict[Nodes | None, int] = {kept: place for place, kept in enumerate(points)}
+        scored = any(point.scores for point in points.values())
         return Curve(
             nodes=tuple(self._nodes),
-            points=tuple(points),
-            front=tuple(shown),
-            plan=kept.index(result.kept) if result.kept in kept else None,
-            recognised=self._depths.heldout.recognised,
-            reference=self._depths.heldout.reference if scored else (),
-            recommended=self._recommended(kept, points),
+            points=tuple(points.values()),
+            front=tuple(places[kept] for kept in self._shown(points, result.kept)),
+            plan=places.get(result.kept),
+            recognised=heldout.recognised,
+            reference=heldout.reference if scored else (),
+            recommended=places.get(self._recommended(points)),
         )
 
     @property
@@ -121,24 +124,23 @@ class TradeOff:
         self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()
-            kept, points = self._points()
-            place = next_open(points, self._of_use(kept, points))
+            points = self._points()
+            place = next_open([*points.values()], self._of_use(points))
             if place is None or not self._may_evaluate:
                 break
-            space.excess(kept[place])
-            points[place] = self._point(kept[place])
-            if place in front(points):
-                self._measure(kept[place])
-        kept, points = self._points()
-        for place in self._shown(kept, points, plan):
+            kept = [*points][place]
+            space.excess(kept)
+            points[kept] = self._point(kept)
+            if place in front([*points.values()]):
+                self._measure(kept)
+        for kept in self._shown(self._points(), plan):
             self._budget.check()
-            self._measure(kept[place])
+            self._measure(kept)
         self._settle(plan)
 
-    def _of_use(self, kept: Sequence[Nodes], points: Sequence[Point]) -> Callable[[Point], bool]:
+    def _of_use(self, points: Points) -> Callable[[Point], bool]:
         """Return whether a plan may be chosen: for its error, or because its task may bear it."""
-        best = self._recommended(kept, points)
-        limit = inf if best is None else points[best].price / LEAST_DEARER
+        limit = self._least_price(points) / LEAST_DEARER
 
         def of_use(point: Point) -> bool:
             bearable = bool(self._depths.heldout.recognised) and point.price < limit
@@ -151,31 +153,23 @@ class TradeOff:
         """Whether a plan may be evaluated for the curve alone: in INT8, if the search left some."""
         return not isinstance(self._space, Int8Space) or self._space.spare > 0
 
-    def _points(self) -> tuple[list[Nodes], list[Point]]:
-        kept = self._tried()
-        return kept, [self._point(each) for each in kept]
+    def _points(self) -> Points:
+        return {kept: self._point(kept) for kept in self._tried()}
 
     def _settle(self, plan: Nodes) -> None:
         """Examine candidates for recommendation, cheapest first, until one holds.
 
         If none holds yet, the run's own plan comes first, so that there is one.
         """
-        if self._recommended(*self._points()) is None:
+        if self._recommended(self._points()) is None:
             self._serving(plan)
         while True:
             self._budget.check()
-            kept, points = self._points()
-            best = self._recommended(kept, points)
-            limit = inf if best is None else points[best].price
-            unknown = [
-                i
-                for i in self._candidates(kept, points)
-                if not self._is_examined(kept[i], points[i])
-            ]
-            cheaper = [i for i in unknown if points[i].price < limit]
-            if not cheaper:
+            points = self._points()
+            limit, candidates = self._least_price(points), self._candidates(points, examined=False)
+            if not candidates or points[candidates[0]].price >= limit:
                 return
-            self._serving(kept[min(cheaper, key=lambda i: points[i].price)])
+            self._serving(candidates[0])
 
     def _serving(self, kept: Nodes) -> Nodes | None:
         """Return the plan if it serves with nothing infinite inside, else with what that requires.
@@ -194,45 +188,47 @@ class TradeOff:
     def _serves(self, kept: Nodes) -> bool:
         """Run a plan wherever it has to serve, until it does not; return whether it does."""
         depths, plan = self._depths, self._space.plan(kept)
-        looks = [depths.search, depths.run_file]
-        if depths.is_original(kept):
-            looks = []
-        elif depths.searched(plan) is False:
+        is_original = depths.is_original(kept)
+        if not is_original and depths.searched(plan) is False:
             return False
         self._measure(kept)
-        if not self._point(kept).serves:
-            return False
-        for look in looks:
-            look(plan)
+        for look in () if is_original else (depths.search, depths.run_file):
             if not self._point(kept).serves:
                 return False
-        return True
+            look(plan)
+        return self._point(kept).serves
 
     def _measure(self, kept: Nodes) -> None:
         self._depths.measure(self._space.plan(kept), is_original=self._depths.is_original(kept))
         give_back()  # else a trial would need its memory on top of what files and scores took
 
-    def _shown(self, kept: Sequence[Nodes], points: Sequence[Point], plan: Nodes) -> list[int]:
-        best = self._recommended(kept, points)
-        wanted = [place for place, each in enumerate(kept) if each == plan]
-        return spread(points, [*wanted, *([] if best is None else [best])])
+    def _shown(self, points: Points, plan: Nodes) -> list[Nodes]:
+        wanted = (plan, self._recommended(points))
+        places = [place for place, kept in enumerate(points) if kept in wanted]
+        return [[*points][place] for place in spread([*points.values()], places)]
 
-    def _recommended(self, kept: Sequence[Nodes], points: Sequence[Point]) -> int | None:
-        """Return the index of the cheapest plan that serves and is known to be sound inside."""
-        holding = [
-            i for i in self._candidates(kept, points) if self._is_examined(kept[i], points[i])
-        ]
-        return min(holding, key=lambda i: (points[i].price, points[i].error), default=None)
+    def _recommended(self, points: Points) -> Nodes | None:
+        """Return the cheapest plan that serves and is known to be sound inside."""
+        return next(iter(self._candidates(points, examined=True)), None)
 
-    def _is_examined(self, kept: Nodes, point: Point) -> bool:
-        """Return whether a plan was run wherever it has to serve, and looked at inside."""
-        filed = self._depths.is_filed(self._space.plan(kept)) or self._depths.is_original(kept)
-        return filed and None not in (point.infinite_inside, point.searched)
+    def _least_price(self, points: Points) -> float:
+        best = self._recommended(points)
+        return inf if best is None else points[best].price
 
-    def _candidates(self, kept: Sequence[Nodes], points: Sequence[Point]) -> list[int]:
-        """Return the indices of the plans that serve and keep what rules and guards demand."""
-        ruled = self._ruled
-        return [i for i, point in enumerate(points) if point.serves and ruled <= kept[i]]
+    def _candidates(self, points: Points, *, examined: bool) -> list[Nodes]:
+        """Return the plans that serve and keep what rules and guards demand, cheapest first.
+
+        Those that were run wherever they have to serve, and looked at inside; or the others.
+        """
+        ruled, depths = self._ruled, self._depths
+
+        def is_examined(kept: Nodes) -> bool:
+            filed = depths.is_filed(self._space.plan(kept)) or depths.is_original(kept)
+            return filed and None not in (points[kept].infinite_inside, points[kept].searched)
+
+        serving = (kept for kept, point in points.items() if point.serves and ruled <= kept)
+        candidates = [kept for kept in serving if is_examined(kept) is examined]
+        return sorted(candidates, key=lambda kept: (points[kept].price, points[kept].error))
 
 
 class Measuring:
@@ -242,9 +238,9 @@ class Measuring:
         """Take a run's curve and criterion, and the plans on the present samples."""
         self._curve, self._criterion, self._space = curve, criterion, space
         self._depths, self._bench = Depths(space, heldout), space.bench
-        now = heldout.case.criterion
-        self._alike = criterion.metric is not None and criterion.metric == now.metric
-        self._alike &= criterion.metric_drop == now.metric_drop
+        present, scoring = heldout.case.criterion, ("metric", "metric_drop")
+        same = all(getattr(criterion, name) == getattr(present, name) for name in scoring)
+        self._is_scored_alike = criterion.metric is not None and same
         self._key = criterion.model_dump_json()
 
     @property
@@ -287,31 +283,28 @@ class Measuring:
             plan: The point that was chosen.
             scored: Whether new scores are comparable with the run's.
         """
-        curve = self._curve
+        curve, heldout = self._curve, self._depths.heldout
         points = [self._point(point, scored=scored) for point in curve.points]
-        place = curve.points.index(plan)
-        wanted = [place, *([] if curve.recommended is None else [curve.recommended])]
-        update = {"points": tuple(points), "front": tuple(spread(points, wanted))}
-        heldout = self._depths.heldout
-        is_assessed = any(
-            self._depths.assessment(self.plan(point)) is not None for point in curve.points
-        )
-        reference = curve.reference or (heldout.reference if scored and is_assessed else ())
-        return curve.model_copy(update={**update, "reference": reference})
+        chosen, best = curve.points.index(plan), curve.recommended
+        wanted = (chosen,) if best is None else (chosen, best)
+        assessed = any(self._depths.assessment(self.plan(point)) for point in curve.points)
+        update = {
+            "points": tuple(points),
+            "front": tuple(spread(points, wanted)),
+            "reference": curve.reference or (heldout.reference if scored and assessed else ()),
+        }
+        return curve.model_copy(update=update)
 
     def _point(self, point: Point, *, scored: bool) -> Point:
         plan = self.plan(point)
         if (measured := self._measured(point)) is None:
             return point
-        assessment, needs = self._depths.assessment(plan), self._depths.needs(plan)
+        (error,), needs, casts = measured, self._depths.needs(plan), self._depths.casts(plan)
         update: dict[str, object] = {}
-        if measured[0] is not None:
-            update |= {"error": measured[0], "is_bound": False}
-        if (casts := self._depths.casts(plan)) is not None:
-            update["casts"] = casts
-        if needs is not None:
-            update["infinite_inside"] = not needs <= self._curve.kept(point)
-        if assessment is not None:
+        update |= {} if error is None else {"error": error, "is_bound": False}
+        update |= {} if casts is None else {"casts": casts}
+        update |= {} if needs is None else {"infinite_inside": not needs <= self._curve.kept(point)}
+        if (assessment := self._depths.assessment(plan)) is not None:
             update |= {"rel_max": assessment.rel_max, "nonfinite": assessment.nonfinite}
             update |= {"scores": assessment.scores} if scored else {}
         return point.model_copy(update=update)
@@ -320,15 +313,12 @@ class Measuring:
         """Return the error by the run's criterion; None if another metric decided there."""
 
         def measured() -> tuple[float | None]:
-            results = self._bench.results(plan)
-            excess = self._bench.excess(plan, results) * self._bench.tolerance.factor
-            if self._alike or self._criterion.metric is not None:
-                return (excess if self._alike else None,)
-            return (
-                Tolerance(self._criterion).excess(
-                    results, self._bench.samples, self._bench.references
-                ),
-            )
+            results, bench = self._bench.results(plan), self._bench
+            excess = bench.excess(plan, results) * bench.tolerance.factor
+            if self._criterion.metric is not None:
+                return (excess if self._is_scored_alike else None,)
+            allowed = Tolerance(self._criterion)
+            return (allowed.excess(results, bench.samples, bench.references),)
 
         return self._bench.once(plan, "chosen", measured, self._key)[0]
 
@@ -412,8 +402,8 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEAS
         return prices[place] / span, log10(error) / log10(_LOUD / _FAINT)
 
     def apart(place: int) -> float:
-        (x, y), others = seat(place), map(seat, chosen)
-        return min((x - a) ** 2 + (y - b) ** 2 for a, b in others)
+        (x, y), seats = seat(place), map(seat, chosen)
+        return min((x - a) ** 2 + (y - b) ** 2 for a, b in seats)
 
     rest = [place for place in rest if place not in chosen]
     while rest and len(chosen) < most:

@@ -196,7 +196,7 @@ def judged_as_file(
         results = run_as_file(candidate, samples, references, runtime=settings.runtime)
     except (CaseError, RunFailed) as error:
         run = FileRun(runner=runner, not_run=error.message, outputs={})
-        passes = (LowSums(samples, references, verdict.excesses), *seen)
+        passes = (LowSums(samples, references), *seen)
         sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
         fields = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=fields))
@@ -209,7 +209,7 @@ def judged_as_file(
         metric=filed.verdict.metric,
     )
     if filed.verdict.passed:
-        passes = (LowSums(samples, references, verdict.excesses, results), *seen)
+        passes = (LowSums(samples, references, results), *seen)
         sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
         fields = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=fields))

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cache
 from math import inf, isfinite, isinf, prod
 from pathlib import Path
 
@@ -19,13 +20,12 @@ from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.model import node_name as name_of
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.judging.deciding import (
     MOST_TRIED,
     Deciding,
-    given_to,
-    largest_left,
+    largest_remaining,
+    with_true_values,
     worst_first,
 )
 from halfwise.metrics.difference import relative_rms
@@ -69,6 +69,7 @@ def _followed(
 ) -> tuple[tuple[Growth, ...], Followed | None]:
     variant, bench, budget = space.variant, space.bench, space.budget
     network, settings, plan = variant.case.network, variant.settings, space.plan(explained)
+    runtime = settings.runtime
 
     def step(done: int, total: int) -> None:
         budget.spend("growth")
@@ -86,43 +87,29 @@ def _followed(
             checked(done, count)
             errors.append(next(contributions))
         low = emulate_typed(variant.write(plan)[0].model, accumulate=settings.accumulate)
-        path = growth(
-            network,
-            low,
-            computed(network, variant.roles),
-            bench.samples[errors.index(max(errors))],
-            runtime=settings.runtime,
-            progress=step,
-        )
+        worst = bench.samples[errors.index(max(errors))]
+        names = computed(network, variant.roles)
+        path = growth(network, low, names, worst, runtime=runtime, progress=step)
     with stage("origin"):
-        runtime = settings.runtime
-        look = Deciding(
+        deciding = Deciding(
             network,
             variant.roles,
-            lambda some: ModelRunner(low, some, partial=True, runtime=runtime),
-            given_to(low, network, runtime=runtime),
+            lambda samples: ModelRunner(low, samples, partial=True, runtime=runtime),
+            with_true_values(low, network, runtime=runtime),
             bench.error,
             bench.samples.with_progress(lambda *_: budget.spend("trial")),
             runtime,
         )
         decided, out_of_time = None, True
         with suppress(OutOfTime):
-            decided, out_of_time = look.cause(errors), False
-        if decided is None and not out_of_time:
-            errors_with = lambda kept, of: bench.contributions(space.plan(kept), of)  # noqa: E731
-            followed = follow(network, variant.roles, errors_with, explained, errors, path, checked)
-        else:
-            followed = Followed(
-                kept=tuple(n for n in map(node_name, network.nodes()) if n in explained),
-                error=max(errors),
-                tried=(),
-                origin=None,
-                accumulates=False,
-                samples=len(errors),
-                out_of_time=out_of_time,
-                decided=decided,
-            )
-    return path, followed
+            decided, out_of_time = deciding.cause(errors), False
+        unexplained = () if decided is not None or out_of_time else path
+        errors_with = lambda kept, indices: bench.contributions(space.plan(kept), indices)  # noqa: E731
+        followed = follow(
+            network, variant.roles, errors_with, explained, errors, unexplained, checked
+        )
+    out_of_time |= followed.out_of_time
+    return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
 
 
 def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
@@ -142,15 +129,10 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
         sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
         names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
         few = min(len(names), TENSORS)
-        low, _ = variant.write(variant.plan(frozenset()))
-        path = growth(
-            network,
-            emulate_typed(low.model, accumulate=variant.settings.accumulate),
-            [names[(i + 1) * len(names) // few - 1] for i in range(few)],
-            sample,
-            runtime=runtime,
-        )
-        return replace(fixed, growth=path)
+        shown = [names[(i + 1) * len(names) // few - 1] for i in range(few)]
+        written, _ = variant.write(variant.plan(frozenset()))
+        low = emulate_typed(written.model, accumulate=variant.settings.accumulate)
+        return replace(fixed, growth=growth(network, low, shown, sample, runtime=runtime))
     return fixed
 
 
@@ -166,7 +148,7 @@ def computed(network: Network, roles: Roles) -> list[TensorName]:
     return [
         tensor_name(v)
         for n in network.nodes()
-        if roles[name_of(n)].role is Role.COMPUTE
+        if roles[node_name(n)].role is Role.COMPUTE
         for v in n.outputs
         if v.name and is_float(v)
     ]
@@ -236,22 +218,16 @@ def _records(network: Network, errors: dict[TensorName, float]) -> tuple[Growth,
     reached: dict[TensorName, float] = dict(errors)
     records = []
     for node in network.nodes():
-        read = operands(node)
-        producers = [v.producer() for v in read]
-        depth[name_of(node)] = 1 + max((depth[name_of(p)] for p in producers if p), default=0)
-        inherited = max((reached.get(tensor_name(v), 0.0) for v in read), default=0.0)
-        made = [errors[tensor_name(v)] for v in node.outputs if v.name in errors]
-        for value in node.outputs:
-            if value.name:
-                reached.setdefault(tensor_name(value), inherited)
-        if made:
+        name, inputs = node_name(node), operands(node)
+        before = [p for v in inputs if (p := v.producer())]
+        depth[name] = 1 + max((depth[node_name(p)] for p in before), default=0)
+        inherited = max((reached.get(tensor_name(v), 0.0) for v in inputs), default=0.0)
+        outputs = [tensor_name(v) for v in node.outputs if v.name]
+        for output in outputs:
+            reached.setdefault(output, inherited)
+        if measured := [errors[output] for output in outputs if output in errors]:
             records.append(
-                Growth(
-                    node=name_of(node),
-                    depth=depth[name_of(node)],
-                    error=max(made),
-                    inherited=inherited,
-                )
+                Growth(node=name, depth=depth[name], error=max(measured), inherited=inherited)
             )
     return tuple(records)
 
@@ -272,11 +248,12 @@ def follow(
     """Return where most of the error originates with `kept` in FP32, if trials show a node.
 
     Relative errors along the graph only say where to look: that of a mean near zero is large
-    without affecting any output. A node is the origin if `largest_left` is finite once the node is
-    FP32 together with surrounding compute nodes (an edge is FP32 only between kept nodes). The
-    group is as small as possible, and must not be more than half of the low nodes: the node alone,
-    then with its readers, with their readers, with its producers; if it enlarges an error, also
-    with their producers, where that leaves `BORN_HERE` of it.
+    without affecting any output. A node is the origin if `largest_remaining` is finite once the
+    node is FP32 together with surrounding compute nodes (an edge is FP32 only between kept nodes):
+    its producers, readers and their readers; if it enlarges an error, also what these producers
+    read from. Of this group all are dropped, the farthest first and the node last, that the error
+    does not need; what is left must not be more than half of the low nodes. If the node itself is
+    dropped, the first that is left is the origin.
 
     This must hold on all calibration samples, because in some models any change of rounding changes
     the errors everywhere.
@@ -293,23 +270,33 @@ def follow(
             raise `OutOfTime`: results so far are then returned.
     """
     nodes = {node_name(n): n for n in network.nodes()}
-    to_try = _places(growth) if max(errors) > 0 else []
-    steps = {g.node: g for g in growth}
-    counterfactual = _Counterfactual(
-        nodes, roles, contributions, kept, errors, progress, len(to_try)
-    )
-    origin, out_of_time = None, False
+    places = _places(growth) if max(errors) > 0 else []
+    order, tried = worst_first(errors), list[NodeName]()
+
+    @cache
+    def remaining(group: Nodes) -> float:
+        """Return the largest error; inf if a sample shows that the group removes too little."""
+        each = contributions(kept | group, order)
+
+        def measured() -> Iterator[float]:
+            for _ in order:
+                progress(len(tried), len(places))
+                yield next(each)
+
+        return largest_remaining(errors, measured())
+
+    origin, out_of_time = None, True
     with suppress(OutOfTime):
-        out_of_time = True
-        for name in to_try:
-            origin = counterfactual.origin(steps[name])
+        for step in places:
+            origin = _origin(step, nodes, roles, kept, remaining)
+            tried.append(step.node)
             if origin is not None:
                 break
         out_of_time = False
     return Followed(
         kept=tuple(n for n in nodes if n in kept),
         error=max(errors),
-        tried=tuple(counterfactual.tried),
+        tried=tuple(tried),
         origin=origin,
         accumulates=origin is None and not out_of_time and accumulates(growth),
         samples=len(errors),
@@ -317,126 +304,58 @@ def follow(
     )
 
 
-@dataclass
-class _Counterfactual:
-    """The error left with more nodes in FP32; attributes are those of `follow`.
-
-    Attributes:
-        most: Number of nodes to try.
-        tried: Number of nodes tried.
-    """
-
-    nodes: Mapping[NodeName, ir.Node]
-    roles: Roles
-    contributions: Contributions
-    kept: Nodes
-    errors: Sequence[float]
-    progress: Progress
-    most: int
-    tried: list[NodeName] = field(default_factory=list)
-    _memo: dict[Nodes, float] = field(default_factory=dict)
-
-    def origin(self, step: Growth) -> Origin | None:
-        """Return the node as origin, with the fewest surrounding nodes that remove the error."""
-        node = self.nodes[step.node]
-        group = self._undone(step.node) or self._fed(step)
-        self.tried.append(step.node)
-        if group is None:
-            return None
-        if (others := self._without(node, group)) is not None:
-            in_order = tuple(n for n in self.nodes if n in others)
-            return Origin(node=in_order[0], kept=in_order, error=self._remaining(others))
-        in_order = tuple(n for n in self.nodes if n in group)
-        origin = Origin(node=step.node, kept=in_order, error=self._remaining(group))
-        if step.inherited > 0 and group & _deciders(_before(node, self.roles), self.roles):
-            return origin.model_copy(update={"read": step.inherited, "made": step.error})
-        return origin
-
-    def _undone(self, name: NodeName) -> Nodes | None:
-        *smaller, whole = _around(self.nodes[name], self.nodes, self.roles)
-        if not self._undoes(whole):
-            return None
-        group = next(filter(self._undoes, sorted(smaller, key=len)), whole)
-        return group if self._is_few(group) else None
-
-    def _without(self, node: ir.Node, group: Nodes) -> Nodes | None:
-        """Return the fewest of a group that remove the error without the node; None if none do."""
-        others = group - _deciders((node,), self.roles)
-        if not others or not self._undoes(others):
-            return None
-        for name in sorted(others):
-            fewer = others - {name}
-            if fewer and self._undoes(fewer):
-                others = fewer
-        return others
-
-    def _fed(self, step: Growth) -> Nodes | None:
-        """Return a node that enlarges an error, with what leads to it, if that explains the error.
-
-        FP32 at so many nodes removes some of any error; this has to remove as much as makes a place
-        in the graph suspicious (`BORN_HERE`).
-        """
-        before = _before(self.nodes[step.node], self.roles)
-        earlier = [n for node in before for n in _before(node, self.roles)]
-        group = _deciders((self.nodes[step.node], *before, *earlier), self.roles)
-        enlarges = step.inherited > 0 and self._is_few(group)
-        remaining = self._remaining(group) if enlarges else inf
-        return group if remaining <= BORN_HERE * max(self.errors) and remaining < inf else None
-
-    def _is_few(self, group: Nodes) -> bool:
-        low = sum(r.role is Role.COMPUTE for n, r in self.roles.items() if n not in self.kept)
-        return len(group - self.kept) <= low / 2
-
-    def _undoes(self, group: Nodes) -> bool:
-        return self._remaining(group) < inf
-
-    def _remaining(self, group: Nodes) -> float:
-        """Return the largest error; inf if a sample shows that the group removes too little."""
-        if group not in self._memo:
-            self._memo[group] = self._largest(group)
-        return self._memo[group]
-
-    def _largest(self, group: Nodes) -> float:
-        order = worst_first(self.errors)
-        contributions = self.contributions(self.kept | group, order)
-
-        def remaining() -> Iterator[float]:
-            for _ in order:
-                self.progress(len(self.tried), self.most)
-                yield next(contributions)
-
-        return largest_left(self.errors, remaining())
+def _origin(
+    step: Growth,
+    nodes: Mapping[NodeName, ir.Node],
+    roles: Roles,
+    kept: Nodes,
+    remaining: Callable[[Nodes], float],
+) -> Origin | None:
+    """Return where the error at a step originates, if FP32 around it leaves a finite one."""
+    node = nodes[step.node]
+    before, after = _before([node], roles), _readers([node], nodes, roles)
+    around = [*before, *after, *_readers(after, nodes, roles)]
+    around += _before(before, roles) if step.inherited > 0 else []
+    near = _deciders((node, *around), roles)
+    group = frozenset(near)
+    if remaining(group) == inf:
+        return None
+    for name in reversed(near):
+        fewer = group - {name}
+        if fewer and remaining(fewer) < inf:
+            group = fewer
+    low = sum(r.role is Role.COMPUTE for n, r in roles.items() if n not in kept)
+    if len(group - kept) > low / 2:
+        return None
+    in_order = tuple(n for n in nodes if n in group)
+    first = step.node if step.node in group else in_order[0]
+    origin = Origin(node=first, kept=in_order, error=remaining(group))
+    enlarges = step.inherited > 0 and not group.isdisjoint(_deciders(before, roles))
+    if first == step.node and enlarges:
+        return origin.model_copy(update={"read": step.inherited, "made": step.error})
+    return origin
 
 
-def _places(growth: Sequence[Growth]) -> list[NodeName]:
-    """Return the nodes to try: first those with infinite error, then those with the largest."""
+def _places(growth: Sequence[Growth]) -> list[Growth]:
+    """Return the steps to try: first those with infinite error, then those with the largest."""
     places = sorted(born(growth), key=lambda g: -g.error)
-    infinite = [g.node for g in places if isinf(g.error)][:MOST_TRIED]
-    return infinite + [g.node for g in places if 0 < g.error < inf][:MOST_TRIED]
+    infinite = [g for g in places if isinf(g.error)][:MOST_TRIED]
+    return infinite + [g for g in places if 0 < g.error < inf][:MOST_TRIED]
 
 
-def _around(node: ir.Node, nodes: Mapping[NodeName, ir.Node], roles: Roles) -> list[Nodes]:
-    """Return groups: the node, with its readers, with theirs, with its producers, with all."""
-    before = _before(node, roles)
-    after = _readers([node], nodes, roles)
-    behind = _readers(after, nodes, roles)
-    every = [*before, *after, *behind]
-    groups: list[list[ir.Node]] = [[], after, [*after, *behind], before, every]
-    return [_deciders((node, *group), roles) for group in groups]
+def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
+    values = (v for node in nodes for v in operands(node) if is_float(v))
+    return [n for v in values for n in producers(v, roles)]
 
 
-def _before(node: ir.Node, roles: Roles) -> list[ir.Node]:
-    return [n for v in operands(node) if is_float(v) for n in producers(v, roles)]
-
-
-def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> Nodes:
-    deciders = (roles.part(n).decider for n in nodes)
-    return frozenset(d for d in deciders if roles[d].role is Role.COMPUTE)
+def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
+    deciders = dict.fromkeys(roles.part(n).decider for n in nodes)
+    return [d for d in deciders if roles[d].role is Role.COMPUTE]
 
 
 def _readers(
     group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
 ) -> list[ir.Node]:
     """Return the readers of a group's outputs; for a node in a body, the owner of the body."""
-    made = (v for n in group for v in n.outputs if is_float(v))
-    return [nodes[roles.part(n).decider] for v in made for n, _ in consumers(v, roles)]
+    outputs = (v for n in group for v in n.outputs if is_float(v))
+    return [nodes[roles.part(n).decider] for v in outputs for n, _ in consumers(v, roles)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from halfwise.case import Case
 from halfwise.declarations import Inputs, spelt
@@ -17,12 +18,10 @@ from halfwise.records import (
     Criterion,
     Curve,
     Engines,
-    KeptNode,
     Plan,
     Profile,
     Search,
     Step,
-    StepKind,
     Verdict,
     Worth,
 )
@@ -59,19 +58,29 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     `worker` names one of several workers.
     """
     options = request.given | ({"trt_worker": worker} if worker else {})
-    words = _same(case, request, (*_JUDGED, *_SEARCHED), options)
-    folder = Path("DIAGNOSIS") if out is None else out.with_name(f"{out.name}.diagnosis")
-    return Step(kind="diagnose", command=("halfwise", "diagnose", *words, "-o", argument(folder)))
+    return _on_same_case("diagnose", case, request, options, out, "diagnosis")
 
 
 def fix_step(case: Case, request: Request, out: Path | None, quantised: Path | None = None) -> Step:
     """Return the `halfwise fix` of the same case as a diagnosis; of a quantised model of it."""
-    words = _same(case, request, (*_JUDGED, *_SEARCHED), request.given)
-    if quantised is not None:
-        words += ["--start-from", argument(quantised)]
-    folder = Path("FIXED") if out is None else out.with_name(f"{out.name}.fixed")
-    kind: StepKind = "fix" if quantised is None else "fix-quantised"
-    return Step(kind=kind, command=("halfwise", "fix", *words, "-o", argument(folder)))
+    step = _on_same_case("fix", case, request, request.given, out, "fixed", quantised)
+    return step if quantised is None else step.model_copy(update={"kind": "fix-quantised"})
+
+
+def _on_same_case(
+    command: Literal["diagnose", "fix"],
+    case: Case,
+    request: Request,
+    options: Mapping[str, str],
+    out: Path | None,
+    suffix: str,
+    start: Path | None = None,
+) -> Step:
+    """Return a command on the same case, into a folder beside that of this run."""
+    words = _same(case, request, (*_JUDGED, *_SEARCHED), options)
+    words += [] if start is None else ["--start-from", argument(start)]
+    folder = Path(suffix.upper()) if out is None else out.with_name(f"{out.name}.{suffix}")
+    return Step(kind=command, command=("halfwise", command, *words, "-o", argument(folder)))
 
 
 def int8_step(case: Case, request: Request, out: Path | None) -> Step:
@@ -173,33 +182,33 @@ def lower_next(engines: Engines, case: Case) -> tuple[Step, ...]:
     low = engines.rungs[-1] if engines.rungs else None
     if low is None or low.end in ("delivered", "slower", "not-preferred", "no-part"):
         return ()
-    kinds: tuple[CauseKind, ...] = tuple(cause.kind for cause in engines.causes)
-    rung = {"rung": low.rung.upper()}
-    steps = list[Step]()
-    if low.end == "lost":
-        steps.append(Step(kind="lost", names=rung))
-    if low.end == "unfetched":
-        steps.append(Step(kind="unfetched", names=rung))
-    if {"no-engine", "refused"} & set(kinds):
-        model = case.network.path
-        words = ["halfwise", "modernize", argument(model or "MODEL"), "-o"]
-        words.append(argument(model.with_suffix(".modern.onnx") if model else "MODERN.onnx"))
-        steps.append(Step(kind="modernize", names=rung, command=tuple(words)))
-    if "ignored" in kinds and engines.typing == "weak":
-        first = text_of(FIRST_WITH["strong typing by default"])
-        steps.append(Step(kind="typing-strong", names={"since": first}))
-    if {"no-engine", "refused", "not-run", "kernel"} & set(kinds):
-        steps.append(Step(kind="other-builds", names=rung))
-    if "kernel" in kinds:
-        steps.append(Step(kind="accumulate-fp16"))
+    kinds = {cause.kind for cause in engines.causes}
+    rung, model = {"rung": low.rung.upper()}, case.network.path
+    modern = model.with_suffix(".modern.onnx") if model else "MODERN.onnx"
+    modernize = ("halfwise", "modernize", argument(model or "MODEL"), "-o", argument(modern))
     shown = {number for cause in engines.causes for number in cause.builds}
-    if "unknown" in kinds and any(b.config.tf32 for b in engines.builds if b.number in shown):
-        steps.append(Step(kind="no-tf32"))
-    unclear = {"precision", "unknown", "ignored"} & set(kinds)
+    in_tf32 = any(b.config.tf32 for b in engines.builds if b.number in shown)
     spared = any(s.kind != "no-tf32" for s in engines.spared)
-    if not spared and (unclear or not (kinds or low.end in ("lost", "unfetched"))):
-        steps.append(Step(kind="more-builds"))
-    return tuple(steps)
+    unclear = kinds & _UNCLEAR or not (kinds or low.end in ("lost", "unfetched"))
+    since = {"since": text_of(FIRST_WITH["strong typing by default"])}
+    steps = (
+        (low.end == "lost", Step(kind="lost", names=rung)),
+        (low.end == "unfetched", Step(kind="unfetched", names=rung)),
+        (kinds & _UNBUILT, Step(kind="modernize", names=rung, command=modernize)),
+        (
+            "ignored" in kinds and engines.typing == "weak",
+            Step(kind="typing-strong", names=since),
+        ),
+        (kinds & {*_UNBUILT, "not-run", "kernel"}, Step(kind="other-builds", names=rung)),
+        ("kernel" in kinds, Step(kind="accumulate-fp16")),
+        ("unknown" in kinds and in_tf32, Step(kind="no-tf32")),
+        (unclear and not spared, Step(kind="more-builds")),
+    )
+    return tuple(step for applies, step in steps if applies)
+
+
+_UNBUILT: frozenset[CauseKind] = frozenset(("no-engine", "refused"))
+_UNCLEAR: frozenset[CauseKind] = frozenset(("precision", "unknown", "ignored"))
 
 
 def _option(name: str, value: str) -> list[str]:
@@ -252,9 +261,10 @@ def next_steps(
         first = (*other, *(_unfinished(fixed.search) if stopped else ()))
         more = cheaper(worth) if worth is not None and idle else ()
         steps = first if other and idle else (*first, *why, *built, *more)
-    linted = any(note.kind == "linted" for note in case.notes) and case.network.path is not None
-    lint = ("halfwise", "lint", argument(case.network.path or ""))
-    return (*steps, *(Step(kind="lint", command=lint) for _ in range(linted)))
+    if case.network.path is None or all(note.kind != "linted" for note in case.notes):
+        return steps
+    lint = ("halfwise", "lint", argument(case.network.path))
+    return (*steps, Step(kind="lint", command=lint))
 
 
 def _keeps_all(plan: Plan) -> bool:
@@ -280,7 +290,9 @@ def _proving(case: Case, request: Request, out: Path | None) -> Step:
 def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
-    yield from _rules_in_the_way(verdict, fixed)
+    broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
+    if broken and fixed.plan.lowered:
+        yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})
     if not verdict.unseen:
@@ -342,14 +354,6 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
         yield Step(kind="use-metric", names={"metric": worth.metric})
 
 
-def _rules_in_the_way(verdict: Verdict, fixed: Fixed) -> Iterator[Step]:
-    """Yield which of the user's rules affected a plan whose outputs fail."""
-    if not (_is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())):
-        return
-    if fixed.plan.lowered:
-        yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
-
-
 def _is_out_of_tolerance(verdict: Verdict) -> bool:
     """Return whether another tolerance could accept the outputs: none accepts new NaN."""
     if any(o.nonfinite for o in verdict.outputs.values()):
@@ -389,22 +393,25 @@ def building(
 
 def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
-    words = ["trtexec", f"--onnx={model}", "--stronglyTyped"]
-    words += ["--noTF32"] if any(map(_needs_fp32, plan.keep)) else []
     if out and not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
         words += ["-o", argument(out / "strong")]
     else:
-        words += [option for profile in profiles[:1] for option in shape_options(profile)]
-        words.append(f"--saveEngine={model.with_suffix('.engine')}")
-    names = {"since": since("strong typing")}
+        fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
+        flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
+        words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
     foreign = dict.fromkeys(n.op_type for n in network.nodes() if not is_standard(n))
-    names |= {"plugins": listed(list(foreign), 3)} if foreign else {}
-    return Step(kind="build", names=names, command=tuple(words))
+    plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
+    return Step(
+        kind="build", names={"since": since("strong typing"), **plugins}, command=tuple(words)
+    )
 
 
-def _needs_fp32(kept: KeptNode) -> bool:
-    return kept.op in TENSOR_CORE_OPS and kept.precision == "fp32"
+def _trtexec(
+    model: Path, flags: Sequence[str], profiles: Sequence[Profile], engine: Path
+) -> list[str]:
+    shapes = [option for profile in profiles[:1] for option in shape_options(profile)]
+    return ["trtexec", f"--onnx={model}", *flags, *shapes, f"--saveEngine={engine}"]
 
 
 def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
@@ -418,18 +425,14 @@ def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None)
         return _plain(case, plan, profiles, out)
     has = ["repaired"] * bool(plan.repairs) + ["int8"] * bool(plan.int8)
     has += ["kept" if plan.keep else "moving"] * bool(names)
-    words = None
+    words = list[str]()
     if out is not None and case.network.path is not None:
         trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
         words = ["halfwise", "export", argument(out), "--as", "trtexec" if trtexec else "python"]
         # A folder: if nodes have no names of their own, a model with names is written there.
         words += ["--trt-version", text_of(WEAK_ONLY), "-o", argument(out / _OLDER)]
-    return Step(
-        kind="older-constrained",
-        names=older,
-        items=tuple(has),
-        command=None if words is None else tuple(words),
-    )
+    command = tuple(words) or None
+    return Step(kind="older-constrained", names=older, items=tuple(has), command=command)
 
 
 def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
@@ -440,9 +443,8 @@ def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
     if out is None or network.path is None or not _sayable(profiles):
         return Step(kind="older-plain", names={**older, "flags": " and ".join(flags)})
     settled = any(note.kind == "settled" for note in case.notes)
-    words = ["trtexec", f"--onnx={out / FP32_FILE if settled else network.path}", *flags]
-    words += [option for profile in profiles[:1] for option in shape_options(profile)]
-    words.append(f"--saveEngine={out / f'{_OLDER}.engine'}")
+    model = out / FP32_FILE if settled else network.path
+    words = _trtexec(model, flags, profiles, out / f"{_OLDER}.engine")
     return Step(kind="older-plain", names=older, command=tuple(words))
 
 
@@ -462,19 +464,16 @@ def choosing(
     point = offered(curve, judged, criterion, devices)
     if point is None:
         return ()
-    run = out or Path("RUN")
+    run, over = out or Path("RUN"), curve.criterion or criterion
     chosen = run.with_name(f"{run.name}.chosen")
-    plan = None if curve.plan is None else curve.points[curve.plan]
-    cheaper = plan is not None and point.price < plan.price
+    cheaper = curve.plan is not None and point.price < curve.points[curve.plan].price
     names = dict[str, str]()
     numbers: dict[str, int | float] = {"kept": point.count, "cheaper": int(cheaper)}
-    numbers["int8"] = int(curve.rung == "int8")
+    numbers |= {"int8": int(curve.rung == "int8")}
     numbers |= {} if point.cost is None else {"cost": point.cost}
-    over = curve.criterion or criterion
     error = max(point.error, point.heldout or 0.0)
     if over.metric is None and error > 1:
-        numbers["error"] = error
-        names["allowed"] = allowed(over)
+        numbers["error"], names["allowed"] = error, allowed(over)
     if (weak := weakest(point.scores)) is not None:
         numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
     return (

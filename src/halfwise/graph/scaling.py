@@ -1,6 +1,7 @@
 """Make a model whose tensors have given exponents."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
-from halfwise.formats import FP32, Format
+from halfwise.formats import FP32
 from halfwise.graph.casts import replace_output
 from halfwise.graph.dataflow import captured
 from halfwise.graph.model import (
@@ -198,43 +199,42 @@ class Constant:
     value: ir.Value | None
     array: NDArray[np.float32]
 
+    @property
+    def name(self) -> TensorName:
+        """What stands for it in relations."""
+        return TensorName(f"{self.value.name if self.value else ''}@{self.node.name}:{self.slot}")
+
     @cached_property
     def magnitudes(self) -> tuple[float, float]:
         """The smallest and largest finite nonzero magnitudes; (0, 0) for none."""
-        low, high = math.inf, 0.0
-        for piece in pieces(self.array):
-            sizes = np.abs(piece)
-            sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-            if sizes.size:
-                low, high = min(low, float(sizes.min())), max(high, float(sizes.max()))
-        return (low, high) if high else (0.0, 0.0)
+        finite = (np.abs(piece[np.isfinite(piece) & (piece != 0)]) for piece in pieces(self.array))
+        sizes = [(float(each.min()), float(each.max())) for each in finite if each.size]
+        return (min(sizes)[0], max(high for _, high in sizes)) if sizes else (0.0, 0.0)
 
     @cached_property
     def binades(self) -> Mapping[int, int]:
         """Number of elements with a magnitude in [2^k, 2^(k+1)), by k; without zeros and inf."""
-        by_level: dict[int, int] = {}
+        by_level = Counter[int]()
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
             levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
-            for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
-                by_level[level] = by_level.get(level, 0) + count
+            by_level.update(dict(zip(levels.tolist(), counts.tolist(), strict=True)))
         return by_level
 
-    def exponents(self, fmt: Format = FP32) -> tuple[int, int]:
-        """Return the least and greatest exponent with which all elements are normal in `fmt`.
+    def exponents(self) -> tuple[int, int]:
+        """Return the least and greatest exponent with which all elements are normal in FP32.
 
-        Zeros, NaN and infinities do not count; (-`ANY`, `ANY`) if there is nothing else. For FP32,
-        the range always includes 0, and elements can be recovered exactly. A lower format may have
-        no such exponent: then the first is above the second.
+        So elements can be recovered exactly. The range always includes 0; zeros, NaN and infinities
+        do not count; (-`ANY`, `ANY`) if there is nothing else.
         """
         smallest, largest = self.magnitudes
         if not largest:
             return -ANY, ANY
-        low = math.frexp(fmt.smallest_normal)[1] - math.frexp(smallest)[1]
-        low += math.ldexp(smallest, low) < fmt.smallest_normal
-        high = math.frexp(fmt.max)[1] - math.frexp(largest)[1]
-        high -= math.ldexp(largest, high) > fmt.max
-        return (min(low, 0), max(high, 0)) if fmt is FP32 else (low, high)
+        low = math.frexp(FP32.smallest_normal)[1] - math.frexp(smallest)[1]
+        low += math.ldexp(smallest, low) < FP32.smallest_normal
+        high = math.frexp(FP32.max)[1] - math.frexp(largest)[1]
+        high -= math.ldexp(largest, high) > FP32.max
+        return min(low, 0), max(high, 0)
 
 
 class Edge(NamedTuple):
@@ -290,12 +290,12 @@ class Relations:
         logs: Edges into a logarithm: an exponent there costs an Add, and is not bit-exact.
     """
 
-    tensors: tuple[TensorName, ...]
-    edges: Mapping[TensorName, Edge]
-    constants: Mapping[TensorName, Constant]
-    equations: tuple[Relation, ...]
-    fixed: frozenset[TensorName]
-    logs: frozenset[TensorName]
+    tensors: dict[TensorName, None] = field(default_factory=dict)
+    edges: dict[TensorName, Edge] = field(default_factory=dict)
+    constants: dict[TensorName, Constant] = field(default_factory=dict)
+    equations: list[Relation] = field(default_factory=list)
+    fixed: set[TensorName] = field(default_factory=set)
+    logs: set[TensorName] = field(default_factory=set)
 
 
 def relations(model: ir.Model) -> Relations:
@@ -305,24 +305,16 @@ def relations(model: ir.Model) -> Relations:
         model: In normal form: every value has a name and a type. Contents of If, Loop and Scan
             bodies are not scaled.
     """
-    reading = _Reading(opset_of(model))
+    constraints, opset = Relations(), opset_of(model)
     for value in model.graph.inputs:
         if is_float(value):
-            reading.fixed.add(reading.tensor(value))
+            constraints.fixed.add(_tensor(constraints, value))
     for node in model.graph:
-        reading.read(node)
+        _read(constraints, node, opset)
     for value in model.graph.outputs:
-        if is_float(value) and value.name in reading.tensors:
-            reading.fixed.add(reading.edge(value, None, None))
-    related = {name for relation in reading.equations for name in relation.terms}
-    return Relations(
-        tuple(reading.tensors),
-        reading.edges,
-        {name: c for name, c in reading.constants.items() if name in related},
-        tuple(reading.equations),
-        frozenset(reading.fixed),
-        frozenset(reading.logs),
-    )
+        if is_float(value) and value.name in constraints.tensors:
+            constraints.fixed.add(_edge(constraints, value, None, None))
+    return constraints
 
 
 def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> dict[TensorName, int]:
@@ -345,20 +337,20 @@ def completed(constraints: Relations, exponents: Mapping[TensorName, int]) -> di
             f"The model has no tensor {min(unknown)!r} to scale.",
             "Give the model for which the repair was proposed.",
         )
-    full: dict[TensorName, int] = dict.fromkeys(constraints.tensors, 0)
-    full |= dict.fromkeys(constraints.constants, 0)
-    full |= {name: e for name, e in exponents.items() if name in full}
+    names = (*constraints.tensors, *constraints.constants)
+    full = {name: exponents.get(name, 0) for name in names}
     full |= {name: exponents.get(name, full[e.tensor]) for name, e in constraints.edges.items()}
     for relation in constraints.equations:
         absorber = relation.absorber
         if absorber is not None and absorber not in exponents:
             full[absorber] -= _remainder(relation, full) // relation.terms[absorber]
-    if broken := [
-        relation.node for relation in constraints.equations if _remainder(relation, full)
-    ]:
-        raise _broken(broken[0])
-    if wrong := [name for name in constraints.fixed if full[name]]:
-        raise _broken(min(wrong))
+    broken: list[str] = [r.node for r in constraints.equations if _remainder(r, full)]
+    broken += sorted(name for name in constraints.fixed if full[name])
+    if broken:
+        raise CaseError(
+            f"The exponents of the inputs and outputs of {broken[0]!r} do not fit together.",
+            "Give the model for which the repair was proposed.",
+        )
     spans = {n: c.exponents() if full[n] else (0, 0) for n, c in constraints.constants.items()}
     for name, edge in constraints.edges.items():
         stored = full[edge.tensor]
@@ -376,76 +368,61 @@ def _remainder(relation: Relation, exponents: Mapping[TensorName, int]) -> int:
     return sum(c * exponents[name] for name, c in relation.terms.items())
 
 
-def _broken(name: str) -> CaseError:
-    return CaseError(
-        f"The exponents of the inputs and outputs of {name!r} do not fit together.",
-        "Give the model for which the repair was proposed.",
-    )
+def _tensor(constraints: Relations, value: ir.Value) -> TensorName:
+    """Add a stored tensor, and return its name."""
+    name = tensor_name(value)
+    constraints.tensors[name] = None
+    return name
 
 
-@dataclass
-class _Reading:
-    """The relations of the nodes read so far."""
+def _edge(
+    constraints: Relations, value: ir.Value, node: ir.Node | None, slot: int | None
+) -> TensorName:
+    """Add a read of a tensor, and return its name."""
+    reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
+    name = TensorName(f"{value.name}@{reader}")
+    constraints.edges[name] = Edge(tensor_name(value), node, slot)
+    return name
 
-    opset: int
-    tensors: dict[TensorName, None] = field(default_factory=dict)
-    edges: dict[TensorName, Edge] = field(default_factory=dict)
-    constants: dict[TensorName, Constant] = field(default_factory=dict)
-    equations: list[Relation] = field(default_factory=list)
-    fixed: set[TensorName] = field(default_factory=set)
-    logs: set[TensorName] = field(default_factory=set)
 
-    def tensor(self, value: ir.Value) -> TensorName:
-        """Add a stored tensor, and return its name."""
-        name = tensor_name(value)
-        self.tensors[name] = None
-        return name
+def _read(constraints: Relations, node: ir.Node, opset: int) -> None:
+    """Add a node of the main graph, after those it reads from."""
+    outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
+    names: dict[Place, TensorName] = {place: _tensor(constraints, v) for place, v in outputs}
+    read = {
+        i: v for i, v in enumerate(node.inputs) if v is not None and v.name in constraints.tensors
+    }
+    names |= {
+        i: _edge(constraints, v, node, i) for i, v in read.items() if i or not is_invariant(node)
+    }
+    fixed = set(names)
+    # After an operator that ONNX does not know, types are unknown too.
+    typed = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
+    for equation in equations(node, opset) if typed else ():
+        places = equation.keys() - names.keys() - read.keys()
+        constants = {p: c for p in equation if p in places and (c := _constant(node, p))}
+        named = names | {p: c.name for p, c in constants.items()}
+        terms = {named[p]: c for p, c in equation.items() if p in named}
+        if len(terms) > 1:
+            constraints.constants.update((c.name, c) for c in constants.values())
+            absorber = next((c.name for c in constants.values()), None)
+            constraints.equations.append(Relation(node_name(node), terms, absorber))
+            fixed -= equation.keys()
+    constraints.fixed.update(names[place] for place in fixed)
+    inside = (v for v in captured(node) if v.name in constraints.tensors)
+    constraints.fixed.update(_edge(constraints, v, node, None) for v in inside)
+    if is_standard(node, *LOGARITHMS) and 0 in read:
+        constraints.logs.add(_edge(constraints, read[0], node, 0))
 
-    def edge(self, value: ir.Value, node: ir.Node | None, slot: int | None) -> TensorName:
-        """Add a read of a tensor, and return its name."""
-        reader = "output" if node is None else f"{node.name}:{'body' if slot is None else slot}"
-        name = TensorName(f"{value.name}@{reader}")
-        self.edges[name] = Edge(tensor_name(value), node, slot)
-        return name
 
-    def read(self, node: ir.Node) -> None:
-        """Add a node of the main graph, after those it reads from."""
-        outputs = ((~i, v) for i, v in enumerate(node.outputs) if v.name and is_float(v))
-        outputs_at: dict[Place, TensorName] = {place: self.tensor(v) for place, v in outputs}
-        read = {i: v for i, v in enumerate(node.inputs) if v is not None and v.name in self.tensors}
-        free = {0} if is_invariant(node) else set[Place]()
-        # After an operator that ONNX does not know, types are unknown too.
-        typed = all(v.type for v in (*node.inputs, *node.outputs) if v is not None and v.name)
-        for equation in equations(node, self.opset) if typed else ():
-            named = {p: outputs_at.get(p) or self._named(node, p, read) for p in equation}
-            terms = {name: equation[p] for p, name in named.items() if name is not None}
-            if len(terms) > 1:
-                absorber = next((name for name in terms if name in self.constants), None)
-                self.equations.append(Relation(node_name(node), terms, absorber))
-                free |= {p for p, name in named.items() if name is not None}
-        self.fixed |= {name for place, name in outputs_at.items() if place not in free}
-        self.fixed |= {self.edge(v, node, i) for i, v in read.items() if i not in free}
-        inside = (v for v in captured(node) if v.name in self.tensors)
-        self.fixed |= {self.edge(v, node, None) for v in inside}
-        if is_standard(node, *LOGARITHMS) and 0 in read:
-            self.logs.add(self.edge(read[0], node, 0))
-
-    def _named(
-        self, node: ir.Node, place: Place, read: Mapping[int, ir.Value]
-    ) -> TensorName | None:
-        """Return the name that a place of `node` has in equations; None if there is none."""
-        if isinstance(place, str):
-            value, array = None, _attribute(node, place)
-        elif place in read:
-            return self.edge(read[place], node, place)
-        else:
-            value = node.inputs[place] if 0 <= place < len(node.inputs) else None
-            array = constant_array(value) if value is not None and is_float(value) else None
-        if array is None:
-            return None
-        name = TensorName(f"{value.name if value else ''}@{node.name}:{place}")
-        self.constants[name] = Constant(node, place, value, array)
-        return name
+def _constant(node: ir.Node, place: Place) -> Constant | None:
+    """Return the constant at a place of `node` in equations; None if there is none."""
+    if isinstance(place, str):
+        value, array = None, _attribute(node, place)
+    else:
+        value = node.inputs[place] if 0 <= place < len(node.inputs) else None
+        array = constant_array(value) if value is not None and is_float(value) else None
+    return None if array is None else Constant(node, place, value, array)
 
 
 def _attribute(node: ir.Node, name: str) -> NDArray[Any] | None:
@@ -479,15 +456,17 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
     full = completed(constraints, exponents)
     names = Names(graphs_of(model))
     places: dict[ir.Value, dict[Constant, int]] = {}
-    for constant, exponent in multiples(constraints, full).items():
+    for name, constant in constraints.constants.items():
+        # Zeros and infinities are their own multiples.
+        exponent = full[name] if full[name] and constant.magnitudes[1] else 0
         if constant.value is not None:
             places.setdefault(constant.value, {})[constant] = exponent
         elif exponent:
             _multiply_attribute(constant, exponent)
     for value, wanted in places.items():
         _multiply(value, wanted, model.graph, names)
-    made = (v for node in model.graph for v in node.outputs if v.name)
-    values = {tensor_name(v): v for v in (*model.graph.inputs, *made)}
+    outputs = (v for node in model.graph for v in node.outputs if v.name)
+    values = {tensor_name(v): v for v in (*model.graph.inputs, *outputs)}
     edges: dict[tuple[TensorName, int], list[Edge]] = {}
     for name, edge in constraints.edges.items():
         if difference := full[name] - full[edge.tensor]:
@@ -500,37 +479,13 @@ def rescale(model: ir.Model, exponents: Mapping[TensorName, int]) -> None:
             _insert_add(model, log, full[name], names)
 
 
-def multiples(constraints: Relations, full: Mapping[TensorName, int]) -> dict[Constant, int]:
-    """Return the exponent of each constant's replacement; 0 for constants that stay.
-
-    Args:
-        constraints: What exponents must satisfy.
-        full: All exponents, see `completed`.
-    """
-    # Zeros and infinities are their own multiples.
-    return {
-        constant: full[name] if full[name] and constant.magnitudes[1] else 0
-        for name, constant in constraints.constants.items()
-    }
-
-
-def in_place(value: ir.Value, wanted: Mapping[Constant, int]) -> int:
-    """Return the exponent that an initializer itself gets; places that need another get copies.
-
-    Args:
-        value: The initializer.
-        wanted: The exponents of all places for which relations require one.
-    """
-    others = len(value.uses()) > len(wanted) or value.is_graph_output()
-    return 0 if others or 0 in wanted.values() else next(iter(wanted.values()))
-
-
 def _multiply(
     value: ir.Value, wanted: Mapping[Constant, int], graph: ir.Graph, names: Names
 ) -> None:
     """Give each place its multiple of an initializer, which others may read unchanged."""
     array = constant_array(value)
-    kept = in_place(value, wanted)
+    shared = len(value.uses()) > len(wanted) or value.is_graph_output()
+    kept = 0 if shared or 0 in wanted.values() else next(iter(wanted.values()))
     stored = {kept: value}
     for constant, exponent in wanted.items():
         if exponent not in stored:

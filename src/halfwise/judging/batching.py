@@ -67,15 +67,15 @@ class Batching:
         An output whose size does not fit that many rows stays whole and gets an extra axis, so that
         its shape differs from one that fits.
         """
-        found = dict(outputs)
+        cut = dict(outputs)
         for name, array in outputs.items():
             rows, axis = self.rows.get(TensorName(name), 0), self.outputs.get(TensorName(name), 0)
             if array.ndim > axis and array.shape[axis] == total * rows:
                 at = (slice(None),) * axis + (slice(begin * rows, end * rows),)
-                found[name] = array[at]
+                cut[name] = array[at]
             elif rows:
-                found[name] = array[np.newaxis]
-        return found
+                cut[name] = array[np.newaxis]
+        return cut
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,10 @@ def find_batching(network: Network, session: Session, samples: Samples) -> Batch
     """
     failed = []
     for axes in batch_axes(network):
-        found = _confirmed(network, session, samples, axes)
-        if isinstance(found, Batching):
-            return found
-        failed.append(found)
+        confirmed = _confirmed(network, session, samples, axes)
+        if isinstance(confirmed, Batching):
+            return confirmed
+        failed.append(confirmed)
     none = "the model has no dynamic axis common to all its inputs with dynamic axes"
     return failed[0] if failed else Apart("axis", none, {})
 
@@ -299,39 +299,39 @@ class Batches:
         """
         if self.batching is None:
             return list(outputs)
-        found: dict[int, Outputs] = {}
+        outputs_of: dict[int, Outputs] = {}
         for result, part in zip(outputs, self.parts, strict=True):
             for place, sample in enumerate(part):
                 begin, end = place * self.rows // len(part), (place + 1) * self.rows // len(part)
                 cut = self.batching.cut_outputs(result, begin, end, self.rows)
-                found.setdefault(sample, cut)
-        return list(found.values())
+                outputs_of.setdefault(sample, cut)
+        return list(outputs_of.values())
 
 
 def plan_batches(
-    found: Batching | Apart, profiles: Sequence[Profile], samples: Samples
+    joining: Batching | Apart, profiles: Sequence[Profile], samples: Samples
 ) -> tuple[Batches, ...]:
     """Return what to run at the opt, min and max shapes of every profile, each shape once.
 
     A batch holds whole samples, all of the same size, so its own must be a multiple of that.
 
     Args:
-        found: Batch axes, or why samples cannot be batched.
+        joining: Batch axes, or why samples cannot be batched.
         profiles: Optimization profiles.
         samples: Real samples; each is loaded once here, and again when it is run.
     """
-    batching = found if isinstance(found, Batching) else None
+    batching = joining if isinstance(joining, Batching) else None
     facts = [Facts.of(sample, batching) for sample in samples]
     plans: list[Batches] = []
     places: tuple[Place, ...] = ("opt", "min", "max")
     for index, profile in enumerate(profiles):
-        seen: list[tuple[dict[TensorName, Shape], dict[TensorName, Shape]]] = []
+        shapes_taken: list[tuple[dict[TensorName, Shape], dict[TensorName, Shape]]] = []
         for at in places:
             shapes, values = _at(profile.shapes, at), _at(profile.values, at)
-            if (shapes, values) not in seen:
-                seen.append((shapes, values))
+            if (shapes, values) not in shapes_taken:
+                shapes_taken.append((shapes, values))
                 head = Batches(at, index, shapes, batching=batching)
-                plans.append(_plan(head, values, found, samples, facts))
+                plans.append(_plan(head, values, joining, samples, facts))
     return tuple(plans)
 
 
@@ -342,7 +342,7 @@ def _at(ranges: Mapping[TensorName, ShapeRange], at: Place) -> dict[TensorName, 
 def _plan(
     head: Batches,
     values: Mapping[TensorName, Shape],
-    found: Batching | Apart,
+    joining: Batching | Apart,
     samples: Samples,
     facts: Sequence[Facts],
 ) -> Batches:
@@ -363,7 +363,7 @@ def _plan(
         ):
             groups.setdefault((fact.kind, fact.rows), []).append(index)
     if not groups:
-        return replace(head, reason=_lack(head, values, found))
+        return replace(head, reason=_lack(head, values, joining))
     if head.batching is None:
         fitting = samples.select(sorted(index for group in groups.values() for index in group))
         return replace(head, samples=fitting, judged=fitting)
@@ -415,8 +415,10 @@ def _range(names: Sequence[str]) -> str:
     return last if len(names) == 1 else f"{names[0]} … {last} ({len(names)})"
 
 
-def _lack(head: Batches, values: Mapping[TensorName, Shape], found: Batching | Apart) -> str:
+def _lack(head: Batches, values: Mapping[TensorName, Shape], joining: Batching | Apart) -> str:
     parts = [f"{name} of {'×'.join(map(str, shape))}" for name, shape in head.shapes.items()]
     parts += [f"{name} = {list(value)}" for name, value in values.items()]
-    apart = f", and samples cannot be batched: {found.reason}" if isinstance(found, Apart) else ""
+    apart = (
+        f", and samples cannot be batched: {joining.reason}" if isinstance(joining, Apart) else ""
+    )
     return f"no real samples have {' and '.join(parts)}{apart}"

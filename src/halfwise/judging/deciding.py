@@ -28,7 +28,7 @@ MOST = 0.5
 
 Candidate = Callable[[Samples], Runner]
 """Returns the candidate on some samples."""
-Given = Callable[[Sequence[TensorName], Samples], Iterator[Computed]]
+Corrected = Callable[[Sequence[TensorName], Samples], Iterator[Computed]]
 """Yields the outputs of a candidate that reads the reference's values of some tensors instead of
 its own, for each sample; or why it failed."""
 
@@ -41,7 +41,7 @@ class Deciding:
         network: The reference.
         roles: Roles of its nodes.
         candidate: The candidate; same tensor names.
-        given: The candidate with decisions of the reference.
+        corrected: The candidate with decisions of the reference.
         error: Returns the error of a sample's outputs, relative to what is allowed.
         samples: All samples on which the errors were measured.
         runtime: Where the reference runs.
@@ -51,7 +51,7 @@ class Deciding:
     network: Network
     roles: Roles
     candidate: Candidate
-    given: Given
+    corrected: Corrected
     error: Callable[[int, Computed], float]
     samples: Samples
     runtime: Runtime = CPU
@@ -69,23 +69,22 @@ class Deciding:
         """
         every = {node_name(n): n for n in decisions(self.network) if decided(n)}
         order = worst_first(errors)
-        if not every or not order or errors[order[0]] == 0:
+        if not every or max(errors, default=0.0) == 0:
             return None
-        sides = self.sides(range(len(self.samples)))
-        flips = differing(list(every.values()), *sides)
+        worst = errors[order[0]]
+        flips = differing(list(every.values()), *self.sides(range(len(self.samples))))
         for group in self._groups(flips, every):
             tensors = [t for flip in group for t in decided(every[flip.node])]
-            left = 0.0
-            for some in (order[:FEW], order[FEW:]):
-                if _undone(left, errors[order[0]]):
-                    left = max([left, *self.errors(tensors, some)])
-            if _undone(left, errors[order[0]]):
+            remaining = max(self.errors(tensors, order[:FEW]))
+            if _undoes(remaining, worst):
+                remaining = max([remaining, *self.errors(tensors, order[FEW:])])
+            if _undoes(remaining, worst):
                 nodes = [every[flip.node] for flip in group]
                 return Decided(
                     flips=group,
                     nodes=tuple(self._leading(nodes)),
-                    error=errors[order[0]],
-                    left=left,
+                    error=worst,
+                    left=remaining,
                     samples=len(errors),
                     read=self._read(nodes, order[:FEW]),
                 )
@@ -111,9 +110,9 @@ class Deciding:
         sides = [side.get(names) for side in self.sides(chosen)]
         return max(
             (
-                relative_rms(true[name], found[name])
-                for true, found in zip(*sides, strict=True)
-                for name in true.keys() & found.keys()
+                relative_rms(true[name], actual[name])
+                for true, actual in zip(*sides, strict=True)
+                for name in true.keys() & actual.keys()
             ),
             default=None,
         )
@@ -126,12 +125,12 @@ class Deciding:
 
     def errors(self, tensors: Sequence[TensorName], chosen: Sequence[int]) -> Iterator[float]:
         """Yield the error of each sample with the reference's values of some tensors."""
-        found = self.given(tensors, self.samples.select(chosen))
-        return (self.error(i, outputs) for i, outputs in zip(chosen, found, strict=True))
+        results = self.corrected(tensors, self.samples.select(chosen))
+        return (self.error(i, outputs) for i, outputs in zip(chosen, results, strict=True))
 
 
-def _undone(left: float, error: float) -> bool:
-    return left <= MOST * error and left < error
+def _undoes(remaining: float, error: float) -> bool:
+    return remaining <= MOST * error and remaining < error
 
 
 def worst_first(errors: Sequence[float]) -> list[int]:
@@ -139,7 +138,7 @@ def worst_first(errors: Sequence[float]) -> list[int]:
     return sorted(range(len(errors)), key=lambda i: -errors[i])
 
 
-def largest_left(errors: Sequence[float], left: Iterable[float]) -> float:
+def largest_remaining(errors: Sequence[float], remaining: Iterable[float]) -> float:
     """Return the largest error that a trial leaves; inf if a sample shows that it is too large.
 
     The largest must fall to `MOST`, and each failing sample's too unless it then passes, and no
@@ -147,23 +146,23 @@ def largest_left(errors: Sequence[float], left: Iterable[float]) -> float:
 
     Args:
         errors: The error of each sample before, ≥ 0, relative to what is allowed.
-        left: What the trial leaves of each, in the order of `worst_first`.
+        remaining: What the trial leaves of each, in the order of `worst_first`.
     """
     largest = 0.0
-    for i, own in zip(worst_first(errors), left, strict=True):
-        if own > min(MOST * max(errors), max(MOST * errors[i], 1.0)):
+    for i, error in zip(worst_first(errors), remaining, strict=True):
+        if error > min(MOST * max(errors), max(MOST * errors[i], 1.0)):
             return inf
-        largest = max(largest, own)
+        largest = max(largest, error)
     return largest
 
 
-def given_to(
+def with_true_values(
     low: ir.Model,
     network: Network,
     *,
     optimise: bool = False,
     runtime: Runtime = CPU,
-) -> Given:
+) -> Corrected:
     """Return how an emulation runs with tensors of the reference; an output that is one is true.
 
     Args:
@@ -182,14 +181,14 @@ def given_to(
         source = Session(giving_out(network.model, tensors), runtime=runtime)
         for sample in samples:
             true = source.run(sample, tensors)
-            given = {place: true[name] for place, name in places.items()}
-            read = {n: array for name, array in given.items() if (n := f"{name}{GIVEN}") in wanted}
+            corrected = {place: true[name] for place, name in places.items()}
+            inputs = {f"{name}{GIVEN}": array for name, array in corrected.items()}
             try:
-                found = session.run({**sample, **read})
+                result = session.run({**sample, **{n: inputs[n] for n in inputs.keys() & wanted}})
             except RunFailed as failure:
                 yield failure
             else:
-                yield {name: given.get(TensorName(name), array) for name, array in found.items()}
+                yield {n: corrected.get(TensorName(n), array) for n, array in result.items()}
 
     return outputs
 

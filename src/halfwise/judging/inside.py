@@ -1,6 +1,6 @@
 """Non-finite values inside a candidate that the reference does not have, by the user's names."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,8 +47,8 @@ class Emulated:
 
     def first(self, inspected: int) -> "Emulated":
         """Return the same with only the first samples searched."""
-        some = {name: found.first(inspected) for name, found in self.nonfinite.items()}
-        nonfinite = {name: found for name, found in some.items() if found is not None}
+        first = ((name, one.first(inspected)) for name, one in self.nonfinite.items())
+        nonfinite = {name: one for name, one in first if one is not None}
         return Emulated(self.results, nonfinite, min(self.inspected, inspected))
 
 
@@ -93,8 +93,8 @@ def lacking_in(
     """
     names = converted(candidate.graph)
     return {
-        tensor: found
-        for tensor, found in nonfinite.items()
+        tensor: one
+        for tensor, one in nonfinite.items()
         if tensor not in reference and names.get(tensor, tensor) not in reference
     }
 
@@ -112,9 +112,9 @@ def nonfinite_records(
             name = TensorName(value.name or "")
             producers.setdefault(names.get(name, name), node_name(node))
     elements: dict[TensorName, int] = {}
-    for tensor, found in nonfinite.items():
+    for tensor, one in nonfinite.items():
         name = names.get(tensor, tensor)
-        elements[name] = max(elements.get(name, 0), found.elements)
+        elements[name] = max(elements.get(name, 0), one.elements)
     return tuple(
         IntermediateNonfinite(tensor=name, producer=producers.get(name), elements=most)
         for name, most in elements.items()
@@ -171,68 +171,59 @@ def judge_infinities(
     Returns:
         The fate of each tensor in `inside`; limits that the data refute count as harmful readers.
     """
-    own = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.nodes()}
     masked = _masked(network, roles, observations, MASK_SHARE * fmt.max)
-    found = fates(
-        candidate.graph, inside, own=own, gates=saturating_activations(network), masked=masked
+    by_tensor = fates(
+        candidate.graph, inside, own=nodes, gates=saturating_activations(network), masked=masked
     )
-    ends = list(dict.fromkeys(e for f in found.values() if f.is_harmless for e in f.ends))
+    ends = list(dict.fromkeys(e for f in by_tensor.values() if f.is_harmless for e in f.ends))
     if not ends:
-        return found
+        return by_tensor
     with_some = dict.fromkeys(i for e in ends for i in inside[e.tensor].samples[:LOOKED_AT])
     chosen = samples.select(list(with_some)[:LOOKED_AT])
     emulated = partial(emulate_typed, accumulate=accumulate)
-    compare = partial(_compared, own=own, fmt=fmt, samples=chosen, runtime=runtime)
+    compare = partial(_compared, nodes=nodes, fmt=fmt, samples=chosen, runtime=runtime)
     refuted, confirmed = compare(ends, emulated(candidate), network.model)
-    wrong, infinite = refuted, _infinite(candidate, own, found, refuted)
-    kept = _kept_too(infinite, refuted, keeping)
+    wrong, infinite = refuted, _infinite(candidate, nodes, by_tensor, refuted)
+    makers = {node_name(n) for v in infinite if (n := v.producer()) is not None}
+    kept = keeping(frozenset(makers.union(e.reader for e in refuted))) if makers else None
     if kept is not None:
-        left = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
-        if not any(v.name in left for v in infinite):
+        remaining = emulate(kept, chosen, accumulate=accumulate, runtime=runtime).nonfinite
+        if not any(v.name in remaining for v in infinite):
             refuted, _ = compare([*refuted], emulated(candidate), emulated(kept))
-    for fate in found.values():
+    for fate in by_tensor.values():
         fate.harmful |= {e.reader: None for e in fate.ends if e in refuted}
         fate.wrong = bool(fate.ends.keys() & wrong.keys())
         fate.seen = bool(fate.ends) and fate.ends.keys() <= confirmed and not fate.wrong
-    return found
+    return by_tensor
 
 
 def _masked(
     network: Network, roles: Roles, observations: Observations, least: float
 ) -> Callable[[ir.Value], bool]:
     """Return whether a value of a mixed model is masked by constants of that size."""
-    seen = {o.tensor: o for o in observations.tensors}
-    own = {node_name(n): n for n in network.nodes()}
-    computed = (v for n in own.values() for v in n.outputs)
+    observed = {o.tensor: o for o in observations.tensors}
+    nodes = {node_name(n): n for n in network.nodes()}
+    computed = (v for n in nodes.values() for v in n.outputs)
     values = {v.name: v for v in (*network.graph.inputs, *computed)}
 
     def masked(value: ir.Value) -> bool:
-        root = values.get(original(value, own).name)
-        return root is not None and masked_by_constants(root, roles, seen, least)
+        root = values.get(original(value, nodes).name)
+        return root is not None and masked_by_constants(root, roles, observed, least)
 
     return masked
 
 
 def _infinite(
     candidate: ir.Model,
-    own: Mapping[NodeName, ir.Node],
-    found: Mapping[TensorName, Fate],
+    nodes: Mapping[NodeName, ir.Node],
+    by_tensor: Mapping[TensorName, Fate],
     refuted: Collection[End],
 ) -> set[ir.Value]:
     """Return the network's values that are infinite before the ends that the data refute."""
-    ends = {tensor for tensor, fate in found.items() if fate.ends.keys() & {*refuted}}
+    ends = {tensor for tensor, fate in by_tensor.items() if fate.ends.keys() & {*refuted}}
     computed = (v for n in candidate.graph for v in n.outputs)
-    return {original(v, own) for v in computed if v.name in ends}
-
-
-def _kept_too(
-    infinite: Set[ir.Value],
-    refuted: Collection[End],
-    keeping: Callable[[frozenset[NodeName]], ir.Model | None],
-) -> ir.Model | None:
-    """Return the candidate with infinite values and readers at other limits in FP32, if allowed."""
-    nodes = {node_name(n) for v in infinite if (n := v.producer()) is not None}
-    return keeping(frozenset(nodes.union(e.reader for e in refuted))) if nodes else None
+    return {original(v, nodes) for v in computed if v.name in ends}
 
 
 def _compared(
@@ -240,7 +231,7 @@ def _compared(
     low: ir.Model,
     reference: ir.Model,
     *,
-    own: Mapping[NodeName, ir.Node],
+    nodes: Mapping[NodeName, ir.Node],
     fmt: Format,
     samples: Samples,
     runtime: Runtime,
@@ -266,7 +257,7 @@ def _compared(
         there, low_limit = limits.get((end, sample), (None, None))
         if there is None or low_limit is None:
             return
-        bounds = _constants(own[end.reader])
+        bounds = _constants(nodes[end.reader])
         if there.shape != result.shape or not _equal(result[there], low_limit, bounds, fmt):
             refuted[end] = None
         elif low_limit.size:
@@ -276,7 +267,7 @@ def _compared(
     for start in range(0, len(ends), AT_ONCE):
         few = ends[start : start + AT_ONCE]
         sides[0].run(samples, [View((e.tensor, e.result), partial(limit, e)) for e in few], {})
-        read = [(e, tensor_name(own[e.reader].outputs[0])) for e in few]
+        read = [(e, tensor_name(nodes[e.reader].outputs[0])) for e in few]
         sides[1].run(samples, [View((name,), partial(compare, e)) for e, name in read], {})
         limits.clear()
     return refuted, confirmed

@@ -90,8 +90,7 @@ def _fed(model: ir.Model, samples: Samples) -> Samples:
     low = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.dtype and v.dtype in LOW_TYPES}
 
     def load(index: int) -> Sample:
-        given = samples[index].items()
-        return {n: a.astype(low[n]) if n in low else a for n, a in given}
+        return {n: a.astype(low.get(n, a.dtype)) for n, a in samples[index].items()}
 
     return Samples(samples.ids, load)
 
@@ -135,11 +134,11 @@ def differing(decisions: Sequence[ir.Node], one: Runner, other: Runner) -> tuple
         for name in map(TensorName, a.keys() & b.keys()):
             unlike[name] += _differing(a[name], b[name])
             total[name] += max(a[name].size, b[name].size)
-    found = ((node, t) for node in decisions for t in [t for t in decided(node) if total[t]][:1])
+    compared = ((n, t) for n in decisions for t in [t for t in decided(n) if total[t]][:1])
     return tuple(
-        Flip(node=node_name(node), op=node.op_type, elements=unlike[tensor], of=total[tensor])
-        for node, tensor in found
-        if unlike[tensor]
+        Flip(node=node_name(n), op=n.op_type, elements=unlike[t], of=total[t])
+        for n, t in compared
+        if unlike[t]
     )
 
 
@@ -477,11 +476,11 @@ def lowest_sums(
         if opset_of(candidate) < MIN_OPSET:
             candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
         emulation = emulate_typed(candidate, accumulate="each")
-        given = candidate, emulation, case, settings, budget
-        holds = budget.within("sums", lambda: all(one.holds(*given) for one in passes), False)
+        holds = lambda p: p.holds(candidate, emulation, case, settings, budget)  # noqa: E731
+        passed = budget.within("sums", lambda: all(map(holds, passes)), False)
     except (CaseError, RunFailed):
         return "fp32"
-    return "fp16" if holds else "fp32"
+    return "fp16" if passed else "fp32"
 
 
 @dataclass(frozen=True)
@@ -491,13 +490,11 @@ class LowSums:
     Attributes:
         samples: The samples.
         references: Reference outputs of each.
-        errors: The candidate's error on each with sums in FP32; measured if empty.
-        results: Outputs of each without low sums; computed if empty, where they are needed.
+        results: Outputs of each without low sums; computed if empty.
     """
 
     samples: Samples
     references: Sequence[Outputs]
-    errors: Sequence[float] = ()
     results: Sequence[Computed] = ()
 
     def holds(
@@ -516,16 +513,16 @@ class LowSums:
             plain = emulate_typed(candidate)
             results = inspect_samples(plain, (), self.samples, runtime=settings.runtime)[0]
         pairs = zip(self.references, results, strict=True)
-        errors = self.errors or [Excess(criterion, scales).update(*pair) for pair in pairs]
+        errors = [Excess(criterion, scales).update(*pair) for pair in pairs]
         worst = sorted(range(len(errors)), key=lambda i: -errors[i])[:FEW]
         chosen = self.samples.select(worst)
         budget.spend("sums", len(chosen))
-        found = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0]
-        low = dict(zip(worst, found, strict=True))
+        in_fp16 = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0]
+        low = dict(zip(worst, in_fp16, strict=True))
         if case.metric is not None:
             every = [low.get(i, result) for i, result in enumerate(results)]
-            given = every, self.samples, self.references, criterion, case.metric
-            return judge_outputs(*given).verdict.passed
+            judged = judge_outputs(every, self.samples, self.references, criterion, case.metric)
+            return judged.verdict.passed
         excess = Excess(criterion, scales)
         for i, result in low.items():
             excess.update(self.references[i], result)

@@ -53,13 +53,13 @@ def find_unjudged(
         runtime: Where to run.
     """
     labels = None if samples.labels is None else list(samples.labels)
-    found = (
+    untested = (
         *untested_outputs(case.criterion, references),
         *untested_task(case.criterion, case.metric, references, labels),
     )
     wanted = _to_be_tested(case, candidate)
     idle = _never_run(case, wanted, runtime) if wanted else ()
-    return (*found, *(_untested(body, case.network.graph) for body in idle))
+    return (*untested, *(_untested(body, case.network.graph) for body in idle))
 
 
 def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
@@ -67,11 +67,13 @@ def _to_be_tested(case: Case, candidate: ir.Model | None) -> list[Body]:
 
     Bodies that no input reaches are excluded.
     """
-    own = {} if candidate is None else bodies_in(candidate.graph)
+    candidates = {} if candidate is None else bodies_in(candidate.graph)
     wanted = (b for b in bodies_in(case.network.graph).values() if b.computes(low=False))
-    kept = {k for k, body in own.items() if not body.computes(low=True)}
+    kept = {k for k, body in candidates.items() if not body.computes(low=True)}
     return [
-        b for b in wanted if b.can_run and not (b.key in kept and alike(b.graph, own[b.key].graph))
+        b
+        for b in wanted
+        if b.can_run and not (b.key in kept and alike(b.graph, candidates[b.key].graph))
     ]
 
 
@@ -172,10 +174,10 @@ def demand_same_inputs(network: Network, other: ir.Model, whose: str) -> None:
         CaseError: its inputs differ.
     """
     expected = sorted(tensor_name(v) for v in network.graph.inputs)
-    found = sorted(tensor_name(v) for v in other.graph.inputs)
-    if expected != found:
+    actual = sorted(tensor_name(v) for v in other.graph.inputs)
+    if expected != actual:
         raise CaseError(
-            f"The inputs of {whose} are {quoted(found)}, the model's {quoted(expected)}.",
+            f"The inputs of {whose} are {quoted(actual)}, the model's {quoted(expected)}.",
             "Give a model made from this one, with the same names of inputs and tensors.",
         )
 
@@ -278,20 +280,20 @@ def frozen_size(network: Network, samples: Samples, *, runtime: Runtime = CPU) -
     failures = ((sample, _failure(session, sample)) for sample in samples)
     sample, failure = next(((one, why) for one, why in failures if why), ({}, ""))
     for axes, places, batch in _axes(network) if failure else ():
-        given = {sample[name].shape[axis] for name, axis in axes.items()}
-        if len(given) > 1 or 0 in given:
+        sizes_used = {sample[name].shape[axis] for name, axis in axes.items()}
+        if len(sizes_used) > 1 or 0 in sizes_used:
             continue
-        sizes = _candidates(places, max(given), batch=batch)
+        sizes = _candidates(places, max(sizes_used), batch=batch)
         runs = next((n for n in sizes if not _failure(session, _resized(sample, axes, n))), 0)
-        others = (_resized(sample, axes, n) for n in (*given, runs - 1, runs + 1) if n > 0)
-        if not runs or not all(_failure(session, other) for other in others):
+        resized = (_resized(sample, axes, n) for n in (*sizes_used, runs - 1, runs + 1) if n > 0)
+        if not runs or not all(_failure(session, other) for other in resized):
             continue
         held = batches_of(network, runs) if batch else places
         named = {node_name(p.node) for p in held if any(size % runs == 0 for size in p.sizes)}
         return FrozenSize(
             axes=axes,
             batch=batch,
-            given=max(given),
+            given=max(sizes_used),
             runs=runs,
             nodes=tuple(name for name in map(node_name, network.nodes()) if name in named),
             failure=failure,
@@ -315,14 +317,14 @@ def _resized(sample: Sample, axes: Mapping[TensorName, int], size: int) -> Sampl
     return {**sample, **cut}
 
 
-def _candidates(places: Iterable[Frozen], given: int, *, batch: bool) -> list[int]:
+def _candidates(places: Iterable[Frozen], size: int, *, batch: bool) -> list[int]:
     """Return sizes to try, smallest first."""
-    held = {size for place in places for size in place.sizes}
-    sizes = {n for n in held if 1 < n <= _LONGEST * given}
+    held = {n for place in places for n in place.sizes}
+    sizes = {n for n in held if 1 < n <= _LONGEST * size}
     if batch:
-        sizes = {n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held)}
-        sizes = {*_USUAL, *sorted(sizes)[:_MOST_TRIED]}
-    return sorted(sizes - {given})[:_MOST_TRIED]
+        divisors = (n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held))
+        sizes = {*_USUAL, *divisors}
+    return sorted(sizes - {size})[:_MOST_TRIED]
 
 
 def _axes(network: Network) -> Iterator[tuple[dict[TensorName, int], tuple[Frozen, ...], bool]]:
@@ -358,11 +360,11 @@ def frozen_named(case: Case, settings: Settings) -> Iterator[None]:
     except RunFailed as failure:
         if failure.late:  # it would time out again
             raise
-        found = frozen_size(
+        frozen = frozen_size(
             case.network,
             case.calibration + case.heldout,
             runtime=settings.runtime,
         )
-        if found is None:
+        if frozen is None:
             raise
-        raise CaseError(frozen_cause(found), " ".join(frozen_advice(found))) from failure
+        raise CaseError(frozen_cause(frozen), " ".join(frozen_advice(frozen))) from failure

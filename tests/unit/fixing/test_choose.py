@@ -34,9 +34,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, ill = tmp_path_factory.mktemp("made"), classifier()
     onnx.save(ill.proto, folder / "m.onnx")
     np.savez(folder / "x.npz", x=ill.inputs["x"])
-    found = fix(folder / "m.onnx", folder / "x.npz", out=folder / "run", rel_max=1e-5)
-    assert found.run.plan is not None
-    assert len(found.run.plan.keep) > 1
+    picked = fix(folder / "m.onnx", folder / "x.npz", out=folder / "run", rel_max=1e-5)
+    assert picked.run.plan is not None
+    assert len(picked.run.plan.keep) > 1
     return folder / "run"
 
 
@@ -69,17 +69,17 @@ def kept(run: Any) -> int:
 
 
 def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
-    found, before = choose(made, out=tmp_path / "chosen"), recorded(made)
-    assert found.run.verdict.passed
-    assert found.run.verdict.unseen
-    assert found.run.verdict.samples == before.verdict.samples
-    assert (found.run.criterion.metric, kept(found.run)) == ("top1", 0)
+    picked, before = choose(made, out=tmp_path / "chosen"), recorded(made)
+    assert picked.run.verdict.passed
+    assert picked.run.verdict.unseen
+    assert picked.run.verdict.samples == before.verdict.samples
+    assert (picked.run.criterion.metric, kept(picked.run)) == ("top1", 0)
     assert (tmp_path / "chosen" / "model.onnx").is_file()
-    assert read_run(tmp_path / "chosen") == found.run
-    assert found.run.curve is not None
-    assert found.run.curve.plan == found.run.curve.recommended
-    assert not any("halfwise choose" in line for line in steps_told(found.run.next_step))
-    assert found.run.curve.points == before.curve.points
+    assert read_run(tmp_path / "chosen") == picked.run
+    assert picked.run.curve is not None
+    assert picked.run.curve.plan == picked.run.curve.recommended
+    assert not any("halfwise choose" in line for line in steps_told(picked.run.next_step))
+    assert picked.run.curve.points == before.curve.points
 
 
 def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
@@ -110,8 +110,8 @@ def test_what_fails_by_what_is_asked_for_fails(made):
     worse = recorded(made).curve.points[0]
     assert worse.count == 0
     # The samples of the verdict have the last word, whatever the curve says of others.
-    others = classifier(40).inputs
-    run = chosen(made, inputs={"x": others["x"] + 3}, rel_max=2e-3)
+    further = classifier(40).inputs
+    run = chosen(made, inputs={"x": further["x"] + 3}, rel_max=2e-3)
     assert run.verdict.passed == all(o.rel_max <= 2e-3 for o in run.verdict.outputs.values())
 
 
@@ -120,10 +120,10 @@ def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
     changed(moved, search=with_joined(run))
     joined, again = run.verdict.samples[:1], moved.parent / "again"
     for folder, out in ((moved, again), (again, None)):
-        found = chosen(folder, out=out)
-        assert found.verdict.samples == run.verdict.samples[1:]
-        assert joined[0] in found.search.calibration
-        assert found.search.joined == joined
+        picked = chosen(folder, out=out)
+        assert picked.verdict.samples == run.verdict.samples[1:]
+        assert joined[0] in picked.search.calibration
+        assert picked.search.joined == joined
 
 
 def with_joined(run: Any) -> Any:
@@ -151,18 +151,18 @@ def test_a_run_tells_what_its_search_has_seen(made):
 
 def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_split(moved):
     run, x = recorded(moved), classifier().inputs["x"]
-    joined, *left = map(place, run.verdict.samples)
+    joined, *remaining = map(place, run.verdict.samples)
     changed(moved, search=with_joined(run))
     np.savez(moved.parent / "other.npz", x=x)
-    found = chosen(moved, inputs=moved.parent / "other.npz")
-    assert [place(name) for name in found.verdict.samples] == left
+    picked = chosen(moved, inputs=moved.parent / "other.npz")
+    assert [place(name) for name in picked.verdict.samples] == remaining
     # Among others, or alone: what has been seen does not judge.
     new = classifier(20).inputs["x"][12:]
-    found = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])})
-    assert [place(name) for name in found.verdict.samples] == left
+    picked = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])})
+    assert [place(name) for name in picked.verdict.samples] == remaining
     order = [place(name) for name in run.search.calibration]
-    found = chosen(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]})
-    assert not found.verdict.unseen
+    picked = chosen(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]})
+    assert not picked.verdict.unseen
 
 
 def test_rules_of_the_run_hold(made, tmp_path):
@@ -260,9 +260,9 @@ def test_plans_that_the_run_knows_by_bounds_are_measured_for_the_choice(made, tm
     bounds = [p for p in before.curve.points if p.is_bound]
     assert bounds
     limit = before.curve.points[0].error * 1e-5 / 2
-    found = chosen(made, out=tmp_path / "out", rel_max=limit)
-    assert found.verdict.passed
-    curve = found.curve
+    picked = chosen(made, out=tmp_path / "out", rel_max=limit)
+    assert picked.verdict.passed
+    curve = picked.curve
     plan = curve.points[curve.plan]
     assert not plan.is_bound
     assert curve.plan in curve.front
@@ -273,15 +273,15 @@ def test_plans_that_the_run_knows_by_bounds_are_measured_for_the_choice(made, tm
 
 
 def test_fp32_is_a_plan_whose_error_is_nothing(made):
-    found = chosen(made, rel_max=0)
-    assert found.verdict.passed
-    assert kept(found) == len(found.curve.nodes)
+    picked = chosen(made, rel_max=0)
+    assert picked.verdict.passed
+    assert kept(picked) == len(picked.curve.nodes)
 
 
 def test_what_was_chosen_is_not_proposed_again(made, tmp_path):
-    found = chosen(made, out=tmp_path / "chosen")
-    assert found.curve.plan == found.curve.recommended
-    assert not any("recommended" in line for line in steps_told(found.next_step))
+    picked = chosen(made, out=tmp_path / "chosen")
+    assert picked.curve.plan == picked.curve.recommended
+    assert not any("recommended" in line for line in steps_told(picked.next_step))
 
 
 def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
@@ -292,10 +292,10 @@ def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
     run = chosen(tmp_path / "run", metric_drop=0.3)
     assert run.verdict.passed
     assert run.criterion.metric == "auto"
-    found = {part.metric: part for part in run.verdict.metric.parts}
-    assert found["top1"].required == pytest.approx(0.7)
-    assert found["rel-max"].required == -0.01
-    assert found["rel-max"].passed
+    picked = {part.metric: part for part in run.verdict.metric.parts}
+    assert picked["top1"].required == pytest.approx(0.7)
+    assert picked["rel-max"].required == -0.01
+    assert picked["rel-max"].passed
 
 
 @pytest.mark.parametrize(
@@ -349,12 +349,11 @@ class Truth:
 
 
 def pick_measuring(made, criterion, wish, truth):
-    return choosing.pick(made, criterion, wish, choosing.Measure(truth.error, truth.fits))
+    return choosing.pick(made, criterion, wish, truth)
 
 
 def pick(made, criterion, wish, truth=None):
-    measure = choosing.Measure() if truth is None else choosing.Measure(truth.error, truth.fits)
-    return choosing.pick(made, criterion, wish, measure).point
+    return choosing.pick(made, criterion, wish, truth)[0]
 
 
 LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
@@ -369,7 +368,7 @@ MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
 
 
 @pytest.mark.parametrize(
-    ("wish", "found"),
+    ("wish", "picked"),
     [
         (Wish(), ONE),
         (Wish(worth=1.0), LOW),
@@ -388,9 +387,9 @@ MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
         (Wish(metric_drop=0), FULL),
     ],
 )
-def test_the_point_that_answers(wish, found):
+def test_the_point_that_answers(wish, picked):
     truth = Truth(errors={"1": 0.2}, fitting=("", "0"))
-    assert pick(MADE, Criterion(), wish, truth) == found
+    assert pick(MADE, Criterion(), wish, truth) == picked
 
 
 def test_of_equal_errors_that_of_held_out_samples_decides():
@@ -399,11 +398,11 @@ def test_of_equal_errors_that_of_held_out_samples_decides():
 
 
 def test_a_bound_is_measured_where_it_leaves_the_best_open():
-    known, bound = point("0", 1.1, 3.0), point("1", 1.2, 2.0, is_bound=True)
+    measured, bound = point("0", 1.1, 3.0), point("1", 1.2, 2.0, is_bound=True)
     beyond = point("2", 1.2, 3.0, is_bound=True)
-    made = curve(known, bound, beyond)
+    made = curve(measured, bound, beyond)
     worse, better = Truth({"1": 5.0}), Truth({"1": 2.5})
-    assert pick(made, Criterion(), Wish(worth=1.5), worse) == known
+    assert pick(made, Criterion(), Wish(worth=1.5), worse) == measured
     assert pick(made, Criterion(), Wish(worth=1.5), better) == bound
     assert worse.asked == better.asked == ["1"]
 
@@ -412,26 +411,26 @@ def test_few_are_measured_and_what_was_left_is_counted():
     bounds = [point(str(i), 1 + i / 50, 1.0, is_bound=True) for i in range(12)]
     made = curve(*bounds, count=12)
     errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
-    found = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
+    best, unmeasured = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
     assert len(truth.asked) == 8
-    assert found.unmeasured == 12 - 8
-    assert found.point.kept == "4"
+    assert unmeasured == 12 - 8
+    assert best.kept == "4"
 
 
 @given(st.integers(0, 40), st.data())
 def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
     first = data.draw(st.integers(0, many))
-    some = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
+    points = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
     truth = Truth(fitting={str(i) for i in range(first, many)})
     size = max(3, many)
     full = FULL.model_copy(update={"kept": f"0-{size - 1}", "count": size})
-    made = curve(*some, full, count=size)
-    found = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
+    made = curve(*points, full, count=size)
+    best, unmeasured = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
     assert len(truth.asked) <= MEASURED
-    assert found.point == full or found.point.kept in truth.fitting
+    assert best == full or best.kept in truth.fitting
     if many <= MEASURED:
-        assert found.point == (some[first] if first < many else full)
-        assert found.unmeasured == 0
+        assert best == (points[first] if first < many else full)
+        assert unmeasured == 0
 
 
 def test_what_its_bound_excludes_is_not_measured():
@@ -475,7 +474,7 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
 
 
 @pytest.mark.parametrize(
-    ("made", "wish", "told"),
+    ("made", "wish", "words"),
     [
         (MADE, Wish(worth=0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
         (curve(ONE), Wish(kept=0), "keeps at most 0 nodes; the nearest keeps 1 node"),
@@ -487,8 +486,8 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
         (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
     ],
 )
-def test_where_none_answers_the_nearest_is_told(made, wish, told):
-    with pytest.raises(CaseError, match=told):
+def test_where_none_answers_the_nearest_is_told(made, wish, words):
+    with pytest.raises(CaseError, match=words):
         pick(made, Criterion(), wish)
 
 
@@ -522,25 +521,28 @@ def test_a_drop_needs_one_metric():
 
 def test_outputs_without_a_task_are_no_metric_that_falls():
     rest = score(passed=True, value=-0.001).model_copy(update={"metric": "rel-max"})
-    own = rest.model_copy(update={"value": 0.0})
+    scores = rest.model_copy(update={"value": 0.0})
     both = ONE.model_copy(update={"scores": (*ONE.scores, rest)})
-    made = curve(both, FULL, reference=(*OWN, own))
+    made = curve(both, FULL, reference=(*OWN, scores))
     assert pick(made, Criterion(), Wish(metric_drop=0.006)) == both
     off = rest.model_copy(update={"value": -0.3, "passed": False})
     wrong = ONE.model_copy(update={"scores": (*ONE.scores, off)})
-    made = curve(wrong, FULL, reference=(*OWN, own))
+    made = curve(wrong, FULL, reference=(*OWN, scores))
     assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
     assert implied(made, Criterion(), Wish(metric_drop=0.1))["metric"] == "top1"
 
 
 def test_what_decides_follows_from_the_wish():
-    known = MADE.model_copy(update={"recognised": (MASK,)})
-    own = Criterion(max_abs=0.5)
-    assert implied(known, own, Wish(rel_max=0.1)) == {"rel_max": 0.1}
-    assert implied(known, own, Wish(metric_drop=0.1)) == {"metric": "top1", "metric_drop": 0.1}
+    measured = MADE.model_copy(update={"recognised": (MASK,)})
+    scores = Criterion(max_abs=0.5)
+    assert implied(measured, scores, Wish(rel_max=0.1)) == {"rel_max": 0.1}
+    assert implied(measured, scores, Wish(metric_drop=0.1)) == {
+        "metric": "top1",
+        "metric_drop": 0.1,
+    }
     for wish in (Wish(), Wish(worth=2), Wish(kept=1)):
-        assert implied(known, own, wish) == {"metric": "auto"}
-        assert implied(MADE, own, wish) == {"max_abs": 0.5}
+        assert implied(measured, scores, wish) == {"metric": "auto"}
+        assert implied(MADE, scores, wish) == {"max_abs": 0.5}
     given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
     assert implied(MADE, given, Wish(kept=1)) == {"metric": "psnr", "metric_drop": 0}
 
@@ -552,9 +554,9 @@ def test_a_wish_is_told_as_it_is_typed():
 
 
 def test_where_nothing_turns_out_to_fit_that_is_told():
-    some = curve(SIDE, point("2", 1.4, 0.2, is_bound=True))
+    points = curve(SIDE, point("2", 1.4, 0.2, is_bound=True))
     with pytest.raises(CaseError, match=r"No measured plan of the run .* at most 0\.01\."):
-        pick(some, Criterion(), Wish(rel_max=0.01), Truth())
+        pick(points, Criterion(), Wish(rel_max=0.01), Truth())
 
 
 def test_a_plan_that_fits_on_held_out_samples_is_tried_before_any_of_which_nothing_is_known():
@@ -566,6 +568,6 @@ def test_a_plan_that_fits_on_held_out_samples_is_tried_before_any_of_which_nothi
     assert pick(made, Criterion(), Wish(metric_drop=0.01), truth) == cheap
     assert truth.asked == ["0"]
     doubtful = Truth(fitting=("1-20",))
-    found = pick(made, Criterion(), Wish(metric_drop=0.01), doubtful)
+    picked = pick(made, Criterion(), Wish(metric_drop=0.01), doubtful)
     assert doubtful.asked[0] == "0"
-    assert found in (*unknown, whole)
+    assert picked in (*unknown, whole)

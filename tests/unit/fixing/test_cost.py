@@ -102,9 +102,9 @@ def test_where_all_may_be_low_and_the_ends_are_no_plan_costs_less(drawn: Drawn):
     assert model.cost(frozenset()) <= model.cost(frozenset(roles))
 
 
-def product(made):
+def product(built):
     """A product of [4, 512], as a node of a body that gives `made`."""
-    return onnx.helper.make_node("MatMul", [f"{made}_in", "weight"], [made], f"{made}_node")
+    return onnx.helper.make_node("MatMul", [f"{built}_in", "weight"], [built], f"{built}_node")
 
 
 def with_body(kind):
@@ -182,8 +182,8 @@ def test_terms_add_up_to_the_cost_where_memory_decides(drawn, data):
     kept = data.draw(st.frozensets(st.sampled_from(free))) if free else frozenset()
     assume(model.macs(frozenset(map(node_name, network.model.graph.all_nodes()))) == 0)
     terms = model.terms()
-    told = energy(terms, kept) - energy(terms, frozenset())
-    assert told == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)
+    words = energy(terms, kept) - energy(terms, frozenset())
+    assert words == pytest.approx(model.cost(kept) - model.cost(frozenset()), rel=1e-9, abs=1e-6)
 
 
 NONE: frozenset[str] = frozenset()
@@ -198,7 +198,7 @@ def model_of(network, rows=ROWS, width=WIDTH, **more):
 def sketched(steps, *, quantised=frozenset(), rows=ROWS, width=WIDTH):
     """A network of products, Relus and sums of what came before, some products with Q and DQ."""
     s = Sketch()
-    made = [s.input("x", [rows, width])]
+    built = [s.input("x", [rows, width])]
 
     def pair(value, name):
         parts = (value, f32(0.1), np.array(0, np.int8))
@@ -206,16 +206,16 @@ def sketched(steps, *, quantised=frozenset(), rows=ROWS, width=WIDTH):
         return s.op("DequantizeLinear", whole, *parts[1:], name=f"{name}_dq")
 
     for i, (op, first, second) in enumerate(steps):
-        a, b = (made[k % len(made)] for k in (first, second))
+        a, b = (built[k % len(built)] for k in (first, second))
         if op == "MatMul":
             name, b = f"product_{i}", s.constant(f32(np.ones((width, width))), f"weight_{i}")
             if name in quantised:
                 a, b = pair(a, f"{name}_a"), pair(b, f"{name}_b")
-            made.append(s.op(op, a, b, name=name))
+            built.append(s.op(op, a, b, name=name))
         else:
-            made.append(s.op(op, *((a, b) if op == "Add" else (a,)), name=f"step_{i}"))
+            built.append(s.op(op, *((a, b) if op == "Add" else (a,)), name=f"step_{i}"))
     read = {name for node in s.nodes for name in node.input}
-    return s.network(*(name for name in made[1:] if name not in read))
+    return s.network(*(name for name in built[1:] if name not in read))
 
 
 STEPS = st.lists(
@@ -230,16 +230,16 @@ def test_quantisations_are_seen_through_and_terms_add_up(steps, data):
     plain = sketched(steps)
     names = sorted(str(n.name) for n in plain.nodes() if n.op_type == "MatMul")
     quantised = frozenset(names)
-    some = data.draw(st.frozensets(st.sampled_from(names))) if names else NONE
+    several = data.draw(st.frozensets(st.sampled_from(names))) if names else NONE
     kept = data.draw(st.frozensets(st.sampled_from([str(n.name) for n in plain.nodes()])))
-    ours, theirs = model_of(plain), model_of(sketched(steps, quantised=some))
-    assert ours.cost(kept, int8=some) == theirs.cost(kept)
-    assert ours.macs(quantised) == theirs.macs(quantised) == bool(names)
+    ours, others_cost = model_of(plain), model_of(sketched(steps, quantised=several))
+    assert ours.cost(kept, int8=several) == others_cost.cost(kept)
+    assert ours.macs(quantised) == others_cost.macs(quantised) == bool(names)
     # What gives an output could give it in FP32, which the terms leave out.
-    some -= {str(v.producer().name) for v in plain.graph.outputs}
+    several -= {str(v.producer().name) for v in plain.graph.outputs}
     terms = ours.int8_terms(quantised)
-    told = energy(terms, quantised - some) - energy(terms, quantised)
-    assert told == pytest.approx(ours.cost(NONE, int8=some) - ours.cost(NONE))
+    words = energy(terms, quantised - several) - energy(terms, quantised)
+    assert words == pytest.approx(ours.cost(NONE, int8=several) - ours.cost(NONE))
 
 
 def test_int8_reads_bytes_and_computes_twice_as_fast():
@@ -313,14 +313,14 @@ def test_a_product_hands_its_value_on_to_its_one_pointwise_reader():
 def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatch):
     runs = []
 
-    def seen(*args, **keywords):
+    def shapes_of(*args, **keywords):
         runs.append(1)
         return seen_shapes(*args, **keywords)
 
     ill = models.layer_norm()
     request = understand(ill.inputs, {})
     space = plans_of(load_case(ill.proto, request.data, request.criterion), request.settings)
-    monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", seen)
+    monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", shapes_of)
     none, prices = names(), space.variant.prices
     worth = worth_of(space, none)
     assert worth is not None

@@ -42,8 +42,8 @@ def normal():
     return fixed(models.layer_norm())
 
 
-def curve_of(found) -> Curve:
-    curve: Curve = found.curve
+def curve_of(run) -> Curve:
+    curve: Curve = run.curve
     return curve
 
 
@@ -87,19 +87,19 @@ def test_the_error_on_held_out_samples_is_that_of_the_verdict(normal):
 
 
 def test_where_nothing_need_be_kept_nothing_more_is_measured():
-    found = fixed(models.small())
-    curve = curve_of(found)
-    assert found.result.kept == frozenset()
+    run = fixed(models.small())
+    curve = curve_of(run)
+    assert run.result.kept == frozenset()
     assert [curve.points[place].count for place in curve.front] == [0, len(curve.nodes)]
     assert curve.plan == 0
     assert curve.recommended is None
 
 
 def test_without_time_what_was_tried_is_on_record():
-    found = fixed(models.layer_norm(), time_budget=0)
-    curve = curve_of(found)
+    run = fixed(models.layer_norm(), time_budget=0)
+    curve = curve_of(run)
     assert curve.points[0].count == 0
-    assert found.space.budget.cut.count("curve") == 1
+    assert run.space.budget.cut.count("curve") == 1
 
 
 def test_a_given_metric_is_the_task():
@@ -113,8 +113,8 @@ def test_a_given_metric_is_the_task():
 
 
 def test_a_plan_that_breaks_the_users_rules_is_not_recommended():
-    found = fixed(classifier(), rel_max=1e-5, keep=["bend"])
-    curve = curve_of(found)
+    run = fixed(classifier(), rel_max=1e-5, keep=["bend"])
+    curve = curve_of(run)
     assert curve.recommended is not None
     assert "bend" in curve.kept(curve.points[curve.recommended])
     assert curve.points[curve.front[0]].count == 0
@@ -127,8 +127,8 @@ def test_without_held_out_samples_nothing_is_recommended():
 
 
 def test_a_plan_that_is_infinite_inside_is_not_recommended_but_what_mends_it():
-    found = fixed(overflowing_classifier(), rel_max=1e-5)
-    curve = curve_of(found)
+    run = fixed(overflowing_classifier(), rel_max=1e-5)
+    curve = curve_of(run)
     low = curve.points[0]
     assert (low.count, low.infinite_inside, low.serves) == (0, True, False)
     assert all(score.passed for score in low.scores)
@@ -157,15 +157,15 @@ def test_what_was_run_is_not_run_again(monkeypatch, model):
     monkeypatch.setattr(Bench, "results_on", running)
     monkeypatch.setattr(depths, "emulate", looking)
     one = fixed(model, rel_max=1e-3)
-    curve, plan, left = curve_of(one), one.assigned, one.heldout.rest.ids
+    curve, plan, remaining = curve_of(one), one.assigned, one.heldout.rest.ids
     low = one.space.fresh(frozenset())
     assert plan.kept
     assert {curve.kept(p) for p in curve.points if p.heldout is not None} >= {low.kept, plan.kept}
     assert len(set(ran)) == len(ran)
     assert all(each not in inside[:place] for place, each in enumerate(inside))
-    assert (low, left) not in ran
+    assert (low, remaining) not in ran
     # The search alone finds this plan, so that the verdict runs it first.
-    assert bool(inside) or (plan, left) not in ran
+    assert bool(inside) or (plan, remaining) not in ran
 
 
 def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
@@ -227,8 +227,8 @@ def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
 
 def test_what_nobody_would_choose_is_not_measured_on_all_samples():
     curve = curve_of(fixed(models.deep(), rel_max=5e-5))
-    far = [point for point in curve.points if point.error > MODERATE]
-    assert any(point.is_bound for point in far)
+    distant = [point for point in curve.points if point.error > MODERATE]
+    assert any(point.is_bound for point in distant)
 
 
 def test_what_a_task_may_bear_is_measured_whatever_its_error(monkeypatch):
@@ -246,8 +246,8 @@ def test_the_front_holds_no_plan_of_whose_error_only_a_bound_is_known(options):
 
 
 def test_what_lacks_nodes_that_the_search_had_to_keep_is_known_to_be_infinite_inside():
-    found = fixed(overflowing_classifier())
-    curve, held = curve_of(found), found.space.held_nodes
+    run = fixed(overflowing_classifier())
+    curve, held = curve_of(run), run.space.held_nodes
     assert held
     assert any(p.infinite_inside for p in curve.points)
     for one in curve.points:
@@ -263,11 +263,11 @@ def test_what_overflows_on_samples_of_the_search_is_not_recommended():
 
 
 def test_with_a_metric_what_is_known_of_a_few_samples_is_no_bound():
-    found = fixed(classifier(40), metric="snr", metric_drop=0)
-    bench = found.space.bench
+    run = fixed(classifier(40), metric="snr", metric_drop=0)
+    bench = run.space.bench
     tried = next(plan for plan, outcome in bench.tried().items() if outcome.sample is None)
     assert bench.bound(tried) == 0
-    curve = curve_of(found)
+    curve = curve_of(run)
     assert all(point.error in (0, inf) for point in curve.points if point.is_bound)
     assert not any(curve.points[place].is_bound for place in curve.front)
 
@@ -308,8 +308,8 @@ bounds = st.lists(st.tuples(st.floats(1, 3), errors, st.booleans()), max_size=30
 @given(bounds)
 def test_a_bound_is_no_error(triples):
     points = [point("", cost, error, is_bound=bound) for cost, error, bound in triples]
-    known = [p for p in points if not p.is_bound]
-    assert [points[i] for i in front(points)] == [known[i] for i in front(known)]
+    exact = [p for p in points if not p.is_bound]
+    assert [points[i] for i in front(points)] == [exact[i] for i in front(exact)]
 
 
 @given(bounds)
@@ -318,8 +318,8 @@ def test_when_all_that_is_left_open_was_measured_no_bound_could_be_on_the_front(
     while (place := next_open(points)) is not None:
         assert points[place].is_bound
         points[place] = points[place].model_copy(update={"is_bound": False})
-    known = [p for p in points if not p.is_bound]
-    assert all(any(excludes(k, p) for k in known) for p in points if p.is_bound)
+    exact = [p for p in points if not p.is_bound]
+    assert all(any(excludes(k, p) for k in exact) for p in points if p.is_bound)
 
 
 def test_what_is_measured_next_is_far_from_what_is_known():
@@ -339,9 +339,9 @@ def measuring_normal() -> Fixed:
     return fixed(models.layer_norm())
 
 
-def measuring(found: Fixed, own: Criterion | None = None) -> Measuring:
-    criterion = own or found.space.variant.case.criterion
-    return Measuring(found.curve, criterion, found.space, found.heldout)
+def measuring(run: Fixed, measuring_here: Criterion | None = None) -> Measuring:
+    criterion = measuring_here or run.space.variant.case.criterion
+    return Measuring(run.curve, criterion, run.space, run.heldout)
 
 
 def low(curve: Curve) -> Point:
@@ -351,53 +351,62 @@ def low(curve: Curve) -> Point:
 def test_an_error_is_that_of_all_samples_by_what_was_allowed_in_the_run(measuring_normal):
     curve, space = measuring_normal.curve, measuring_normal.space
     plan = curve.points[curve.plan]
-    own, wider = measuring(measuring_normal), measuring(measuring_normal, Criterion(rel_max=0.1))
-    assert own.error(plan) == pytest.approx(
+    measuring_here, wider = (
+        measuring(measuring_normal),
+        measuring(measuring_normal, Criterion(rel_max=0.1)),
+    )
+    assert measuring_here.error(plan) == pytest.approx(
         space.excess(measuring_normal.result.kept) * space.bench.tolerance.factor
     )
-    assert wider.error(plan) == pytest.approx(own.error(plan) / 10)
-    assert own.error(low(curve)) > 1
-    assert own.count == 2
+    assert wider.error(plan) == pytest.approx(measuring_here.error(plan) / 10)
+    assert measuring_here.error(low(curve)) > 1
+    assert measuring_here.count == 2
 
 
 def test_what_passes_on_all_samples_fits(measuring_normal):
-    curve, own = measuring_normal.curve, measuring(measuring_normal)
-    assert own.fits(curve.points[curve.plan])
-    assert not own.fits(low(curve))
+    curve, measuring_here = measuring_normal.curve, measuring(measuring_normal)
+    assert measuring_here.fits(curve.points[curve.plan])
+    assert not measuring_here.fits(low(curve))
     fp32 = next(point for point in curve.points if is_fp32(curve, point))
-    before = own.count
-    assert own.fits(fp32)
-    assert own.count == before
+    before = measuring_here.count
+    assert measuring_here.fits(fp32)
+    assert measuring_here.count == before
 
 
 def test_what_is_infinite_inside_has_no_error_that_counts():
     ill = overflowing_classifier()
     curve = fixed(ill, rel_max=0.5).curve
-    seen: list[Any] = []
+    measured: list[Any] = []
     point = low(curve)
 
     def choosing(space, heldout):
-        own = Measuring(curve, Criterion(), space, heldout)
-        seen.extend((own.error(point), own.fits(point), low(own.measured(point, scored=True))))
+        measuring_here = Measuring(curve, Criterion(), space, heldout)
+        measured.extend(
+            (
+                measuring_here.error(point),
+                measuring_here.fits(point),
+                low(measuring_here.measured(point, scored=True)),
+            )
+        )
         return Chosen(frozenset(), "choose")
 
     request = understand(dict(ill.inputs), {})
     case = load_case(ill.proto, request.data, request.criterion)
     settings = replace(request.settings, chosen=Chosen(frozenset(), "choose"))
     fix(case, settings, Silent(), choosing=choosing)
-    error, fits, told = seen
-    assert (error, fits, told.infinite_inside) == (inf, False, True)
+    error, fits, described = measured
+    assert (error, fits, described.infinite_inside) == (inf, False, True)
 
 
 def test_what_was_measured_is_told():
-    found = fixed(models.layer_norm())
-    curve = found.curve
+    run = fixed(models.layer_norm())
+    curve = run.curve
     bound = next(point for point in curve.points if point.is_bound)
-    own = measuring(found)
-    assert own.measured(bound, scored=True).points == curve.points
-    own.fits(bound)
-    told = own.measured(bound, scored=True)
+    measuring_here = measuring(run)
+    assert measuring_here.measured(bound, scored=True).points == curve.points
+    measuring_here.fits(bound)
+    described = measuring_here.measured(bound, scored=True)
     place = curve.points.index(bound)
-    assert not told.points[place].is_bound
-    assert told.points[place].error >= bound.error * 0.999
-    assert place in told.front
+    assert not described.points[place].is_bound
+    assert described.points[place].error >= bound.error * 0.999
+    assert place in described.front

@@ -319,9 +319,9 @@ def test_whatever_is_named_undoes_the_error(seed, steps):
     assert found.error == pytest.approx(100 * error(prepared, names()), rel=1e-4)
     if found.origin is not None:
         assert not {n for n in found.origin.kept if n.startswith(("mean", "mask"))}
-        left = error(prepared, frozenset(found.origin.kept))
-        assert found.origin.error == pytest.approx(100 * left, rel=1e-4)
-        assert left <= MOST * error(prepared, names()) * (1 + 1e-4)
+        remaining = error(prepared, frozenset(found.origin.kept))
+        assert found.origin.error == pytest.approx(100 * remaining, rel=1e-4)
+        assert remaining <= MOST * error(prepared, names()) * (1 + 1e-4)
 
 
 def test_a_relative_error_that_no_output_feels_is_no_origin():
@@ -408,8 +408,8 @@ def gated(*gates: tuple[float, float]) -> models.Ill:
     generator, s = np.random.default_rng(11), Sketch()
     value, gate = s.input("x", [1, 8, 16]), s.input("gate", [1, 2, 1])
     for i, size in enumerate((3000.0, 3900.0)):
-        own = s.op("Slice", gate, [i], [i + 1], [1], name=f"own_{i}")
-        large = s.op("Mul", own, size, name=f"large_{i}")
+        gate_of = s.op("Slice", gate, [i], [i + 1], [1], name=f"own_{i}")
+        large = s.op("Mul", gate_of, size, name=f"large_{i}")
         value = s.op("MatMul", value, rotation(generator), name=f"rotate_{i}")
         value = s.op("Add", value, large, name=f"add_{i}")
         value = s.op("Sub", value, large, name=f"sub_{i}")
@@ -437,8 +437,8 @@ def test_an_origin_on_all_samples_is_named_with_the_largest_errors():
     assert found.origin.node in names("add_0", "sub_0")
     bench = prepared.bench()
     assert found.error == max(errors_of(bench, names())) > 1
-    left = errors_of(bench, frozenset(found.origin.kept))
-    assert found.origin.error == max(left) <= MOST * found.error
+    remaining = errors_of(bench, frozenset(found.origin.kept))
+    assert found.origin.error == max(remaining) <= MOST * found.error
 
 
 def steps_of(count: int, inherited: float) -> list[Growth]:
@@ -495,10 +495,10 @@ def test_a_node_that_its_readers_do_not_need_is_no_origin(needed, kept):
 
 @pytest.mark.parametrize("runs", [0, 1, 3])
 def test_without_time_what_was_tried_is_told(runs):
-    left = iter(range(runs))
+    remaining = iter(range(runs))
 
     def progress(_done: int, _of: int) -> None:
-        if next(left, None) is None:
+        if next(remaining, None) is None:
             raise OutOfTime
 
     prepared = prepare(gated((1, 0), (0, 1)))

@@ -76,8 +76,8 @@ def test_the_command_of_diagnose_has_the_options_that_fit():
 def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
     request = understand("x.npz", {"rel_max": 0.02, "accumulate": "fp16"})
     where, repair = after_verify(CASE, request, Path("mixed.onnx"), passed=False)
-    told = ("halfwise", "compare", "my model.onnx", "--inputs", "x.npz", "--accumulate", "fp16")
-    assert where.command == (*told, "--b", "emulation:mixed.onnx")
+    texts = ("halfwise", "compare", "my model.onnx", "--inputs", "x.npz", "--accumulate", "fp16")
+    assert where.command == (*texts, "--b", "emulation:mixed.onnx")
     assert repair.command is not None
     assert repair.command[:3] == ("halfwise", "fix", "my model.onnx")
     assert "--rel-max" in repair.command
@@ -100,11 +100,11 @@ def test_what_follows_a_verify_names_the_same_model_inputs_and_criterion():
 )
 def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
     low = RungTried(rung="fp16", end="tolerance", plans=1, builds=1, built=1, ran=1)
-    found = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
-    lines = " ".join(steps_told(lower_next(found, CASE)))
-    assert all(what in lines for what in said)
+    delivered = engines().model_copy(update={"rungs": (low,), "causes": (Cause(kind=kind),)})
+    lines = " ".join(steps_told(lower_next(delivered, CASE)))
+    assert all(phrase in lines for phrase in said)
     assert ("modernize" in lines) == (kind == "no-engine")
-    passed = found.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
+    passed = delivered.model_copy(update={"rungs": (low.model_copy(update={"end": "slower"}),)})
     assert lower_next(passed, CASE) == ()
 
 
@@ -112,59 +112,59 @@ def test_what_may_lead_lower_fits_what_engines_showed(kind, said):
 def test_what_was_lost_is_tried_again_not_searched_for_longer(end, kinds):
     low = RungTried(rung="fp16", end=end, plans=1, builds=1, built=1, ran=1)
     causes = tuple(Cause(kind=kind) for kind in kinds)
-    found = engines().model_copy(update={"rungs": (low,), "causes": causes})
-    assert [step.kind for step in lower_next(found, CASE)] == [end]
+    delivered = engines().model_copy(update={"rungs": (low,), "causes": causes})
+    assert [step.kind for step in lower_next(delivered, CASE)] == [end]
 
 
-def steps(found, judged, worth=None):
+def steps(delivered, judged, worth=None):
     """Return the next steps by their kinds."""
-    case, asked = found.space.variant.case, understand({}, {})
-    told = next_steps(judged, case, asked, found, (), None, (), worth)
-    return {step.kind: step for step in told}
+    case, requested = delivered.space.variant.case, understand({}, {})
+    texts = next_steps(judged, case, requested, delivered, (), None, (), worth)
+    return {step.kind: step for step in texts}
 
 
 def test_what_was_done_already_is_not_advised():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     failed = verdict(passed=False, judged=False, unseen=False)
-    found = changed(found, case={"real": False})
-    assert "real-inputs" not in steps(found, failed)
-    assert "alike" not in steps(found, failed)["more-samples"].facts
+    delivered = changed(delivered, case={"real": False})
+    assert "real-inputs" not in steps(delivered, failed)
+    assert "alike" not in steps(delivered, failed)["more-samples"].facts
     copies = Note(kind="copies", severity="warning", facts={"copies": 1, "heldout": 1})
-    found = changed(found, case={"notes": (copies,)})
-    assert "alike" in steps(found, failed)["more-samples"].facts
-    found = changed(found, settings={"allow_random": False})
-    assert "real-inputs" in steps(found, failed)
+    delivered = changed(delivered, case={"notes": (copies,)})
+    assert "alike" in steps(delivered, failed)["more-samples"].facts
+    delivered = changed(delivered, settings={"allow_random": False})
+    assert "real-inputs" in steps(delivered, failed)
 
 
 def test_batches_are_asked_for_where_only_they_fail_and_a_chosen_plan_is_not_called_the_best():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     alone, joined = Failure(kind="tolerance"), Failure(kind="tolerance", under={"batch": 2})
     batch = BATCH.model_copy(update={"passed": False})
     failed = verdict(passed=False, batch=batch, failures=(joined,))
-    assert steps(found, failed)["batches"].numbers["size"] == 2
-    assert "best-model" in steps(found, failed)
+    assert steps(delivered, failed)["batches"].numbers["size"] == 2
+    assert "best-model" in steps(delivered, failed)
     both = verdict(passed=False, batch=batch, failures=(alone, joined))
-    assert "batches" not in steps(found, both)
-    chosen = changed(found, chosen=Chosen(frozenset(), "--kept 0"))
+    assert "batches" not in steps(delivered, both)
+    chosen = changed(delivered, chosen=Chosen(frozenset(), "--kept 0"))
     assert "best-model" not in steps(chosen, failed)
 
 
 def test_where_fp32_costs_no_more_it_is_advised():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     dearer, cheaper = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
-    assert "use-fp32" in steps(found, verdict(), dearer)
-    assert "use-fp32" not in steps(found, verdict(), cheaper)
+    assert "use-fp32" in steps(delivered, verdict(), dearer)
+    assert "use-fp32" not in steps(delivered, verdict(), cheaper)
 
 
 def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monkeypatch):
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     dear, cheap = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
     monkeypatch.setattr("halfwise.fixing.next_steps.choosing", lambda *_: said("Take it."))
-    told = steps(found, verdict(), dear)
-    assert told["said"].text == "Take it."
-    assert not {"use-fp32", "build"} & told.keys()
-    assert "build" in steps(found, verdict(), cheap)
-    assert "build" not in steps(found, verdict(), Worth(cost=2.9, fp32=3.0))
+    texts = steps(delivered, verdict(), dear)
+    assert texts["said"].text == "Take it."
+    assert not {"use-fp32", "build"} & texts.keys()
+    assert "build" in steps(delivered, verdict(), cheap)
+    assert "build" not in steps(delivered, verdict(), Worth(cost=2.9, fp32=3.0))
 
 
 def test_where_the_engine_is():
@@ -196,29 +196,29 @@ def test_what_would_cost_as_little_as_is_asked_for():
         *("near-plan", "use-metric"),
         {"metric": "mask-iou"},
     )
-    told = {"required": 1.3, "kept": 12, "cost": 1.2, "error": 3.4}
-    assert near.numbers == told
+    texts = {"required": 1.3, "kept": 12, "cost": 1.2, "error": 3.4}
+    assert near.numbers == texts
     (none,) = cheaper(Worth(cost=2.0, fp32=3.0), 1.3)
     assert (none.kind, none.numbers["required"]) == ("no-near-plan", 1.3)
 
 
 def test_an_emulated_verdict_is_proven_by_an_engine_of_the_file_that_was_written():
-    found = outcome(models.small(), allow_random=True)
-    case = found.space.variant.case
+    delivered = outcome(models.small(), allow_random=True)
+    case = delivered.space.variant.case
     case = replace(case, network=replace(case.network, path=Path("m")))
     given = {"labels": "l.json", "metric": "top1"}
 
     def proof(**more):
         request = understand("x.npz", {**given, **more})
-        steps = next_steps(verdict(), case, request, found, (), Path("run"), (), None)
+        steps = next_steps(verdict(), case, request, delivered, (), Path("run"), (), None)
         return next(step.command for step in steps if step.kind == "prove")
 
     judged = ("--metric", "top1", "--target", "tensorrt")
     unseen = ("--inputs", "DATA", "--labels", "LABELS")
     assert proof() == ("halfwise", "verify", "m", "run/model.onnx", *unseen, *judged)
-    own = ("--inputs", "y.npz", "--labels", "k.json")
+    separate = ("--inputs", "y.npz", "--labels", "k.json")
     held = proof(heldout="y.npz", heldout_labels="k.json")
-    assert held == ("halfwise", "verify", "m", "run/model.onnx", *own, *judged)
+    assert held == ("halfwise", "verify", "m", "run/model.onnx", *separate, *judged)
 
 
 def test_a_quantised_model_that_fails_is_where_a_search_starts():
@@ -253,27 +253,29 @@ def test_what_follows_a_diagnosis_has_its_options():
 
 
 def test_where_nothing_can_be_low_for_an_unknown_reason_a_diagnosis_is_the_next_step():
-    found = outcome(models.small(), allow_random=True)
+    delivered = outcome(models.small(), allow_random=True)
     same = Worth(cost=2.0, fp32=2.0)
-    known = kept("/a")
-    unknown = known.model_copy(update={"guard": None})
+    recorded = kept("/a")
+    unknown = recorded.model_copy(update={"guard": None})
 
     def first(*keep, candidates=2):
-        plan = found.plan.model_copy(update={"keep": keep, "candidates": candidates})
-        return next(iter(steps(replace(found, plan=plan), verdict(), same)))
+        plan = delivered.plan.model_copy(update={"keep": keep, "candidates": candidates})
+        return next(iter(steps(replace(delivered, plan=plan), verdict(), same)))
 
-    assert first(known, unknown) == "diagnose"
-    assert first(known, known) == "use-fp32"
+    assert first(recorded, unknown) == "diagnose"
+    assert first(recorded, recorded) == "use-fp32"
     assert first(unknown, candidates=2) == "use-fp32"
 
 
-@pytest.mark.parametrize(("ended_by", "told"), [(("interrupt",), True), (("seconds",), False)])
-def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, told):
-    found = outcome(models.small(), allow_random=True)
-    search = found.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
-    some = replace(found, plan=found.plan.model_copy(update={"keep": (kept("/a"),)}), search=search)
-    then = steps(some, verdict()).get("keep-less")
-    assert (then is not None and then.names["more"] == "interrupt") == told
+@pytest.mark.parametrize(("ended_by", "texts"), [(("interrupt",), True), (("seconds",), False)])
+def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
+    delivered = outcome(models.small(), allow_random=True)
+    search = delivered.search.model_copy(update={"exhausted": True, "ended_by": ended_by})
+    several = replace(
+        delivered, plan=delivered.plan.model_copy(update={"keep": (kept("/a"),)}), search=search
+    )
+    then = steps(several, verdict()).get("keep-less")
+    assert (then is not None and then.names["more"] == "interrupt") == texts
 
 
 def test_the_recommended_plan_is_taken_by_a_command():
@@ -303,8 +305,8 @@ def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
 
 def test_little_evidence_is_told_where_the_plan_is_to_be_taken():
     few = ONE.scores[0].model_copy(update={"evidence": 1, "unit": "boxes"})
-    made = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
-    (step,) = choosing(made, None, verdict(), Criterion())
+    built = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
+    (step,) = choosing(built, None, verdict(), Criterion())
     assert (step.numbers["evidence"], step.names["unit"]) == (1, "boxes")
 
 
@@ -375,8 +377,8 @@ def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
     case, plan = fixed
     none = plan.model_copy(update={"keep": (), "data_movement": (), "unsupported": ()})
     filed = replace(case, network=replace(case.network, path=tmp_path / "m.onnx"))
-    some = none.model_copy(update={"int8": ("conv",)})
-    _, weak = building(filed, some, (), tmp_path / "run")
+    several = none.model_copy(update={"int8": ("conv",)})
+    _, weak = building(filed, several, (), tmp_path / "run")
     assert weak.items[0] == "int8"
     assert weak.command is not None
     assert weak.command[:2] == ("halfwise", "export")

@@ -16,23 +16,23 @@ from halfwise.records import TensorName
 
 
 def random_exponents(
-    found: Relations, rng: np.random.Generator, *, most: int = 5, cuts: float = 0.2
+    constraints: Relations, rng: np.random.Generator, *, most: int = 5, cuts: float = 0.2
 ) -> dict[TensorName, int]:
     """Return exponents up to `most`; an edge may have its own with probability `cuts`.
 
     An integer program with a random objective: its solutions are corners, and so as large as the
     relations let them be.
     """
-    names = [*found.tensors, *found.edges, *found.constants]
+    names = [*constraints.tensors, *constraints.edges, *constraints.constants]
     places = {name: i for i, name in enumerate(names)}
     low, high = np.full(len(names), -most), np.full(len(names), most)
-    for name, constant in found.constants.items():
+    for name, constant in constraints.constants.items():
         low[places[name]], high[places[name]] = np.clip(constant.exponents(), -4 * most, 4 * most)
-    for name in found.fixed:
+    for name in constraints.fixed:
         low[places[name]] = high[places[name]] = 0
-    rows = [{places[n]: c for n, c in r.terms.items()} for r in found.equations]
-    follows = [n for n in found.edges if rng.random() >= cuts]
-    rows += [{places[n]: 1, places[found.edges[n].tensor]: -1} for n in follows]
+    rows = [{places[n]: c for n, c in r.terms.items()} for r in constraints.equations]
+    follows = [n for n in constraints.edges if rng.random() >= cuts]
+    rows += [{places[n]: 1, places[constraints.edges[n].tensor]: -1} for n in follows]
     entries = [(c, i, j) for i, row in enumerate(rows) for j, c in row.items()]
     if not entries:
         return {}
@@ -46,24 +46,25 @@ def random_exponents(
     )
     assert solved.success, solved.message
     values = dict(zip(names, np.rint(solved.x).astype(int).tolist(), strict=True))
-    absorbed = {r.absorber for r in found.equations}
+    absorbed = {r.absorber for r in constraints.equations}
     return {
         name: e
         for name, e in values.items()
-        if name not in absorbed and e != values.get(getattr(found.edges.get(name), "tensor", ""), 0)
+        if name not in absorbed
+        and e != values.get(getattr(constraints.edges.get(name), "tensor", ""), 0)
     }
 
 
 def check(
     net: Network,
-    told: Mapping[TensorName, int],
+    exponents: Mapping[TensorName, int],
     sample: Mapping[str, np.ndarray],
     *,
     close: bool = False,
 ) -> ir.Model:
     """Assert that a rescaled model has the old names and gives the old outputs; return it."""
     model = net.copy()
-    rescale(model, told)
+    rescale(model, exponents)
     infer_again(replace(net, model=model))
     for before, after in (
         (net.graph.inputs, model.graph.inputs),
@@ -76,8 +77,8 @@ def check(
     expected, given = Session(net.copy()).run(sample), Session(model).run(sample)
     for name, array in expected.items():
         if close:
-            exact, found = array.astype(np.float64), given[name].astype(np.float64)
-            np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
+            exact, constraints = array.astype(np.float64), given[name].astype(np.float64)
+            np.testing.assert_allclose(constraints, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
         else:
             np.testing.assert_array_equal(given[name], array)
     return model

@@ -24,8 +24,8 @@ def rows(count, *shape, name="x", size=1):
 
 def search(sketch, outputs, samples):
     network = sketch.network(*outputs)
-    found = find_batching(network, Session(network.model), samples_of(*samples))
-    return (found, "") if isinstance(found, Batching) else (None, found.reason)
+    joining = find_batching(network, Session(network.model), samples_of(*samples))
+    return (joining, "") if isinstance(joining, Batching) else (None, joining.reason)
 
 
 def test_the_first_axis_of_a_row_wise_model():
@@ -253,8 +253,8 @@ def plan(network, samples, *profiles):
 
 
 def single(plans, at):
-    (found,) = [p for p in plans if p.at == at]
-    return found
+    (joining,) = [p for p in plans if p.at == at]
+    return joining
 
 
 def test_samples_stand_side_by_side_and_are_taken_apart():
@@ -372,8 +372,8 @@ def test_samples_that_are_batches_stay_whole():
     assert largest.samples.ids == ("s0 … s1 (2)", "s1 … s2 (2)")
     session = Session(network.model)
     outputs = largest.take_apart([session.run(batch) for batch in largest.samples])
-    for found, sample in zip(outputs, samples, strict=True):
-        assert np.asarray(found["y_out"], float) == pytest.approx(
+    for joining, sample in zip(outputs, samples, strict=True):
+        assert np.asarray(joining["y_out"], float) == pytest.approx(
             np.asarray(session.run(sample)["y_out"], float), rel=1e-6
         )
 
@@ -384,16 +384,16 @@ def test_verdicts_use_labels_of_single_samples():
     one = single(plan(network, samples, profile((1, 4), (1, 4), (2, 4))), "max")
     session = Session(network.model)
     outputs = one.take_apart([session.run(batch) for batch in one.samples])
-    seen = []
+    tried = []
 
     def metric(reference, _candidate, labels):
-        seen.append((len(reference), tuple(labels)))
+        tried.append((len(reference), tuple(labels)))
         return 1.0
 
     judged = judge_outputs(outputs, one.judged, outputs, Criterion(metric="m"), metric)
     assert judged.verdict.passed
     assert judged.verdict.samples == samples.ids
-    assert set(seen) == {(5, labels)}
+    assert set(tried) == {(5, labels)}
 
 
 def test_no_profiles_no_plan():
@@ -407,8 +407,8 @@ def test_every_sample_is_judged_and_every_batch_is_full(number, size, times):
     assert all(batch["x"].shape == (size * times, 4) for batch in one.samples)
     outputs = one.take_apart([{"y_out": batch["x"]} for batch in one.samples])
     assert one.judged.ids == samples.ids
-    for found, judged in zip(outputs, one.judged, strict=True):
-        np.testing.assert_array_equal(found["y_out"], judged["x"])
+    for joining, judged in zip(outputs, one.judged, strict=True):
+        np.testing.assert_array_equal(joining["y_out"], judged["x"])
     assert bool(one.note) == (number < times)
 
 

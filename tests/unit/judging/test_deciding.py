@@ -9,7 +9,7 @@ from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
-from halfwise.judging.deciding import Deciding, given_to
+from halfwise.judging.deciding import Deciding, with_true_values
 from halfwise.records import Decided
 from tests import models
 from tests.unit.casing import names, prepare
@@ -41,7 +41,7 @@ def cause(ill: models.Ill) -> Decided | None:
         prepared.network,
         prepared.roles,
         lambda samples: ModelRunner(low, samples, partial=True),
-        given_to(low, prepared.network),
+        with_true_values(low, prepared.network),
         bench.error,
         bench.samples,
     )
@@ -50,13 +50,13 @@ def cause(ill: models.Ill) -> Decided | None:
 
 @pytest.mark.parametrize("op", ["Greater", "Round"])
 def test_decisions_that_change_are_the_cause_if_the_true_ones_undo_the_error(op):
-    found = cause(near_a_threshold(op, 4.0))
-    assert found is not None
-    (flip,) = found.flips
-    assert (flip.node, flip.of, found.samples) == ("choose", 128, 2)
+    decided_by = cause(near_a_threshold(op, 4.0))
+    assert decided_by is not None
+    (flip,) = decided_by.flips
+    assert (flip.node, flip.of, decided_by.samples) == ("choose", 128, 2)
     assert 0 < flip.elements < 128
-    assert set(found.nodes) == {"score", "choose"}
-    assert found.left < 1 < found.error < inf
+    assert set(decided_by.nodes) == {"score", "choose"}
+    assert decided_by.left < 1 < decided_by.error < inf
 
 
 def decided_output(op: str, *, read: bool) -> models.Ill:
@@ -70,10 +70,10 @@ def decided_output(op: str, *, read: bool) -> models.Ill:
 
 @pytest.mark.parametrize(("op", "read"), [("Greater", False), ("Round", False), ("Round", True)])
 def test_decisions_that_the_model_outputs_are_the_cause(op, read):
-    found = cause(decided_output(op, read=read))
-    assert found is not None
-    assert [flip.node for flip in found.flips] == ["choose"]
-    assert found.left == 0 < found.error
+    decided_by = cause(decided_output(op, read=read))
+    assert decided_by is not None
+    assert [flip.node for flip in decided_by.flips] == ["choose"]
+    assert decided_by.left == 0 < decided_by.error
 
 
 def test_decisions_that_change_are_no_cause_where_the_error_is_another():

@@ -33,18 +33,18 @@ def test_what_casts_convert_counts_once_by_the_name_in_the_model():
     out = s.op("Mul", gate, f32(300.0), name="scaled")
     ill = models.Ill(s.proto(inner, out), {"x": np.full((2, 1, 4), 9.0, np.float32)})
     for kept in ((), ("gate",), ("second",)):
-        found = judged(ill, *kept).verdict.intermediate_nonfinite
-        told = {i.tensor: (i.producer, i.elements) for i in found}
-        assert told == {"second_out": ("second", 8), "scaled_out": ("scaled", 8)}, kept
+        result = judged(ill, *kept).verdict.intermediate_nonfinite
+        marked = {i.tensor: (i.producer, i.elements) for i in result}
+        assert marked == {"second_out": ("second", 8), "scaled_out": ("scaled", 8)}, kept
 
 
 def test_an_output_that_is_nan_in_the_reference_too_is_no_news_in_another_type():
     """The file calls it otherwise: what it gives out is a Cast's."""
     s = Sketch()
     y = s.op("Log", s.input("x", [1, 4]), name="log")
-    found = judged(models.Ill(s.proto(y), {"x": f32([[[1, -2, 3, -4]], [[1, 2, 3, 4]]])}))
-    assert (found.verdict.intermediate_nonfinite, found.inside) == ((), {})
-    side = found.verdict.outputs["log_out"].reference
+    result = judged(models.Ill(s.proto(y), {"x": f32([[[1, -2, 3, -4]], [[1, 2, 3, 4]]])}))
+    assert (result.verdict.intermediate_nonfinite, result.inside) == ((), {})
+    side = result.verdict.outputs["log_out"].reference
     assert (side.nonfinite, side.elements) == (2, 8)
 
 
@@ -130,8 +130,8 @@ def test_what_was_wrong_before_is_not_the_infinitys_fault(factor, is_harmful):
     cube = s.op("Pow", s.op("Sub", shifted, f32(3000.9), name="less"), f32(3.0), name="cube")
     large = s.op("Mul", cube, f32(1e4), name="large")
     gate = s.op("Tanh", s.op("Mul", large, f32(factor), name="scaled"), name="gate")
-    found = harmful(s, gate, x=np.full((1, 64), 1.1, np.float32))
-    assert found == ({"large_out": {"gate"}, "scaled_out": {"gate"}} if is_harmful else {})
+    result = harmful(s, gate, x=np.full((1, 64), 1.1, np.float32))
+    assert result == ({"large_out": {"gate"}, "scaled_out": {"gate"}} if is_harmful else {})
 
 
 def test_a_sum_of_two_unknowns_may_become_nan_for_larger_inputs():
@@ -180,8 +180,8 @@ def attention(lowest: float, scale: float = 1.0) -> Sketch:
     s = Sketch()
     scores = s.op("Mul", s.input("x", [1, 64]), f32(scale), name="scores")
     mask = f32(np.arange(64) < 48).reshape(1, 64)
-    seen = s.op("Where", s.op("Less", "x", f32(1e9), name="any"), mask, f32(0.0), name="seen")
-    hidden = s.op("Sub", f32(1.0), seen, name="hidden")
+    samples_of = s.op("Where", s.op("Less", "x", f32(1e9), name="any"), mask, f32(0.0), name="seen")
+    hidden = s.op("Sub", f32(1.0), samples_of, name="hidden")
     masked = s.op("Mul", hidden, f32(lowest), name="masked")
     s.op("Softmax", s.op("Add", scores, masked, name="add"), name="softmax", axis=-1)
     return s
@@ -223,6 +223,6 @@ def test_a_norm_that_becomes_zero_is_harmful():
     s = Sketch()
     root = s.op("Sqrt", square(s), name="root")
     y = s.op("Div", "x", s.op("Add", root, f32(1.0), name="one"), name="divide")
-    found = harmful(s, y)
-    assert found["square_out"] == {"root"}
-    assert found["one_out"] == {"divide"}
+    result = harmful(s, y)
+    assert result["square_out"] == {"root"}
+    assert result["one_out"] == {"divide"}

@@ -130,8 +130,8 @@ def test_what_is_infinite_inside_is_told_even_where_the_outputs_pass():
 
 
 def test_what_the_reference_has_too_is_not_told():
-    known = frozenset([TensorName("cube_out")])
-    verdict = judged(models.saturating(), reference_nonfinite=known).verdict
+    reported = frozenset([TensorName("cube_out")])
+    verdict = judged(models.saturating(), reference_nonfinite=reported).verdict
     assert verdict.intermediate_nonfinite == ()
 
 
@@ -147,8 +147,8 @@ def test_a_logarithm_of_zero_is_a_new_nonfinite_output():
 def test_what_is_finite_where_the_reference_is_not_is_no_non_finite_value():
     prepared = prepare(models.layer_norm())
     infinite = [{n: np.full_like(a, np.inf) for n, a in r.items()} for r in prepared.references]
-    found = judge(mixed(prepared), prepared.samples, infinite, Criterion(), None).verdict
-    assert found.failures[0].numbers == {"unlike": 1024}
+    verdicts = judge(mixed(prepared), prepared.samples, infinite, Criterion(), None).verdict
+    assert verdicts.failures[0].numbers == {"unlike": 1024}
 
 
 def test_a_metric_decides_but_not_over_new_nonfinite_values():
@@ -196,9 +196,9 @@ def test_labels_reach_the_metric():
 @pytest.mark.parametrize(("name", "wanted"), [("cosine", (8, "vectors")), ("m.py:f", (None, None))])
 def test_a_metric_tells_what_it_rests_on(name, wanted):
     result = judged(models.small(), criterion=Criterion(metric=name), metric=lambda *_: 1.0)
-    found = result.verdict.metric
-    assert found is not None
-    assert (found.evidence, found.unit) == wanted
+    verdicts = result.verdict.metric
+    assert verdicts is not None
+    assert (verdicts.evidence, verdicts.unit) == wanted
 
 
 def test_samples_that_the_search_has_seen_are_no_proof():
@@ -321,13 +321,13 @@ def test_low_inputs_and_outputs_are_converted():
 
 def test_decisions_that_fall_otherwise_are_counted():
     prepared = prepare(models.position_bucket())
-    found = list(decisions(prepared.network))
+    verdicts = list(decisions(prepared.network))
     low = rewrite(prepared.network, prepared.roles, names(), FP16).model
-    (flip,) = flips(low, found, prepared.samples)
+    (flip,) = flips(low, verdicts, prepared.samples)
     assert (flip.node, flip.op) == ("bucket", "Cast")
     assert 0 < flip.elements < flip.of == 8 * 24
     mended = rewrite(prepared.network, prepared.roles, names("quotient"), FP16).model
-    assert flips(mended, found, prepared.samples) == ()
+    assert flips(mended, verdicts, prepared.samples) == ()
 
 
 def test_a_type_without_kernels_is_refused():
@@ -347,13 +347,13 @@ def lowest(ill, kept=NONE, budget=None, **settings):
     case = load_case(ill.proto, request.data, request.criterion)
     network = case.network
     roles = roles_of(network, low_type(FP16))
-    made, _ = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
+    written, _ = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
     references = inspected_reference(network, samples)[0]
-    verdict = judge(made.model, samples, references, case.criterion, None).verdict
+    verdict = judge(written.model, samples, references, case.criterion, None).verdict
     assert verdict.passed
     passes = [LowSums(samples, references)]
     chosen = replace(request.settings, **settings)
-    return lowest_sums(made.model, passes, case, chosen, budget or Budget())
+    return lowest_sums(written.model, passes, case, chosen, budget or Budget())
 
 
 @pytest.mark.parametrize(

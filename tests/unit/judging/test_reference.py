@@ -183,8 +183,8 @@ def test_tensors_that_are_not_finite_on_any_sample_are_named():
     y = sketch.op("Exp", log, name="exp")
     data = f32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 0, 4]]])
     prepared = prepare(models.Ill(sketch.proto(y), {"x": data}))
-    outputs, found = inspected_reference(prepared.network, prepared.samples)
-    assert found == {"log_out"}
+    outputs, result = inspected_reference(prepared.network, prepared.samples)
+    assert result == {"log_out"}
     session = Session(prepared.network.model)
     plain = [session.run(sample) for sample in prepared.samples]
     for one, other in zip(outputs, plain, strict=True):
@@ -206,26 +206,26 @@ def normal(*shape):
 
 @pytest.mark.parametrize(("size", "given"), [(2, 1), (3, 2), (2, 5), (1, 2)])
 def test_the_size_of_the_export_and_the_nodes_that_hold_it(size, given):
-    found = frozen_size(network(frozen_batch(size)), samples(normal(given, LENGTH, WIDTH)))
-    assert found is not None
-    assert (found.batch, found.given, found.runs, found.axes) == (True, given, size, {"x": 0})
-    assert found.nodes == ("split", "join")
-    assert "ONNX Runtime failed" in found.failure
+    result = frozen_size(network(frozen_batch(size)), samples(normal(given, LENGTH, WIDTH)))
+    assert result is not None
+    assert (result.batch, result.given, result.runs, result.axes) == (True, given, size, {"x": 0})
+    assert result.nodes == ("split", "join")
+    assert "ONNX Runtime failed" in result.failure
 
 
 @pytest.mark.parametrize("given", [1, 3])
 def test_row_numbers_hold_it_too(given):
-    found = frozen_size(network(frozen_batch(2, pooled=True)), samples(normal(given, 6, 8)))
-    assert found is not None
-    assert found.nodes == ("split", "join", "rows")
+    result = frozen_size(network(frozen_batch(2, pooled=True)), samples(normal(given, 6, 8)))
+    assert result is not None
+    assert result.nodes == ("split", "join", "rows")
 
 
 def test_another_axis():
     given = samples(normal(1, LENGTH, WIDTH), normal(1, 9, WIDTH))
-    found = frozen_size(network(frozen_length()), given)
-    assert found is not None
-    assert (found.batch, found.given, found.runs) == (False, 9, LENGTH)
-    assert (found.axes, found.nodes) == ({"x": 1}, ("split",))
+    result = frozen_size(network(frozen_length()), given)
+    assert result is not None
+    assert (result.batch, result.given, result.runs) == (False, 9, LENGTH)
+    assert (result.axes, result.nodes) == ({"x": 1}, ("split",))
 
 
 def test_a_model_that_runs_insists_on_nothing():
@@ -263,8 +263,8 @@ def case(batch):
 
 
 def test_a_failure_is_told_by_its_size():
-    told = pytest.raises(CaseError, match="runs on batches of 2: split, join hold")
-    with told, frozen_named(case(1), Settings()):
+    message = pytest.raises(CaseError, match="runs on batches of 2: split, join hold")
+    with message, frozen_named(case(1), Settings()):
         raise RunFailed("the model failed")
 
 
@@ -301,7 +301,7 @@ def unjudged_case(flags, heldout=1):
     )
 
 
-def found(unjudged_case, candidate=None):
+def result(unjudged_case, candidate=None):
     session = Session(unjudged_case.network.model)
     references = [session.run(sample) for sample in unjudged_case.heldout]
     return find_unjudged(unjudged_case, candidate, unjudged_case.heldout, references)
@@ -321,7 +321,7 @@ NEVER = Unjudged(
     ("flags", "idle"), [([True] * 4, (NEVER,)), ([True, False, True], ()), ([True, False], ())]
 )
 def test_a_branch_that_runs_on_no_sample_is_named(flags, idle):
-    assert found(unjudged_case(flags)) == idle
+    assert result(unjudged_case(flags)) == idle
 
 
 @pytest.mark.parametrize(("kept", "idle"), [((), (NEVER,)), (("choose",), ())])
@@ -329,10 +329,10 @@ def test_a_branch_that_stays_fp32_needs_no_sample(kept, idle):
     one = unjudged_case([True, True])
     roles = roles_of(one.network)
     names = frozenset(node_name(n) for n in one.network.nodes() if n.name in kept)
-    assert found(one, rewrite(one.network, roles, names, FP16).model) == idle
+    assert result(one, rewrite(one.network, roles, names, FP16).model) == idle
 
 
 def test_a_candidate_without_that_node_has_to_be_tested():
     s = Sketch()
     other = s.network(s.op("Neg", s.input("x", [2, 3]), name="neg"))
-    assert found(unjudged_case([True, True]), other.model) == (NEVER,)
+    assert result(unjudged_case([True, True]), other.model) == (NEVER,)

@@ -66,8 +66,8 @@ def attribute(
 
 def guards_of(evidence: Evidence) -> tuple[Guard, ...]:
     """Return every guard that `evidence` raises, most severe first; see `attribute`."""
-    if evidence.known is not None:
-        return evidence.known
+    if evidence.raised is not None:
+        return evidence.raised
     fmt = evidence.fmt
     masks = [] if fmt.has_range_of_fp32 else list(mask_guards(evidence))
     ranges = () if fmt.has_range_of_fp32 else range_guards(evidence)
@@ -136,9 +136,9 @@ def attribute_inside(
     evidence = Evidence(network, roles, observations, fmt, 1.0, "fp32")
     values = {t: v for t in inside if (v := evidence.values.get(t)) is not None}
     makers = {t: v.producer() for t, v in values.items()}
-    own = {t: n for t, n in makers.items() if n is None or not moves(n, evidence.roles)}
+    computed = {t: n for t, n in makers.items() if n is None or not moves(n, evidence.roles)}
     beyond = {t for t, v in values.items() if evidence.absmax(v) >= fmt.overflow_threshold}
-    for tensor, node in own.items():
+    for tensor, node in computed.items():
         if tensor in beyond:
             yield from _beyond(evidence, values[tensor], inside[tensor])
         elif (
@@ -152,21 +152,21 @@ def _beyond(evidence: Evidence, value: ir.Value, infinity: Infinity) -> list[Gua
     node = value.producer() or (readers[0] if readers else None)
     if node is None:
         return []
-    seen = evidence.tensors[tensor_name(value)]
+    observation = evidence.tensors[tensor_name(value)]
     reader = {"reader": node_name(readers[0]), "op": readers[0].op_type} if readers else {}
     return evidence.guard(
         "infinite",
         node,
         value,
         facts={
-            "value": seen.absmax,
+            "value": observation.absmax,
             "limit": evidence.fmt.max,
             "elements": infinity.elements,
             **reader,
         },
         fix=evidence.norm_fix(node),
         nodes=[*producers(value, evidence.roles), *readers],
-        severity=graded(Band.OVERFLOW, seen.absmax / evidence.fmt.overflow_threshold),
+        severity=graded(Band.OVERFLOW, observation.absmax / evidence.fmt.overflow_threshold),
     )
 
 
@@ -181,10 +181,10 @@ def _born(
     named = [n for g in guards if node_name(node) in g.nodes for n in g.nodes]
     near = [p for v in operands(node) if is_float(v) for p in producers(v, evidence.roles)]
     # Nearest first, within the reach of any guard.
-    far = upstream(value, evidence.roles, operands)
-    attempts = ([evidence.nodes[n] for n in named], [node, *near], far)
+    behind = upstream(value, evidence.roles, operands)
+    attempts = ([evidence.nodes[n] for n in named], [node, *near], behind)
     for nodes in attempts:
-        found = evidence.guard(
+        raised = evidence.guard(
             "infinite",
             node,
             value,
@@ -193,6 +193,6 @@ def _born(
             nodes=nodes,
             severity=graded(Band.ZEROED, 1.0),
         )
-        if found and not set(found[0].nodes) <= set(held):
-            return found
+        if raised and not set(raised[0].nodes) <= set(held):
+            return raised
     return []

@@ -82,7 +82,7 @@ class Evidence:
         fmt: The low format.
         headroom: Factor on observed ranges within which an overflow counts.
         accumulate: Format of running sums inside ops, "fp32" or "fp16".
-        known: The guards that all this raises, if already computed.
+        raised: The guards that all this raises, if already computed.
         remarks: Remarks of rules that read this, in addition to their results.
     """
 
@@ -92,7 +92,7 @@ class Evidence:
     fmt: Format
     headroom: float
     accumulate: str
-    known: tuple[Guard, ...] | None = None
+    raised: tuple[Guard, ...] | None = None
     remarks: list[Remark] = field(default_factory=list)
     _spans: dict[TensorName, tuple[float, float]] = field(default_factory=dict, repr=False)
 
@@ -120,8 +120,8 @@ class Evidence:
     @cached_property
     def values(self) -> Mapping[TensorName, ir.Value]:
         """The float tensors of the main graph by name, without its constants."""
-        made = [v for n in self.nodes.values() for v in n.outputs]
-        values = [*self.network.graph.inputs, *made]
+        outputs = [v for n in self.nodes.values() for v in n.outputs]
+        values = [*self.network.graph.inputs, *outputs]
         return {tensor_name(v): v for v in values if v.name and is_float(v)}
 
     @cached_property
@@ -139,14 +139,19 @@ class Evidence:
             return None
         return self.tensors.get(TensorName(value.name))
 
+    def detail(self, value: ir.Value | None) -> Detail | None:
+        """Return the statistics of the elements of `value`; None if there are none."""
+        observation = self.observed(value)
+        return None if observation is None else observation.detail
+
     def absmax(self, value: ir.Value | None) -> float:
         """Return the largest finite magnitude of a tensor or constant, 0 if unknown."""
         if value is None or not is_float(value):
             return 0.0
         if value.const_value is not None:
             return self.largest(value)
-        seen = self.observed(value)
-        return 0.0 if seen is None else seen.absmax
+        observation = self.observed(value)
+        return 0.0 if observation is None else observation.absmax
 
     def span(self, value: ir.Value) -> tuple[float, float]:
         """Return the smallest and largest finite element of a constant, NaN for none."""
@@ -174,9 +179,9 @@ class Evidence:
 
     def inside(self, kind: str) -> Iterable[tuple[ir.Node, InnerObservation]]:
         """Yield node and number of every observation of one kind inside ops."""
-        for seen in self.observations.inner:
-            if seen.kind == kind and seen.node in self.nodes:
-                yield self.nodes[seen.node], seen
+        for observation in self.observations.inner:
+            if observation.kind == kind and observation.node in self.nodes:
+                yield self.nodes[observation.node], observation
 
     def sample(self, index: int) -> str:
         """Return the identifier for an index into the observed samples, "" for none."""
@@ -187,13 +192,18 @@ class Evidence:
         """Return how many samples statistics cover; None if they cover all."""
         return detail.samples if detail.samples < len(self.observations.samples) else None
 
-    def inner(self, seen: InnerObservation) -> dict[str, str | float | None]:
+    def inner(self, observation: InnerObservation) -> dict[str, str | float | None]:
         """Return the facts of a guard on the inside of an op: which op, its number, and the sample.
 
         If the op is in a body, the guard names another node.
         """
-        sample = self.sample(seen.worst_sample)
-        return {"inside": seen.node, "op": seen.op, "value": seen.value, "sample": sample}
+        sample = self.sample(observation.worst_sample)
+        return {
+            "inside": observation.node,
+            "op": observation.op,
+            "value": observation.value,
+            "sample": sample,
+        }
 
     def norm_fix(self, node: ir.Node, otherwise: str = "") -> str:
         """Return the repair for the written-out norm that `node` is part of, else `otherwise`."""

@@ -54,10 +54,10 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
     """
     if evidence.accumulate != "fp16":
         return
-    for node, seen in evidence.inside("sum"):
+    for node, observation in evidence.inside("sum"):
         additions = ceil((_terms(node) or 1) / BLOCK) - 1
         lost = additions * 2.0**-evidence.fmt.precision
-        if seen.value >= evidence.fmt.overflow_threshold:
+        if observation.value >= evidence.fmt.overflow_threshold:
             facts, severity = {"limit": evidence.fmt.max}, _SEVERITY_OF_SUM
         elif lost > SIGNIFICANT:
             facts = {"elements": additions + 1, "share": min(lost, 1.0)}
@@ -68,7 +68,7 @@ def sum_guards(evidence: Evidence) -> Iterator[Guard]:
             "sum",
             node,
             None,
-            facts=evidence.inner(seen) | facts,
+            facts=evidence.inner(observation) | facts,
             fix="Accumulate in FP32.",
             nodes=[node],
             severity=severity,
@@ -99,8 +99,8 @@ def _size(value: ir.Value | None, axes: tuple[int, ...] | None) -> int | None:
     if axes is not None and not all(-len(shape) <= axis < len(shape) for axis in axes):
         return None
     sides = shape if axes is None else [shape[axis] for axis in axes]
-    known = [side for side in sides if isinstance(side, int)]
-    return prod(known) if len(known) == len(sides) else None
+    lengths = [side for side in sides if isinstance(side, int)]
+    return prod(lengths) if len(lengths) == len(sides) else None
 
 
 _SEVERITY_OF_ZEROS = 0.5
@@ -128,14 +128,14 @@ def cancellation_guards(evidence: Evidence) -> Iterator[Guard]:
     as others.
     """
     unit = 2.0**-evidence.fmt.precision
-    for node, seen in evidence.inside("cancellation"):
-        error = seen.value * unit
+    for node, observation in evidence.inside("cancellation"):
+        error = observation.value * unit
         if error <= SIGNIFICANT:
             continue
-        zeros = math.isinf(seen.value)
-        facts = evidence.inner(seen) | {"share": None if zeros else min(error, 1.0)}
+        zeros = math.isinf(observation.value)
+        facts = evidence.inner(observation) | {"share": None if zeros else min(error, 1.0)}
         if node.op_type in ("Add", "Sub") and is_exponent(node.outputs[0]):
-            facts |= {"exponent": seen.value}
+            facts |= {"exponent": observation.value}
         yield from evidence.guard(
             "cancellation",
             node,
@@ -161,8 +161,8 @@ def _origins(evidence: Evidence, node: ir.Node) -> set[ir.Node]:
     if node.op_type in CENTRING:
         return set(upstream(node.inputs[0], evidence.roles, hands_on))
     direct = {n for v in node.inputs for n in upstream(v, evidence.roles, hands_on)}
-    left, right = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
-    return direct | (left ^ right)
+    first, second = (set(upstream(v, evidence.roles, doubles)) for v in node.inputs)
+    return direct | (first ^ second)
 
 
 @dataclass(eq=False)
@@ -216,8 +216,8 @@ def residual_guards(evidence: Evidence) -> Iterator[Guard]:
         on.nodes.append(node)
         if lost:
             on.losses.append(sizes[branch] / total)
-    for found in dict.fromkeys(streams.values()):
-        yield from _swallowed(evidence, found)
+    for whole in dict.fromkeys(streams.values()):
+        yield from _swallowed(evidence, whole)
 
 
 def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
@@ -242,10 +242,10 @@ def _swallowed(evidence: Evidence, stream: _Stream) -> list[Guard]:
 
 def _typical(evidence: Evidence, value: ir.Value) -> float:
     """Return the median magnitude of the non-zero elements, to within √2; 0 if unknown."""
-    seen = evidence.observed(value)
-    if seen is None or seen.detail is None or not seen.detail.histogram.counts:
+    detail = evidence.detail(value)
+    if detail is None or not detail.histogram.counts:
         return 0.0
-    histogram = seen.detail.histogram
+    histogram = detail.histogram
     below = np.cumsum(histogram.counts)
     binade = histogram.first + int(np.searchsorted(below, below[-1] / 2))
     return float(2.0 ** (binade + 0.5))
@@ -291,21 +291,23 @@ def range_guards(evidence: Evidence) -> Iterator[Guard]:
     producer and all compute consumers, through data movement.
     """
     threshold = evidence.fmt.overflow_threshold
-    for seen in evidence.observations.tensors:
-        if seen.absmax * evidence.headroom >= threshold:
-            yield from _tensor(evidence, seen)
+    for observation in evidence.observations.tensors:
+        if observation.absmax * evidence.headroom >= threshold:
+            yield from _tensor(evidence, observation)
     yield from _inner_squares(evidence)
 
 
-def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    value = evidence.values.get(seen.tensor)
+def _tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
+    value = evidence.values.get(observation.tensor)
     if value is None:
         return []
     producer = value.producer()
     readers = low_consumers(value, evidence.roles)
     limit = evidence.fmt.overflow_threshold
-    overflows = seen.absmax >= limit
-    if producer is not None and _is_copy(evidence, producer, limit if overflows else seen.absmax):
+    overflows = observation.absmax >= limit
+    if producer is not None and _is_copy(
+        evidence, producer, limit if overflows else observation.absmax
+    ):
         return []
     if producer is None and not readers:
         return []
@@ -320,17 +322,17 @@ def _tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
         value,
         facts={
             "squared": square.value.name if square else "",
-            "value": seen.absmax,
+            "value": observation.absmax,
             "limit": evidence.fmt.max,
-            "sample": evidence.sample(seen.worst_sample),
-            "share": (seen.detail.overflow or None) if seen.detail else None,
-            "samples": evidence.fewer(seen.detail) if seen.detail else None,
+            "sample": evidence.sample(observation.worst_sample),
+            "share": (observation.detail.overflow or None) if observation.detail else None,
+            "samples": evidence.fewer(observation.detail) if observation.detail else None,
         },
         fix=evidence.norm_fix(node),
         nodes=[node, *readers],
-        severity=graded(Band.OVERFLOW, seen.absmax / limit)
+        severity=graded(Band.OVERFLOW, observation.absmax / limit)
         if overflows
-        else _HEADROOM_WEIGHT * seen.absmax / limit,
+        else _HEADROOM_WEIGHT * observation.absmax / limit,
     )
 
 
@@ -343,19 +345,19 @@ def _is_copy(evidence: Evidence, producer: ir.Node, limit: float) -> bool:
 
 def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
     limit = evidence.fmt.overflow_threshold
-    for node, seen in evidence.inside("square"):
+    for node, observation in evidence.inside("square"):
         # If the result itself overflows, the guard on the tensor reports it.
-        if seen.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
+        if observation.value < limit or any(evidence.absmax(v) >= limit for v in node.outputs):
             continue
         certain = evidence.accumulate == "fp16"
         yield from evidence.guard(
             "square",
             node,
             None,
-            facts=evidence.inner(seen) | {"limit": evidence.fmt.max},
-            fix=_SQUARED.get(seen.op, ""),
+            facts=evidence.inner(observation) | {"limit": evidence.fmt.max},
+            fix=_SQUARED.get(observation.op, ""),
             nodes=[node],
-            severity=graded(Band.OVERFLOW, seen.value / limit)
+            severity=graded(Band.OVERFLOW, observation.value / limit)
             if certain
             else _SEVERITY_OF_INNER_SQUARE,
         )
@@ -390,8 +392,8 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
     fills = [n.outputs[0] for n in every if n.op_type == "ConstantOfShape"]
     values = {v.name: v for v in (*evidence.constants, *fills)}
     beyond = adjusted_constants(evidence.network, evidence.roles, frozenset(), evidence.fmt)
-    for found in () if evidence.fmt.has_range_of_fp32 else beyond:
-        yield from _beyond(evidence, values[found.name], found)
+    for adjusted in () if evidence.fmt.has_range_of_fp32 else beyond:
+        yield from _beyond(evidence, values[adjusted.name], adjusted)
     for value in evidence.constants:
         yield from _tiny(evidence, value)
     for node in evidence.nodes.values():
@@ -399,9 +401,9 @@ def constant_guards(evidence: Evidence) -> Iterator[Guard]:
             yield from _variance(evidence, node)
 
 
-def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> list[Guard]:
+def _beyond(evidence: Evidence, value: ir.Value, adjusted: AdjustedConstant) -> list[Guard]:
     nodes = low_consumers(value, evidence.roles)
-    largest = max(-found.minimum, found.maximum)
+    largest = max(-adjusted.minimum, adjusted.maximum)
     if not nodes or largest <= evidence.fmt.max:
         return []
     size = 1 if value.const_value is None else value.const_value.size
@@ -411,7 +413,7 @@ def _beyond(evidence: Evidence, value: ir.Value, found: AdjustedConstant) -> lis
         nodes[0],
         value,
         facts={
-            "elements": found.elements,
+            "elements": adjusted.elements,
             "size": size,
             "limit": evidence.fmt.max,
             "value": largest,
@@ -548,7 +550,7 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value, *, positive: bool) -> l
     """
     edge = -MASK_SHARE * evidence.fmt.max
     paths: list[tuple[ir.Value, list[ir.Node], bool]] = [(value, [], positive)]
-    seen = {value}
+    visited = {value}
     for current, path, above in paths:
         uses = [*consumers(current, evidence.roles)]
         end = [n for n, _ in uses if n.op_type in ("Softmax", "LogSoftmax")][:1]
@@ -557,8 +559,8 @@ def _way_to_softmax(evidence: Evidence, value: ir.Value, *, positive: bool) -> l
         for node, slot in uses:
             output = node.outputs[0]
             passes = node.op_type in _PATH and not _bounds(node, edge, positive=above)
-            if passes and output not in seen and len(path) < _LONGEST_PATH:
-                seen.add(output)
+            if passes and output not in visited and len(path) < _LONGEST_PATH:
+                visited.add(output)
                 turned = above and (node.op_type, slot) in (("Sub", 1), ("Neg", 0))
                 paths.append((output, [*path, node], above and not turned))
     return []

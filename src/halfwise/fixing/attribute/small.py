@@ -5,6 +5,7 @@ from math import floor, log2
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from halfwise.fixing.attribute.evidence import (
     SIGNIFICANT,
@@ -18,13 +19,14 @@ from halfwise.graph.dataflow import (
     low_consumers,
     moves,
     producers,
+    reached,
     upstream,
 )
 from halfwise.graph.model import constant_array, is_standard, node_name, tensor_name
 from halfwise.graph.reading import CLOSED, from_integer
 from halfwise.graph.roles import is_float
 from halfwise.graph.sensitivity import SUMS, amplifiers, hands_on
-from halfwise.records import Detail, Guard, NodeName, Observation, TensorName
+from halfwise.records import Guard, Observation, TensorName
 from halfwise.wording import number
 
 _INTEGER_VALUED = frozenset(("Range", "Floor", "Ceil", "Round"))
@@ -60,9 +62,9 @@ def integer_guards(evidence: Evidence) -> Iterator[Guard]:
         if _holds_integers(evidence, node):
             yield from _integers(evidence, node, node.outputs[0])
         elif (value := _truncated(node)) is not None:
-            made = value.producer()
-            if made is None or not _holds_integers(evidence, made):
-                yield from _integers(evidence, made or node, value)
+            source = value.producer()
+            if source is None or not _holds_integers(evidence, source):
+                yield from _integers(evidence, source or node, value)
         elif node.op_type in ("Sin", "Cos", "Tan"):
             yield from _angle(evidence, node)
         elif node.op_type == "GridSample":
@@ -84,45 +86,53 @@ def _truncated(node: ir.Node) -> ir.Value | None:
 
 def _is_whole(evidence: Evidence, value: ir.Value) -> bool:
     """Return whether the operators alone, or a constant's elements, make `value` integers."""
-    waiting, seen = [value], {value}
-    while waiting:
-        current = waiting.pop()
-        node = current.producer()
-        if current.const_value is not None:
-            array = constant_array(current).astype(np.float32)
-            if not (array == np.rint(array)).all():
-                return False
-        elif node is None:
-            return False
-        elif node.op_type not in _INTEGER_VALUED and not from_integer(node):
-            if node.op_type not in _COUNTING and not moves(node, evidence.roles):
-                return False
-            behind = [v for v in node.inputs if v is not None and is_float(v) and v not in seen]
-            seen |= set(behind)
-            waiting += behind
-    return True
+
+    def begins(node: ir.Node | None) -> bool:
+        return node is None or node.op_type in _INTEGER_VALUED or from_integer(node)
+
+    def behind(value: ir.Value) -> Iterable[ir.Value]:
+        node = value.producer()
+        read = () if node is None or begins(node) or not passes(value) else node.inputs
+        return (v for v in read if v is not None and is_float(v))
+
+    def passes(value: ir.Value) -> bool:
+        node = value.producer()
+        if value.const_value is not None:
+            return _has_integers(constant_array(value))
+        counts = node is not None and (node.op_type in _COUNTING or moves(node, evidence.roles))
+        return counts or (node is not None and begins(node))
+
+    return all(map(passes, reached([value], behind)))
+
+
+def _has_integers(array: NDArray[np.generic]) -> bool:
+    numbers = array.astype(np.float32)
+    return bool((numbers == np.rint(numbers)).all())
 
 
 def _integers(evidence: Evidence, node: ir.Node, value: ir.Value) -> list[Guard]:
-    seen, fmt = evidence.observed(value), evidence.fmt
-    if seen is None or seen.absmax <= fmt.largest_exact_integer:
+    observation, fmt = evidence.observed(value), evidence.fmt
+    if observation is None or observation.absmax <= fmt.largest_exact_integer:
         return []
     # A mask of zeros and -1e4, say, counts nothing; one beyond the range has its own guards.
-    single = seen.detail is not None and seen.detail.smallest_nonzero == seen.absmax
-    largest = np.array([seen.absmax], np.float32)
-    if single and (seen.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
+    single = (
+        observation.detail is not None and observation.detail.smallest_nonzero == observation.absmax
+    )
+    largest = np.array([observation.absmax], np.float32)
+    if single and (observation.absmax > fmt.max or fmt.round(largest)[0] == largest[0]):
         return []
-    return _counted(evidence, node, value, seen.absmax, evidence.sample(seen.worst_sample))
+    return _counted(
+        evidence, node, value, observation.absmax, evidence.sample(observation.worst_sample)
+    )
 
 
 def _integer_constant(evidence: Evidence, value: ir.Value) -> list[Guard]:
     largest = evidence.largest(value)
     if not evidence.fmt.largest_exact_integer < largest <= evidence.fmt.max:
         return []
-    array = constant_array(value).astype(np.float32)
-    if not (array == np.rint(array)).all():
+    distinct = np.unique(constant_array(value).astype(np.float32))
+    if not _has_integers(distinct):
         return []
-    distinct = np.unique(array)
     if np.unique(evidence.fmt.round(distinct)).size == distinct.size:
         return []
     readers = low_consumers(value, evidence.roles)
@@ -148,10 +158,10 @@ def _angle(evidence: Evidence, node: ir.Node) -> list[Guard]:
     value = node.inputs[0]
     largest = evidence.absmax(value)
     error = _half_spacing(evidence, largest)
-    seen = evidence.observed(value)
+    observation = evidence.observed(value)
     if value is None or error <= SIGNIFICANT:
         return []
-    sample = evidence.sample(seen.worst_sample) if seen else ""
+    sample = evidence.sample(observation.worst_sample) if observation else ""
 
     def large(source: ir.Node) -> Sequence[ir.Value | None]:
         if source.op_type in _PROPORTIONAL:
@@ -215,18 +225,18 @@ def selection_guards(evidence: Evidence) -> Iterator[Guard]:
     nodes are the choice and the producers of the scores. NonMaxSuppression itself takes no FP16;
     how close its boxes' overlap is to the limit is not examined.
     """
-    for node, seen in evidence.inside("margin"):
+    for node, observation in evidence.inside("margin"):
         scores = node.inputs[1 if node.op_type == "NonMaxSuppression" else 0]
-        if seen.value >= 1.0:
+        if observation.value >= 1.0:
             continue
         yield from evidence.guard(
             "margin",
             node,
             scores,
-            facts=evidence.inner(seen) | {"value": seen.value or None},
+            facts=evidence.inner(observation) | {"value": observation.value or None},
             fix="Judge the task's metric rather than equal indices, or keep the scores in FP32.",
             nodes=[node, *producers(scores, evidence.roles)],
-            severity=_SEVERITY_OF_TIE if seen.value == 0.0 else 1.0 - seen.value / 2,
+            severity=_SEVERITY_OF_TIE if observation.value == 0.0 else 1.0 - observation.value / 2,
         )
 
 
@@ -268,8 +278,8 @@ def small_guards(evidence: Evidence) -> Iterator[Guard]:
     for node in evidence.nodes.values():
         if (slot := _demanding_slot(evidence, node)) is not None:
             yield from _operand(evidence, node, slot, bounded)
-    for seen in evidence.observations.tensors:
-        yield from _whole_tensor(evidence, seen)
+    for observation in evidence.observations.tensors:
+        yield from _whole_tensor(evidence, observation)
 
 
 def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
@@ -282,14 +292,14 @@ def _demanding_slot(evidence: Evidence, node: ir.Node) -> int | None:
 
 def _demands(evidence: Evidence, value: ir.Value) -> list[ir.Node]:
     """Return the demanding consumers of `value`; through roots, also theirs."""
-    found: list[ir.Node] = []
+    demanding: list[ir.Node] = []
     waiting = [value]
     for one in waiting:
         uses = consumers(one, evidence.roles)
-        new = [n for n, slot in uses if slot == _demanding_slot(evidence, n) and n not in found]
-        found += dict.fromkeys(new)
+        new = [n for n, slot in uses if slot == _demanding_slot(evidence, n) and n not in demanding]
+        demanding += dict.fromkeys(new)
         waiting += [n.outputs[0] for n in new if _is_root(evidence, n)]
-    return found
+    return demanding
 
 
 def _is_root(evidence: Evidence, node: ir.Node) -> bool:
@@ -318,8 +328,8 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
     if not demands:
         return []
     constant, eps = tiny[0]
-    seen = evidence.observed(result)
-    smallest = seen.detail.smallest_nonzero if seen and seen.detail else None
+    detail = evidence.detail(result)
+    smallest = None if detail is None else detail.smallest_nonzero
     vanishes = eps <= fmt.flush_threshold
     lost = 0.0 if smallest is None else evidence.relative_error(smallest)
     if lost > SIGNIFICANT:
@@ -330,7 +340,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
         severity = _SEVERITY_OF_UNSEEN_EPS
     else:
         return []
-    others = [v for v in node.inputs if v is not constant]
+    operands = [v for v in node.inputs if v is not constant]
     return evidence.guard(
         "eps",
         node,
@@ -348,7 +358,7 @@ def _eps(evidence: Evidence, node: ir.Node) -> list[Guard]:
             f"{number(fmt.smallest_normal)}, survives, but it changes the results of values that "
             "small.",
         ),
-        nodes=[node, *demands, *(n for v in others for n in _small_source(evidence, v))],
+        nodes=[node, *demands, *(n for v in operands for n in _small_source(evidence, v))],
         severity=severity,
     )
 
@@ -357,8 +367,7 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
     """Return the producers of a small value back to the first that read nothing vanishing."""
 
     def vanishing(node: ir.Node) -> list[ir.Value | None]:
-        seen = [(v, s.detail) for v in node.inputs if (s := evidence.observed(v))]
-        return [v for v, d in seen if d is not None and _lost(evidence, d) > SIGNIFICANT]
+        return [v for v in node.inputs if _is_vanishing(evidence, v)]
 
     return upstream(value, evidence.roles, vanishing)
 
@@ -366,33 +375,32 @@ def _small_source(evidence: Evidence, value: ir.Value | None) -> list[ir.Node]:
 def _small_dividend(evidence: Evidence, node: ir.Node) -> list[ir.Node]:
     """Return what makes a dividend as small as its divisor: the quotient needs both."""
     dividend = node.inputs[0] if node.op_type == "Div" else None
-    seen = evidence.observed(dividend)
-    if seen is None or seen.detail is None or _lost(evidence, seen.detail) <= SIGNIFICANT:
-        return []
-    return _small_source(evidence, dividend)
+    return _small_source(evidence, dividend) if _is_vanishing(evidence, dividend) else []
 
 
-def _lost(evidence: Evidence, detail: Detail) -> float:
-    """Return the share of non-zero elements stored with an error above `SIGNIFICANT`."""
-    histogram = detail.histogram
+def _is_vanishing(evidence: Evidence, value: ir.Value | None) -> bool:
+    """Return whether more than `SIGNIFICANT` of the non-zero elements have an error above it."""
+    if (detail := evidence.detail(value)) is None:
+        return False
+    first, counts = detail.histogram.first, detail.histogram.counts
     edge = evidence.fmt.smallest_subnormal / 2 / SIGNIFICANT
-    below = max(0, floor(log2(edge)) - histogram.first)
-    return sum(histogram.counts[:below]) / max(sum(histogram.counts), 1)
+    below = max(0, floor(log2(edge)) - first)
+    return sum(counts[:below]) > SIGNIFICANT * max(sum(counts), 1)
 
 
 def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorName]) -> list[Guard]:
     value = node.inputs[slot]
-    seen = evidence.observed(value)
-    if value is None or seen is None or seen.detail is None or _rests_on(value, bounded, evidence):
+    detail = evidence.detail(value)
+    if value is None or detail is None or _rests_on(value, bounded, evidence):
         return []
-    smallest = seen.detail.smallest_nonzero
+    smallest = detail.smallest_nonzero
     if not np.isfinite(smallest):
         return []
     lost = evidence.relative_error(smallest)
     if lost <= SIGNIFICANT:
         return []
     after = _demands(evidence, node.outputs[0]) if _is_root(evidence, node) else []
-    share = seen.detail.flush if lost == 1.0 else seen.detail.subnormal
+    share = detail.flush if lost == 1.0 else detail.subnormal
     return evidence.guard(
         "underflow",
         node,
@@ -401,7 +409,7 @@ def _operand(evidence: Evidence, node: ir.Node, slot: int, bounded: set[TensorNa
             "op": node.op_type,
             "value": smallest,
             "share": share,
-            "samples": evidence.fewer(seen.detail),
+            "samples": evidence.fewer(detail),
             "becomes": "zero" if lost == 1.0 else "subnormal",
         },
         fix=evidence.norm_fix(node, _SCALED.get(node.op_type, "")),
@@ -415,27 +423,27 @@ def _rests_on(value: ir.Value, bounded: set[TensorName], evidence: Evidence) -> 
     return any(tensor_name(v) in bounded for n in makers for v in n.outputs)
 
 
-def _whole_tensor(evidence: Evidence, seen: Observation) -> list[Guard]:
-    fmt, value = evidence.fmt, evidence.values.get(seen.tensor)
+def _whole_tensor(evidence: Evidence, observation: Observation) -> list[Guard]:
+    fmt, value = evidence.fmt, evidence.values.get(observation.tensor)
     node = value.producer() if value else None
     if value is None or node is None or moves(node, evidence.roles):
         return []
-    if not 0.0 < seen.absmax < fmt.smallest_normal:
+    if not 0.0 < observation.absmax < fmt.smallest_normal:
         return []
-    lost = evidence.relative_error(seen.absmax) > SIGNIFICANT
+    lost = evidence.relative_error(observation.absmax) > SIGNIFICANT
     return evidence.guard(
         "underflow",
         node,
         value,
         facts={
-            "value": seen.absmax,
-            "sample": evidence.sample(seen.worst_sample),
-            "becomes": "zero" if seen.absmax <= fmt.flush_threshold else "subnormal",
+            "value": observation.absmax,
+            "sample": evidence.sample(observation.worst_sample),
+            "becomes": "zero" if observation.absmax <= fmt.flush_threshold else "subnormal",
             "limit": fmt.smallest_normal,
         },
         fix=evidence.norm_fix(node),
         nodes=[node, *_small_source(evidence, value), *low_consumers(value, evidence.roles)],
-        severity=graded(Band.INEXACT, fmt.smallest_normal / seen.absmax)
+        severity=graded(Band.INEXACT, fmt.smallest_normal / observation.absmax)
         if lost
         else _SEVERITY_OF_SUBNORMAL,
     )
@@ -468,7 +476,7 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
     possible: the largest error may be that of one element, and only the outputs show whether it
     matters.
     """
-    errors = {seen.node: seen.value for _, seen in evidence.inside("roundoff")}
+    errors = {observation.node: observation.value for _, observation in evidence.inside("roundoff")}
     unit = 2.0**-evidence.fmt.precision
     limit = max(SIGNIFICANT, _LOST_DIGIT * unit)
 
@@ -497,30 +505,23 @@ def floor_guards(evidence: Evidence) -> Iterator[Guard]:
         if origin is None or node_name(origin) in named:
             continue
         named.add(node_name(origin))
-        yield from _floor(evidence, reader, origin, behind, errors, error(value))
-
-
-def _floor(
-    evidence: Evidence,
-    reader: ir.Node,
-    origin: ir.Node,
-    behind: list[ir.Node],
-    errors: dict[NodeName, float],
-    read: float,
-) -> list[Guard]:
-    return evidence.guard(
-        "floor",
-        origin,
-        origin.outputs[0],
-        facts={
-            "op": origin.op_type,
-            "error": errors[node_name(origin)] if errors[node_name(origin)] < 1 else None,
-            "reader": node_name(reader),
-            "reader_op": reader.op_type,
-            "read": read,
-        },
-        fix="Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
-        "rounding error changes small results.",
-        nodes=[reader, *behind],
-        severity=graded(Band.POSSIBLE, read / SIGNIFICANT),
-    )
+        lost = errors[node_name(origin)]
+        fix = (
+            "Keep the path from the signal to the logarithm or divisor in FP32: an eps above the "
+            "rounding error changes small results."
+        )
+        yield from evidence.guard(
+            "floor",
+            origin,
+            origin.outputs[0],
+            facts={
+                "op": origin.op_type,
+                "error": lost if lost < 1 else None,
+                "reader": node_name(reader),
+                "reader_op": reader.op_type,
+                "read": error(value),
+            },
+            fix=fix,
+            nodes=[reader, *behind],
+            severity=graded(Band.POSSIBLE, error(value) / SIGNIFICANT),
+        )

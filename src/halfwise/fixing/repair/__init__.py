@@ -1,9 +1,11 @@
 """Repair instead of keeping: change the graph, not the function, so that the low format is enough.
 
-rule     the contract, and what to do by hand
+rule     the contract, and which guards a repair answers
 mask, scale, one_node
          the rules: where each applies, the identity, what it changes
+exponents
+         the integer program behind scale
 making   applies recorded repairs to a network, and records them in its metadata
 proof    the repaired model against the function in FP64, on data and on widened data
-choice   what is accepted: proven, helps, costs no more than keeping
+moves    what is accepted: proven, helps, costs no more than keeping
 """

@@ -24,7 +24,7 @@ from halfwise.formats import Format
 from halfwise.graph.model import tensor_name
 from halfwise.graph.scaling import Constant, Edge, Relations
 from halfwise.graph.sensitivity import MASK_SHARE, masked_by_constants
-from halfwise.records import Observation, TensorName
+from halfwise.records import Detail, Observation, TensorName
 
 BIT = 4.0
 """Cost of one lost bit of every element, in Muls: a quarter of a bit is worth one."""
@@ -94,26 +94,26 @@ NOTHING = Loss()
 
 
 def losses(
-    evidence: Evidence, found: Relations, problems: Mapping[TensorName, float]
+    evidence: Evidence, constraints: Relations, problems: Mapping[TensorName, float]
 ) -> Iterator[tuple[TensorName, Loss]]:
     """Yield the costs of the exponents of tensors, edges and constants, by name.
 
     Args:
         evidence: Observations.
-        found: The names.
+        constraints: The names.
         problems: Cost per bit, for the tensors and constants whose present losses count too.
     """
     inside = dict(_inside(evidence))
     read: dict[TensorName, Loss] = {}
-    for name in found.tensors:
-        seen = evidence.tensors.get(name)
-        if seen is not None:
-            read[name] = _tensor(evidence, seen, None, problems.get(name))
+    for name in constraints.tensors:
+        observation = evidence.tensors.get(name)
+        if observation is not None:
+            read[name] = _tensor(evidence, observation, None, problems.get(name))
             reached = inside.get(name)
-            stored = reached and _tensor(evidence, seen, reached, problems.get(name))
+            stored = reached and _tensor(evidence, observation, reached, problems.get(name))
             yield name, stored or read[name]
-    yield from ((n, read[e.tensor]) for n, e in found.edges.items() if e.tensor in read)
-    for name, constant in found.constants.items():
+    yield from ((n, read[e.tensor]) for n, e in constraints.edges.items() if e.tensor in read)
+    for name, constant in constraints.constants.items():
         if constant.value is not None:
             weight = problems.get(tensor_name(constant.value))
             yield name, _constant(evidence, constant, weight)
@@ -124,18 +124,18 @@ def _inside(evidence: Evidence) -> Iterator[tuple[TensorName, float]]:
 
     In units of the tensor: for a root of squares, the root.
     """
-    for node, seen in (*evidence.inside("sum"), *evidence.inside("square")):
-        root = seen.kind == "square" and node.op_type == "ReduceL2"
+    for node, observation in (*evidence.inside("sum"), *evidence.inside("square")):
+        root = observation.kind == "square" and node.op_type == "ReduceL2"
         if node.op_type != "Softmax":
             limit = evidence.fmt.overflow_threshold / evidence.headroom
             yield (
                 tensor_name(node.outputs[0]),
-                math.sqrt(seen.value * limit) if root else seen.value,
+                math.sqrt(observation.value * limit) if root else observation.value,
             )
 
 
 def _tensor(
-    evidence: Evidence, seen: Observation, inside: float | None, weight: float | None
+    evidence: Evidence, observation: Observation, inside: float | None, weight: float | None
 ) -> Loss:
     """Return the cost of the exponents of an observed tensor.
 
@@ -146,26 +146,26 @@ def _tensor(
     `SIGNIFICANT`.
     """
     fmt, most = evidence.fmt, evidence.fmt.overflow_threshold / evidence.headroom
-    limit = _limit(most, seen.absmax, strict=True)
-    within = limit if inside is None else _limit(most, max(seen.absmax, inside), strict=True)
+    limit = _limit(most, observation.absmax, strict=True)
+    within = limit if inside is None else _limit(most, max(observation.absmax, inside), strict=True)
     summed: tuple[Line, ...] = ()
     if evidence.accumulate == "fp16":
         limit = within
     elif within is not None and within != limit:
         summed = ((-SUM * (within - ROOM * (within < 0)), -SUM),)
     if limit is not None and limit < 0 and weight is None:
-        value = evidence.values.get(seen.tensor)
+        value = evidence.values.get(observation.tensor)
         seen_too = dict(evidence.tensors)
         if value is None or masked_by_constants(
             value, evidence.roles, seen_too, MASK_SHARE * fmt.max
         ):
             limit = None
-    if seen.detail is None or not seen.detail.histogram.counts:
+    if observation.detail is None or not observation.detail.histogram.counts:
         return Loss(limit, summed)
-    histogram = seen.detail.histogram
+    histogram = observation.detail.histogram
     binades = {histogram.first + i: n for i, n in enumerate(histogram.counts) if n}
     lines = (*_lines(binades, fmt, weight), *summed)
-    return Loss(limit, lines, _accurate(fmt, seen, weight) if weight else (0.0, 0.0))
+    return Loss(limit, lines, _accurate(fmt, observation.detail, weight) if weight else (0.0, 0.0))
 
 
 def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> Loss:
@@ -180,16 +180,16 @@ def _constant(evidence: Evidence, constant: Constant, weight: float | None) -> L
         limit = None
     added = constant.slot in ADDENDS.get(constant.node.op_type, ()) and weight is None
     lines = _lines(constant.binades, fmt, weight, ADDED if added else BIT)
-    seen = evidence.observed(constant.node.outputs[0]) if added else None
-    if seen is not None and seen.detail is not None:
-        a, b = _accurate(fmt, seen, BIT)
+    detail = evidence.detail(constant.node.outputs[0]) if added else None
+    if detail is not None:
+        a, b = _accurate(fmt, detail, BIT)
         return Loss(limit, lines, (min(a, 0.0), b))
     return Loss(limit, lines)
 
 
-def _accurate(fmt: Format, seen: Observation, weight: float) -> Line:
+def _accurate(fmt: Format, detail: Detail, weight: float) -> Line:
     """Return the cost of an error above `SIGNIFICANT` in the smallest element."""
-    smallest = math.inf if seen.detail is None else seen.detail.smallest_nonzero
+    smallest = detail.smallest_nonzero
     if math.isinf(smallest):
         return 0.0, 0.0
     least = math.log2(fmt.smallest_subnormal / 2 / SIGNIFICANT)
@@ -272,12 +272,12 @@ def _quiet() -> Iterator[None]:
 class Allowance:
     """Number of names that programs may still have."""
 
-    left: int = WORK
+    remaining: int = WORK
 
     def take(self, size: int) -> bool:
         """Take what a program with this many names needs; return whether that was left."""
-        enough = size <= min(self.left, _LARGEST)
-        self.left -= size if enough else 0
+        enough = size <= min(self.remaining, _LARGEST)
+        self.remaining -= size if enough else 0
         return enough
 
 
@@ -297,15 +297,15 @@ class Solution:
 
 
 def multiplied(
-    found: Relations, exponents: Mapping[TensorName, int]
+    constraints: Relations, exponents: Mapping[TensorName, int]
 ) -> dict[TensorName, TensorName]:
     """Return the edges with a Mul, whose exponent is not their tensor's, and these tensors."""
-    pairs = ((name, edge.tensor) for name, edge in found.edges.items())
+    pairs = ((name, edge.tensor) for name, edge in constraints.edges.items())
     return {n: t for n, t in pairs if exponents.get(n, 0) != exponents.get(t, 0)}
 
 
 def solve(
-    found: Relations,
+    constraints: Relations,
     free: frozenset[TensorName],
     losses: Mapping[TensorName, Loss],
     allowance: Allowance,
@@ -314,7 +314,7 @@ def solve(
     """Return the exponents of least cost; none if nothing is allowed for the program.
 
     Args:
-        found: What they must satisfy.
+        constraints: What they must satisfy.
         free: The names that may have an exponent; all others have 0.
         losses: Costs of exponents, by name; zero for others.
         allowance: What is left for programs.
@@ -324,26 +324,28 @@ def solve(
         return Solution({}, 0.0, complete=True)
     if not allowance.take(len(free)):
         return Solution({}, math.inf, complete=False)
-    return _Program(found, free, losses, found.edges.keys() if muls is None else muls).solved()
+    return _Program(
+        constraints, free, losses, constraints.edges.keys() if muls is None else muls
+    ).solved()
 
 
-def _carried(found: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
+def _carried(constraints: Relations, free: frozenset[TensorName]) -> dict[TensorName, TensorName]:
     """Return the names that take over the exponent of another one, by that name.
 
     What an operator passes on unchanged has one exponent before and behind: a Mul before it may as
     well be behind it.
     """
     first: dict[TensorName, TensorName] = {}
-    read = Counter(edge.node for edge in found.edges.values())
-    for relation in found.equations:
-        edges = [n for n in relation.terms if n in found.edges]
-        others = [n for n in relation.terms if n not in found.edges]
-        if len(edges) == len(others) == 1 and sum(relation.terms.values()) == 0:
-            (edge,), (given,) = edges, others
-            stored = found.edges[edge].tensor
-            alone = given not in found.constants and read[found.edges[edge].node] == 1
-            if alone and {edge, given, stored} <= free:
-                first[edge] = first[given] = first.get(stored, stored)
+    read = Counter(edge.node for edge in constraints.edges.values())
+    for relation in constraints.equations:
+        edges = [n for n in relation.terms if n in constraints.edges]
+        rest = [n for n in relation.terms if n not in constraints.edges]
+        if len(edges) == len(rest) == 1 and sum(relation.terms.values()) == 0:
+            (edge,), (result,) = edges, rest
+            stored = constraints.edges[edge].tensor
+            alone = result not in constraints.constants and read[constraints.edges[edge].node] == 1
+            if alone and {edge, result, stored} <= free:
+                first[edge] = first[result] = first.get(stored, stored)
     return first
 
 
@@ -352,25 +354,27 @@ class _Program:
 
     def __init__(
         self,
-        found: Relations,
+        constraints: Relations,
         free: frozenset[TensorName],
         losses: Mapping[TensorName, Loss],
         muls: Set[TensorName],
     ) -> None:
         self.variables: list[tuple[float, float, float, bool]] = []
         self.rows: list[tuple[_Terms, float, float]] = []
-        same = _carried(found, free)
-        self.of = {name: self._exponent(found, name) for name in sorted(free - same.keys())}
-        self.of |= {name: self.of[stored] for name, stored in same.items()}
-        for relation in found.equations:
+        same = _carried(constraints, free)
+        self.columns = {
+            name: self._exponent(constraints, name) for name in sorted(free - same.keys())
+        }
+        self.columns |= {name: self.columns[stored] for name, stored in same.items()}
+        for relation in constraints.equations:
             self._row(self._terms(relation.terms), 0, 0)
-        self._read({n: e for n, e in found.edges.items() if n not in same}, muls)
-        follow = {r.absorber for r in found.equations}
-        for name, column in self.of.items():
-            if name not in follow and name not in found.edges:
+        self._read({n: e for n, e in constraints.edges.items() if n not in same}, muls)
+        follow = {r.absorber for r in constraints.equations}
+        for name, column in self.columns.items():
+            if name not in follow and name not in constraints.edges:
                 size = self._variable(_OCTAVE, 0, 2 * FARTHEST)
                 self._within({column: 1.0}, {size: 1.0})
-            if name not in found.edges or name not in same:
+            if name not in constraints.edges or name not in same:
                 self._lose(column, losses.get(name, NOTHING))
 
     def solved(self) -> Solution:
@@ -387,18 +391,18 @@ class _Program:
         matrix = csr_array((numbers, columns, ends), shape=(len(rows), len(costs)))
         limits = np.array([[least, most] for _, least, most in self.rows]).reshape(-1, 2).T
         with _quiet():
-            found = milp(
+            solution = milp(
                 costs,
                 integrality=whole,
                 bounds=Bounds(lower, upper),
                 constraints=LinearConstraint(matrix, *limits),
                 options={"node_limit": _NODES, "mip_rel_gap": _GAP},
             )
-        complete = found.status != _LIMITED
-        if found.x is None:
+        complete = solution.status != _LIMITED
+        if solution.x is None:
             return Solution({}, math.inf, complete)
-        exponents = {n: e for n, column in self.of.items() if (e := round(found.x[column]))}
-        worth = float(np.where(costs == _OCTAVE, 0, costs) @ found.x)
+        exponents = {n: e for n, column in self.columns.items() if (e := round(solution.x[column]))}
+        worth = float(np.where(costs == _OCTAVE, 0, costs) @ solution.x)
         return Solution(exponents, worth, complete)
 
     def _read(self, edges: Mapping[TensorName, Edge], muls: Set[TensorName]) -> None:
@@ -426,9 +430,9 @@ class _Program:
             for a, b in lines:
                 self._row({lost: 1.0, column: b}, a)
 
-    def _exponent(self, found: Relations, name: TensorName) -> int:
+    def _exponent(self, constraints: Relations, name: TensorName) -> int:
         low, high = -FARTHEST, FARTHEST
-        if constant := found.constants.get(name):
+        if constant := constraints.constants.get(name):
             least, most = constant.exponents()
             low, high = max(2 * low, least), min(2 * high, most)
         return self._variable(0.0, low, high, whole=True)
@@ -441,7 +445,7 @@ class _Program:
         """Return a sum of exponents; those that are not free are 0."""
         total: dict[int, float] = {}
         for name, c in terms.items():
-            if (column := self.of.get(name)) is not None:
+            if (column := self.columns.get(name)) is not None:
                 total[column] = total.get(column, 0.0) + c
         return total if any(total.values()) else {}
 

@@ -32,7 +32,7 @@ MOST_EXPONENT = 252
 """Maximum exponent of two; FP32 has no more between its smallest and largest normal numbers."""
 
 
-class _Made(Record):
+class _Entry(Record):
     version: int
     repairs: tuple[Repair, ...] = Field(max_length=10_000)
 
@@ -46,8 +46,8 @@ def mark(model: ir.Model, repairs: Sequence[Repair]) -> None:
         CaseError: the model's existing entry cannot be read.
     """
     plain = {"before": None, "after": None, "proof": None}
-    made = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
-    model.metadata_props[KEY] = _Made(version=VERSION, repairs=made).model_dump_json(
+    repaired_by = (*marked(model), *(repair.model_copy(update=plain) for repair in repairs))
+    model.metadata_props[KEY] = _Entry(version=VERSION, repairs=repaired_by).model_dump_json(
         exclude_defaults=True
     )
 
@@ -74,19 +74,19 @@ def marked(model: ir.Model) -> tuple[Repair, ...]:
         return ()
     hint = f"Remove the entry {KEY} from the model's metadata, or give the file as it was written."
     try:
-        made = _Made.model_validate_json(text)
+        entry = _Entry.model_validate_json(text)
     except ValidationError as error:
         raise CaseError(f"The metadata's {KEY} is not a list of repairs.", hint) from error
-    if made.version != VERSION:
+    if entry.version != VERSION:
         raise CaseError(
-            f"The metadata's {KEY} has version {made.version}; this halfwise knows {VERSION}.",
+            f"The metadata's {KEY} has version {entry.version}; this halfwise knows {VERSION}.",
             "Use the version of halfwise that wrote the model.",
         )
-    exponents = (e for repair in made.repairs for e in repair.exponents.values())
-    numbers = (n for repair in made.repairs for n in repair.numbers.values())
+    exponents = (e for repair in entry.repairs for e in repair.exponents.values())
+    numbers = (n for repair in entry.repairs for n in repair.numbers.values())
     if any(abs(e) > MOST_EXPONENT for e in exponents) or not all(map(isfinite, numbers)):
         raise CaseError(f"The metadata's {KEY} holds numbers that FP32 cannot represent.", hint)
-    return made.repairs
+    return entry.repairs
 
 
 def further(candidate: ir.Model, original: ir.Model) -> tuple[Repair, ...]:
@@ -113,27 +113,27 @@ def repaired(network: Network, repairs: Iterable[Repair]) -> Network:
     repairs = tuple(repairs)
     if not repairs:
         return network
-    known = {rule.name: rule for rule in RULES}
+    rules = {rule.name: rule for rule in RULES}
     model, last = network.copy(), repairs[0].rule
     for repair in repairs:
         if repair.rule != last or not _are_typed(model, repair):
             model = normalise(model, path=network.path, sha256=network.sha256).model
         last = repair.rule
-        if repair.rule not in known:
+        if repair.rule not in rules:
             raise CaseError(
                 f"This version of halfwise does not know the repair '{repair.rule}'.",
                 "Use the version that made the run, or fix the model again.",
             )
         try:
-            known[repair.rule].apply(model, repair)
+            rules[repair.rule].apply(model, repair)
         except REFUSALS as error:
             raise CaseError(
                 f"The repair '{repair.rule}' at {listed(repair.nodes)} cannot be made: {error}",
                 f"Leave it out: --no-repair {repair.rule}.",
             ) from error
     mark(model, repairs)
-    made = normalise(model, path=network.path, sha256=network.sha256)
-    return replace(network, model=made.model)
+    typed = normalise(model, path=network.path, sha256=network.sha256)
+    return replace(network, model=typed.model)
 
 
 def repaired_at(
@@ -150,9 +150,9 @@ def repaired_at(
         CaseError: as `repaired`, or the opset cannot be raised.
     """
     try:
-        made = repaired(network, repairs)
-        if made.opset >= opset:
-            return network, made
+        changed = repaired(network, repairs)
+        if changed.opset >= opset:
+            return network, changed
     except CaseError:
         if network.opset >= opset:
             raise

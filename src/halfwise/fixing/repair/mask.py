@@ -18,7 +18,6 @@ one selection of the scores where they are swallowed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -61,21 +60,10 @@ _VANISHED = 104.0
 """exp(−104) is zero in FP32."""
 
 
-@dataclass(frozen=True)
-class _Masked:
-    """A sum of scores and a mask that only Softmaxes read.
-
-    Attributes:
-        node: The Add or Sub.
-        slot: Where it reads the mask.
-        axis: Axis of the Softmax, from the end (< 0).
-        swallows: Whether a masked score leaves no trace in FP32.
-    """
-
-    node: ir.Node
-    slot: int
-    axis: int
-    swallows: bool
+_Masked = tuple[ir.Value, str, int, int, bool]
+"""What sums of scores and a mask share that only Softmaxes read: the mask, Add or Sub, the slot
+that reads the mask, the Softmax's axis from the end (< 0), and whether a masked score leaves no
+trace in FP32."""
 
 
 class Mask:
@@ -95,20 +83,15 @@ class Mask:
         guards: dict[NodeName, list[Place]] = {}
         for guard in (*mask_guards(evidence), *range_guards(evidence)):
             guards.setdefault(guard.node, []).append(place(guard))
-        groups: dict[tuple[object, ...], list[_Masked]] = {}
+        groups: dict[_Masked, list[NodeName]] = {}
         for name, node in evidence.nodes.items():
-            found = _masked(evidence, node) if name in guards else None
-            if found is not None:
-                mask = node.inputs[found.slot]
-                key = (mask, node.op_type, found.slot, found.axis, found.swallows)
-                groups.setdefault(key, []).append(found)
-        for every in groups.values():
-            names = tuple(node_name(m.node) for m in every)
-            one = every[0]
+            if name in guards and (masked := _masked(evidence, node)) is not None:
+                groups.setdefault(masked, []).append(name)
+        for (_, _, slot, axis, swallows), names in groups.items():
             yield Repair(
                 rule=self.name,
-                nodes=names,
-                numbers={"slot": one.slot, "axis": one.axis, "swallows": float(one.swallows)},
+                nodes=tuple(names),
+                numbers={"slot": slot, "axis": axis, "swallows": float(swallows)},
                 guards=tuple(g for name in names for g in guards[name]),
                 advice=_ADVICE,
             )
@@ -123,22 +106,24 @@ class Mask:
         if any(_axis(node.outputs[0], opset) != axis for node in sums):
             raise misfit(repair)
         names = Names(graphs_of(model))
-        w = Writer(model, repair.nodes[0], names)
-        distance, top = _distance(w, mask, axis, positive=sums[0].op_type == "Sub")
-        lost = _beyond(w, top) if repair.numbers["swallows"] else None
-        model.graph.insert_before(sums[0], w.made)
+        writer = Writer(model, repair.nodes[0], names)
+        distance, top = _distance(writer, mask, axis, positive=sums[0].op_type == "Sub")
+        lost = _beyond(writer, top) if repair.numbers["swallows"] else None
+        model.graph.insert_before(sums[0], writer.made)
         for node in sums:
             node.replace_input_with(slot, distance)
             if lost is not None:
-                w = Writer(model, node_name(node), names)
+                writer = Writer(model, node_name(node), names)
                 scores = node.inputs[1 - slot]
                 assert scores is not None
-                zero = w.constant("zero", np.asarray(0, np.float32))
-                node.replace_input_with(1 - slot, w.op("Where", lost, zero, scores))
-                model.graph.insert_before(node, w.made)
+                zero = writer.constant("zero", np.asarray(0, np.float32))
+                node.replace_input_with(1 - slot, writer.op("Where", lost, zero, scores))
+                model.graph.insert_before(node, writer.made)
 
 
-def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[ir.Value, ir.Value]:
+def _distance(
+    writer: Writer, mask: ir.Value, axis: int, *, positive: bool
+) -> tuple[ir.Value, ir.Value]:
     """Return the bounded distance from each row's largest value, and that value.
 
     A subtracted mask is positive: the row's smallest value counts.
@@ -147,21 +132,25 @@ def _distance(w: Writer, mask: ir.Value, axis: int, *, positive: bool) -> tuple[
         array: NDArray[np.float32] = constant_array(mask).astype(np.float32)
         top = (array.min if positive else array.max)(axis=axis, keepdims=True)
         with np.errstate(invalid="ignore"):
-            far = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
-        return w.constant("mask", far), w.constant("top", top)
-    edge = w.constant("lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32))
-    largest = w.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
-    return w.op("Min" if positive else "Max", w.op("Sub", mask, largest), edge), largest
+            distance = np.clip(array - top, -MASK_BOUND, MASK_BOUND)
+        return writer.constant("mask", distance), writer.constant("top", top)
+    edge = writer.constant(
+        "lowest", np.asarray(MASK_BOUND if positive else -MASK_BOUND, np.float32)
+    )
+    largest = writer.reduced("ReduceMin" if positive else "ReduceMax", mask, axis)
+    return writer.op("Min" if positive else "Max", writer.op("Sub", mask, largest), edge), largest
 
 
-def _beyond(w: Writer, top: ir.Value) -> ir.Value | None:
+def _beyond(writer: Writer, top: ir.Value) -> ir.Value | None:
     """Return which rows are fully masked; None if none are."""
     if top.const_value is None:
-        return w.op(
-            "Greater", w.op("Abs", top), w.constant("highest", np.asarray(MASK_BOUND, np.float32))
+        return writer.op(
+            "Greater",
+            writer.op("Abs", top),
+            writer.constant("highest", np.asarray(MASK_BOUND, np.float32)),
         )
     beyond = np.abs(constant_array(top)) > MASK_BOUND
-    return w.constant("lost", beyond) if beyond.any() else None
+    return writer.constant("lost", beyond) if beyond.any() else None
 
 
 def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
@@ -187,7 +176,7 @@ def _masked(evidence: Evidence, node: ir.Node) -> _Masked | None:
             continue
         swallows = _swallows(evidence, mask, max(_ALL, most))
         if swallows is not None:
-            return _Masked(node, slot, axis, swallows)
+            return mask, node.op_type, slot, axis, swallows
     return None
 
 
@@ -195,8 +184,8 @@ def _is_finite(evidence: Evidence, value: ir.Value) -> bool:
     """Return whether no infinity was seen: FP16 has such masks, and NaN for rows of them."""
     if value.const_value is not None:
         return bool(np.isfinite(constant_array(value)).all())
-    seen = evidence.observed(value)
-    return seen is not None and not seen.nonfinite
+    observation = evidence.observed(value)
+    return observation is not None and not observation.nonfinite
 
 
 def _swallows(evidence: Evidence, mask: ir.Value, scores: float) -> bool | None:
@@ -217,10 +206,9 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
         array = constant_array(value).astype(np.float64)
         finite = array[np.isfinite(array) & (array != 0)]
         return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    seen = evidence.observed(value)
-    if seen is None or seen.detail is None:
+    if (detail := evidence.detail(value)) is None:
         return []
-    histogram = seen.detail.histogram
+    histogram = detail.histogram
     return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
 
 
@@ -228,8 +216,8 @@ def _axis(value: ir.Value, opset: int) -> int | None:
     """Return the axis of the Softmaxes that alone read `value`, from the end; None otherwise."""
     if value.is_graph_output() or value.shape is None or not value.uses():
         return None
-    found = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
-    return found.pop() if len(found) == 1 else None
+    axes = {_axis_of(value, use.node, use.idx, opset) for use in value.uses()}
+    return axes.pop() if len(axes) == 1 else None
 
 
 def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | None:
@@ -249,7 +237,6 @@ def _axis_of(value: ir.Value, node: ir.Node, slot: int, opset: int) -> int | Non
 
 
 def _keeps_rows(before: ir.Value, after: ir.Value) -> bool:
-    sizes = [
-        v.shape[-1] if v.shape is not None and v.shape.rank() else None for v in (before, after)
-    ]
+    shapes = (before.shape, after.shape)
+    sizes = [shape[-1] if shape is not None and shape.rank() else None for shape in shapes]
     return isinstance(sizes[0], int) and sizes[0] == sizes[1]

@@ -43,17 +43,18 @@ class OneNode:
         """Yield a repair for each pattern inside which something raises a guard."""
         network = evidence.network
         guards = guards_of(evidence)
-        for found in _found(network) if guards else ():
-            needs = answered(guards, [evidence.nodes[n] for n in found.nodes])
-            if needs and found.replacement is not None:
-                first = FIRST_OPSET.get(found.replacement.op, 0)
+        for pattern in _patterns(network) if guards else ():
+            needs = answered(guards, [evidence.nodes[n] for n in pattern.nodes])
+            if needs and pattern.replacement is not None:
+                first = FIRST_OPSET.get(pattern.replacement.op, 0)
                 yield Repair(
                     rule=self.name,
-                    nodes=found.nodes,
+                    nodes=pattern.nodes,
                     numbers={"opset": first} if first > network.opset else {},
                     guards=needs,
                     advice=evidence.norm_fix(
-                        evidence.nodes[found.nodes[-1]], f"Export it as one {found.replacement.op}."
+                        evidence.nodes[pattern.nodes[-1]],
+                        f"Export it as one {pattern.replacement.op}.",
                     ),
                 )
 
@@ -67,15 +68,15 @@ class OneNode:
         if opset > opset_of(model):
             raised = raise_opset(Network(model, None, "", {}), opset).model
             model.graph, model.ir_version = raised.graph, raised.ir_version
-        patterns = _found(Part.of(model, repair.nodes))
-        found = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
-        if found is None or found.replacement is None:
+        patterns = _patterns(Part.of(model, repair.nodes))
+        pattern = next((c for c in patterns if c.nodes[-1] == repair.nodes[-1]), None)
+        if pattern is None or pattern.replacement is None:
             raise misfit(repair)
-        replace_all(model, [found.replacement])
+        replace_all(model, [pattern.replacement])
 
 
-def _found(network: Network) -> list[Candidate]:
+def _patterns(network: Network) -> list[Candidate]:
     """Return the patterns that can become one node."""
     opset = max(network.opset, _HIGHEST)
-    found = candidates(network, _OPERATORS, opset=opset)
-    return [c for c in found if c.replacement is not None and c.nodes]
+    patterns = candidates(network, _OPERATORS, opset=opset)
+    return [c for c in patterns if c.replacement is not None and c.nodes]

@@ -40,11 +40,11 @@ _FEW_VALUES = 2
 
 
 def _one_hot(x: Array, _: np.random.Generator) -> Array:
-    found = np.zeros_like(x)
+    single = np.zeros_like(x)
     if x.size:
         place = np.argmax(np.abs(x))
-        found.flat[place] = x.flat[place]
-    return found
+        single.flat[place] = x.flat[place]
+    return single
 
 
 _CHANGES: dict[str, Callable[[Array, np.random.Generator], Array]] = {
@@ -65,21 +65,8 @@ TIES = frozenset(("zeros", "one hot", "constant", "scaled by 1/256"))
 """Kinds that make elements equal, or nearly: which of these an op chooses is undetermined."""
 
 
-@dataclass(frozen=True)
-class Widened:
-    """A sample derived from the given ones.
-
-    Attributes:
-        kind: How it was changed.
-        sample: The inputs.
-    """
-
-    kind: str
-    sample: Sample
-
-
-def widen(samples: Samples, count: int) -> Iterator[Widened]:
-    """Yield `count` changed samples, cycling through the kinds.
+def widen(samples: Samples, count: int) -> Iterator[tuple[str, Sample]]:
+    """Yield `count` changed samples and how they were changed, cycling through the kinds.
 
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
@@ -90,22 +77,22 @@ def widen(samples: Samples, count: int) -> Iterator[Widened]:
         samples: At least one.
         count: Number of samples, ≥ 0.
     """
-    given = [dict(sample) for sample in samples]
+    originals = [dict(sample) for sample in samples]
     kinds = list(_CHANGES)
-    free = sorted(varying(given))
+    free = sorted(varying(originals))
     for index in range(count):
         # Each kind starts from another sample in the next round.
-        base = (index + index // len(kinds)) % len(given)
+        base = (index + index // len(kinds)) % len(originals)
         kind = kinds[index % len(kinds)]
         generator = np.random.default_rng(index)
         changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
-        sample = dict(given[base])
+        sample = dict(originals[base])
         for place, (name, array) in enumerate(sample.items()):
             if name in changed:
                 sample[name] = _changed(array, kind, generator)
             elif name not in free:
-                sample[name] = _from_other(given, name, base, index + place)
-        yield Widened(kind, sample)
+                sample[name] = _from_other(originals, name, base, index + place)
+        yield kind, sample
 
 
 def varying(samples: Sequence[Sample]) -> frozenset[str]:
@@ -119,9 +106,9 @@ def _varies(arrays: Sequence[Array]) -> bool:
     return first.dtype.kind == "f" and np.unique(first).size > _FEW_VALUES
 
 
-def _from_other(given: Sequence[Sample], name: str, base: int, steps: int) -> Array:
-    own = given[base][name]
-    alike = [s[name] for s in given if s[name].shape == own.shape]
+def _from_other(originals: Sequence[Sample], name: str, base: int, steps: int) -> Array:
+    array = originals[base][name]
+    alike = [s[name] for s in originals if s[name].shape == array.shape]
     return alike[(base + steps) % len(alike)]
 
 
@@ -158,13 +145,13 @@ def changed_part(
         return None
     parts = [replace(n, model=region_model(n, outputs, shared)) for n in (original, repaired)]
     session = Session(giving_out(original.model, shared), runtime=runtime)
-    taken = [
+    extended = [
         {**sample, **{f"{name}{GIVEN}": array for name, array in session.run(sample).items()}}
         for sample in samples
     ]
     wanted = {str(v.name) for n in parts for v in n.graph.inputs}
-    given = [{name: sample[name] for name in wanted} for sample in taken]
-    return parts[0], parts[1], Samples(samples.ids, lambda i: given[i])
+    inputs = [{name: sample[name] for name in wanted} for sample in extended]
+    return parts[0], parts[1], Samples(samples.ids, lambda i: inputs[i])
 
 
 _MASK, _FAR = 1e4, 1e3
@@ -207,18 +194,18 @@ def moved(before: NDArray[np.generic], after: NDArray[np.generic]) -> tuple[int,
     return int(np.count_nonzero(lost)), int(np.count_nonzero(unlike & ~finite))
 
 
-def error_of(truth: NDArray[np.generic], found: NDArray[np.generic], floor: float) -> float:
+def error_of(truth: NDArray[np.generic], actual: NDArray[np.generic], floor: float) -> float:
     """Return the largest difference relative to the largest value of `truth`, at least `floor`.
 
-    An element infinite in `truth` and anything else in `found` counts as inf. Elements that are NaN
-    in `truth`, or finite only in `truth`, do not count: `moved` counts these. For types
-    other than float, the share of elements that differ.
+    An element infinite in `truth` and anything else in `actual` counts as inf. Elements that are
+    NaN in `truth`, or finite only in `truth`, do not count: `moved` counts these. For types other
+    than float, the share of elements that differ.
     """
-    if truth.shape != found.shape:
+    if truth.shape != actual.shape:
         return inf
     if truth.dtype.kind != "f":
-        return float(np.mean(truth != found)) if truth.size else 0.0
-    a, b = truth.astype(np.float64), found.astype(np.float64)
+        return float(np.mean(truth != actual)) if truth.size else 0.0
+    a, b = truth.astype(np.float64), actual.astype(np.float64)
     if np.any(np.isinf(a) & (a != b)):
         return inf
     both = np.isfinite(a) & np.isfinite(b)
@@ -236,9 +223,9 @@ def _relative(error: NDArray[np.float64], sizes: NDArray[np.float64], floor: flo
 def _masks_from(sizes: NDArray[np.float64]) -> float:
     """Return the magnitude from which elements are masks, far above all others; inf for none."""
     largest = float(sizes.max(initial=0.0))
-    others = sizes[sizes < largest / _FAR]
+    smaller = sizes[sizes < largest / _FAR]
     gap = not np.any((sizes >= largest / _FAR) & (sizes < largest / 2))
-    return largest / _FAR if largest >= _MASK and gap and others.any() else inf
+    return largest / _FAR if largest >= _MASK and gap and smaller.any() else inf
 
 
 LIMIT = 1e-5
@@ -320,7 +307,7 @@ class _Off:
     """A sample on which both models differ: the repaired model's outputs, and by how much."""
 
     case: _Case
-    found: Outputs
+    outputs: Outputs
     errors: _Errors
 
     @property
@@ -389,17 +376,17 @@ class Prover:
             counts[case.group] += 1
             self.budget.spend("proof")
             try:
-                found: Outputs = session.run(case.sample)
+                outputs: Outputs = session.run(case.sample)
             except RunFailed:
                 return Proof(samples=counts, original=None, repaired=inf, equal=False)
-            equal = equal and same(case.outputs, found)
+            equal = equal and same(case.outputs, outputs)
             for name, array in case.outputs.items():
-                lost, mended = moved(array, found[name])
+                lost, mended = moved(array, outputs[name])
                 broken += lost
                 other += mended if case.group != "widened" else 0
-            differences = self._differences(case, case.outputs, found)
+            differences = self._differences(case, case.outputs, outputs)
             if any(differences.values()):
-                off.append(_Off(case, found, differences))
+                off.append(_Off(case, outputs, differences))
         proof = Proof(
             samples=counts, original=None, repaired=0.0, equal=equal, broken=broken, mended=other
         )
@@ -417,8 +404,8 @@ class Prover:
                 yield from ((before.get(n), e) for n, e in one.errors.items())
             else:
                 beyond.setdefault(one.case.kind, []).append((excess, one))
-        for some in beyond.values():
-            ranked = [one for _, one in sorted(some, key=lambda item: -item[0])]
+        for same_kind in beyond.values():
+            ranked = [one for _, one in sorted(same_kind, key=lambda item: -item[0])]
             # Of given samples also a usual one: on the worst one FP32 may have few digits.
             usual_one = 0 if ranked[0].case.group == "widened" else len(ranked) // 2
             for place in {0, usual_one}:
@@ -431,7 +418,7 @@ class Prover:
             yield from ((None, e) for e in one.errors.values())
             return
         before = self._differences(case, truth, case.outputs)
-        for name, error in self._differences(case, truth, one.found).items():
+        for name, error in self._differences(case, truth, one.outputs).items():
             # A widened sample on which FP32 has no digits shows nothing.
             if case.group != "widened" or before[name] <= TRUSTED:
                 yield before[name], error
@@ -456,17 +443,24 @@ class Prover:
         left.
         """
         by_case = {one.case: one for one in off}
-        found = {case: one.found for case, one in by_case.items()}
-        given = sorted(self._of_user, key=lambda c: by_case[c].largest if c in by_case else 0.0)
+        outputs = {case: one.outputs for case, one in by_case.items()}
+        by_difference = sorted(
+            self._of_user, key=lambda c: by_case[c].largest if c in by_case else 0.0
+        )
         few = {
-            case: self._truth(case) for case in (given[(len(given) - 1) // 2], given[-1], given[0])
+            case: self._truth(case)
+            for case in (
+                by_difference[(len(by_difference) - 1) // 2],
+                by_difference[-1],
+                by_difference[0],
+            )
         }
         truths = [(case, truth) for case, truth in few.items() if truth is not None]
         before = [self._differences(case, truth, case.outputs) for case, truth in truths]
         errors = {n: median_low(one[n] for one in before) for one in before[:1] for n in one}
         if not errors or max(errors.values()) <= TRUSTED:
             return errors or None
-        after = (self._differences(c, truth, found.get(c, c.outputs)) for c, truth in truths)
+        after = (self._differences(c, truth, outputs.get(c, c.outputs)) for c, truth in truths)
         agrees = median_low(max(one.values()) for one in after) <= LIMIT
         return dict.fromkeys(errors, 0.0) if agrees else None
 
@@ -474,13 +468,13 @@ class Prover:
     def _double(self) -> DoubleSession:
         return DoubleSession(self.original.model)
 
-    def _differences(self, case: _Case, truth: Outputs, found: Outputs) -> _Errors:
+    def _differences(self, case: _Case, truth: Outputs, actual: Outputs) -> _Errors:
         errors: _Errors = {}
         for name, right in truth.items():
             if right.dtype.kind == "f" or case.kind not in TIES:
-                pair = right, found[name]
-                if right.shape == found[name].shape:
-                    pair = right[case.telling(name)], found[name][case.telling(name)]
+                pair = right, actual[name]
+                if right.shape == actual[name].shape:
+                    pair = right[case.telling(name)], actual[name][case.telling(name)]
                 errors[name] = error_of(*pair, self._scale.get(name, 0.0) * _FLOOR)
         return errors
 
@@ -494,8 +488,11 @@ class Prover:
         session, cases = Session(self.original.model, runtime=self.runtime), list[_Case]()
         for group, kind, sample in self._samples():
             self.budget.spend("proof")
-            if (outputs := _outputs(session, sample, group)) is not None:
-                cases.append(_Case(group, kind, sample, outputs))
+            try:
+                cases.append(_Case(group, kind, sample, session.run(sample)))
+            except RunFailed:
+                if group != "widened":  # the original need not accept a changed sample
+                    raise
         return cases
 
     @property
@@ -509,30 +506,18 @@ class Prover:
             "heldout": _spread(self.heldout, count),
         }
         for name, every in (("calibration", self.calibration), ("heldout", self.heldout)):
-            others = self.infinite.difference(groups[name].ids)
-            more = every.select([i for i, one in enumerate(every.ids) if one in others])
+            infinite = self.infinite.difference(groups[name].ids)
+            more = every.select([i for i, one in enumerate(every.ids) if one in infinite])
             yield from ((name, name, sample) for sample in groups[name] + more)
         widened = widen(groups["calibration"] + groups["heldout"], count)
-        yield from (("widened", one.kind, one.sample) for one in widened)
+        yield from (("widened", kind, sample) for kind, sample in widened)
 
     @cached_property
     def _scale(self) -> dict[str, float]:
         """The largest finite value of each output on the given samples."""
-        sizes: dict[str, float] = {}
-        for case in self._of_user:
-            for name, array in case.outputs.items():
-                sizes[name] = max(sizes.get(name, 0.0), size_of(array))
-        return sizes
-
-
-def _outputs(session: Session, sample: Sample, group: str) -> Outputs | None:
-    """Return the original's outputs; None if it does not accept the sample."""
-    try:
-        return session.run(sample)
-    except RunFailed:
-        if group != "widened":
-            raise
-        return None
+        cases = self._of_user
+        names = cases[0].outputs if cases else ()
+        return {n: max(size_of(case.outputs[n]) for case in cases) for n in names}
 
 
 def _spread(samples: Samples, count: int) -> Samples:

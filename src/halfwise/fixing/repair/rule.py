@@ -53,10 +53,10 @@ def named(model: ir.Model, repair: Repair, *ops: str) -> list[ir.Node]:
         CaseError: the main graph lacks one, or it has another operator.
     """
     nodes = {node.name: node for node in model.graph}
-    found = [nodes[name] for name in repair.nodes if name in nodes]
-    if len(found) < len(repair.nodes) or not all(is_standard(n, *ops) for n in found):
+    present = [nodes[name] for name in repair.nodes if name in nodes]
+    if len(present) < len(repair.nodes) or not all(is_standard(n, *ops) for n in present):
         raise misfit(repair)
-    return found
+    return present
 
 
 def misfit(repair: Repair) -> CaseError:
@@ -74,22 +74,24 @@ def answered(guards: Iterable[Guard], nodes: Iterable[ir.Node]) -> tuple[Place, 
     cancellation in values passed between them: not inputs from outside, nor outputs that others
     read.
     """
-    own = dict.fromkeys(nodes)
-    made = {v for n in own for v in n.outputs}
-    read = {v for n in own for v in n.inputs if v is not None}
+    inner = dict.fromkeys(nodes)
+    outputs = {v for n in inner for v in n.outputs}
+    read = {v for n in inner for v in n.inputs if v is not None}
     constants = {v for v in read if v.const_value is not None}
-    outside = {v for v in made if v.is_graph_output() or any(u.node not in own for u in v.uses())}
-    tensors = {v.name for v in (made - outside) | constants}
-    names = {node_name(n) for n in own}
-    given = {node_name(n) for n in own if made.issuperset(v for v in n.inputs if v is not None)}
-    found = (
+    outside = {
+        v for v in outputs if v.is_graph_output() or any(u.node not in inner for u in v.uses())
+    }
+    tensors = {v.name for v in (outputs - outside) | constants}
+    names = {node_name(n) for n in inner}
+    fed = {node_name(n) for n in inner if outputs.issuperset(v for v in n.inputs if v is not None)}
+    answering = (
         g
         for g in guards
         if g.tensor in tensors
         or (g.tensor is None and g.node in names)
-        or (g.kind == "cancellation" and g.node in given)
+        or (g.kind == "cancellation" and g.node in fed)
     )
-    return tuple(map(place, found))
+    return tuple(map(place, answering))
 
 
 def place(guard: Guard) -> Place:

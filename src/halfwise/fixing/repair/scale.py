@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import onnx_ir as ir
@@ -35,7 +34,7 @@ _Near = Mapping[TensorName, list[TensorName]]
 
 
 def assigned(
-    found: Relations,
+    constraints: Relations,
     problems: Iterable[TensorName],
     losses: Mapping[TensorName, Loss],
     work: int = WORK,
@@ -46,7 +45,7 @@ def assigned(
     are not.
 
     Args:
-        found: What exponents must satisfy.
+        constraints: What exponents must satisfy.
         problems: Names to start from.
         losses: Costs of exponents.
         work: For all programs together; problems beyond it are not solved.
@@ -54,27 +53,29 @@ def assigned(
     Returns:
         The exponents, and the number of problems for which a limit may have prevented the optimum.
     """
-    near, problems, allowance = _near(found), list(dict.fromkeys(problems)), Allowance(work)
+    near, problems, allowance = _near(constraints), list(dict.fromkeys(problems)), Allowance(work)
     settled: dict[TensorName, int] = {}
-    waiting, known, limited = problems, set[Names](), set[TensorName]()
+    waiting, examined, limited = problems, set[Names](), set[TensorName]()
     for size, multiplying in SIZES:
-        free = around(found, near, waiting, size) - settled.keys()
+        free = around(constraints, near, waiting, size) - settled.keys()
         solved: set[TensorName] = set()
-        for piece in pieces(found, free, near):
-            if piece in known and not multiplying:
+        for piece in pieces(constraints, free, near):
+            if piece in examined and not multiplying:
                 continue
-            known.add(piece)
-            solution = solve(found, piece, losses, allowance, None if multiplying else frozenset())
+            examined.add(piece)
+            solution = solve(
+                constraints, piece, losses, allowance, None if multiplying else frozenset()
+            )
             limited = limited - piece if solution.complete else limited | piece
             if multiplying or solution.worth < MUL:
-                settled |= _centred(found, solution, losses, allowance)
+                settled |= _centred(constraints, solution, losses, allowance)
                 solved |= piece
         waiting = [name for name in waiting if name not in solved]
     return settled, sum(name in limited for name in problems)
 
 
 def _centred(
-    found: Relations,
+    constraints: Relations,
     solution: Solution,
     losses: Mapping[TensorName, Loss],
     allowance: Allowance,
@@ -85,50 +86,50 @@ def _centred(
     room: they do not grow.
     """
     names, roomy = frozenset(solution.exponents), cache(Loss.with_room)
-    muls = multiplied(found, solution.exponents).keys()
-    growing = names & losses.keys() - found.constants.keys()
+    muls = multiplied(constraints, solution.exponents).keys()
+    growing = names & losses.keys() - constraints.constants.keys()
     grow = {name: roomy(losses[name]) for name in growing}
-    centred = solve(found, names, {**losses, **grow}, allowance, muls)
+    centred = solve(constraints, names, {**losses, **grow}, allowance, muls)
     return centred.exponents or solution.exponents
 
 
-def around(found: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
+def around(constraints: Relations, near: _Near, starts: Iterable[TensorName], most: int) -> Names:
     """Return the names that relations tie to `starts`, about `most` per start.
 
     All start at once, and each name counts for the start that reaches it first, so none is visited
     twice.
     """
-    of = {name: name for name in starts}
-    counts, waiting = Counter(list(of)), deque(of)
+    start_of = {name: name for name in starts}
+    counts, waiting = Counter(list(start_of)), deque(start_of)
     while waiting:
         name = waiting.popleft()
-        if name in found.fixed or counts[of[name]] >= most:
+        if name in constraints.fixed or counts[start_of[name]] >= most:
             continue
-        new = dict.fromkeys(n for n in near.get(name, ()) if n not in of)
-        of |= dict.fromkeys(new, of[name])
-        counts[of[name]] += len(new)
+        new = dict.fromkeys(n for n in near.get(name, ()) if n not in start_of)
+        start_of |= dict.fromkeys(new, start_of[name])
+        counts[start_of[name]] += len(new)
         waiting += new
-    return frozenset(of) - found.fixed
+    return frozenset(start_of) - constraints.fixed
 
 
 def pieces(
-    found: Relations, names: Collection[TensorName], near: _Near | None = None
+    constraints: Relations, names: Collection[TensorName], near: _Near | None = None
 ) -> Iterator[Names]:
     """Yield the connected parts of `names` under relations and edges, in graph order."""
-    near, left = near or _near(found), set(names)
-    for name in (*found.tensors, *found.edges, *found.constants):
-        if name in left:
-            piece = frozenset(reached([name], lambda n: left.intersection(near.get(n, ()))))
-            left.difference_update(piece)
+    near, remaining = near or _near(constraints), set(names)
+    for name in (*constraints.tensors, *constraints.edges, *constraints.constants):
+        if name in remaining:
+            piece = frozenset(reached([name], lambda n: remaining.intersection(near.get(n, ()))))
+            remaining.difference_update(piece)
             yield piece
 
 
-def _near(found: Relations) -> _Near:
+def _near(constraints: Relations) -> _Near:
     near: dict[TensorName, list[TensorName]] = {}
-    for relation in found.equations:
+    for relation in constraints.equations:
         for name in relation.terms:
             near.setdefault(name, []).extend(n for n in relation.terms if n != name)
-    for name, edge in found.edges.items():
+    for name, edge in constraints.edges.items():
         near.setdefault(name, []).append(edge.tensor)
         near.setdefault(edge.tensor, []).append(name)
     return near
@@ -160,25 +161,33 @@ class Scale:
     def propose(self, evidence: Evidence) -> Iterable[Repair]:
         """Yield a repair for each connected part of the cheapest exponents.
 
-        See `exponent_losses` for their costs. None for a format with FP32's range.
+        See `losses` for their costs. None for a format with FP32's range.
         """
         guards = [g for g in guards_of(evidence) if g.kind in _KINDS]
         if not guards or evidence.fmt.has_range_of_fp32:
             return
-        found = relations(evidence.network.model)
+        constraints = relations(evidence.network.model)
         problems = _problems(evidence, guards)
-        own = dict(losses(evidence, found, problems))
-        places = _places(found)
+        costs = dict(losses(evidence, constraints, problems))
+        places = _places(constraints)
         start = [place for name in problems for place, _ in places.get(name, ())]
-        exponents, left = assigned(found, start, own)
-        if left:
-            evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": left}))
-        about = [[p for n in _problems(evidence, [g]) for p in places.get(n, ())] for g in guards]
-        for part in _parts(found, exponents):
-            mended = [any(_mends(own, part, *place) for place in some) for some in about]
-            answered = [guard for guard, is_mended in zip(guards, mended, strict=True) if is_mended]
+        exponents, unsolved = assigned(constraints, start, costs)
+        if unsolved:
+            evidence.remarks.append(Remark(kind="scale-limited", numbers={"elements": unsolved}))
+        better = {name for name, loss in costs.items() if loss.mended(exponents.get(name, 0))}
+        mended = [
+            {
+                name
+                for problem in _problems(evidence, [guard])
+                for name, readers in places.get(problem, ())
+                if name in better and not better.isdisjoint(readers)
+            }
+            for guard in guards
+        ]
+        for part in pieces(constraints, exponents.keys()):
+            answered = [g for g, names in zip(guards, mended, strict=True) if names & part]
             if answered:
-                yield _repair(evidence, found, part, answered)
+                yield _repair(evidence, constraints, exponents, part, answered)
 
     def apply(self, model: ir.Model, repair: Repair) -> None:
         """Scale as recorded; see `rescale`."""
@@ -190,73 +199,47 @@ def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, f
 
     A lost eps is not worth a Mul if all sums seen are larger.
     """
-    found: dict[TensorName, float] = {}
+    weights: dict[TensorName, float] = {}
     for guard in guards:
         names = [] if guard.tensor is None else [guard.tensor]
         if guard.tensor is None or guard.kind == "eps":
             names += [tensor_name(v) for v in evidence.nodes[guard.node].outputs if v.name]
         weight = ADDED / 2 if guard.kind == "eps" and guard.severity < 1 else BIT
-        found |= {name: max(weight, found.get(name, 0.0)) for name in names}
-    return found
+        weights |= {name: max(weight, weights.get(name, 0.0)) for name in names}
+    return weights
 
 
-def _places(found: Relations) -> Mapping[TensorName, list[Place]]:
+def _places(constraints: Relations) -> Mapping[TensorName, list[Place]]:
     """Return where each tensor or constant is stored, by name, and who reads it."""
     read: dict[TensorName, list[TensorName]] = {}
-    for name, edge in found.edges.items():
+    for name, edge in constraints.edges.items():
         read.setdefault(edge.tensor, []).append(name)
-    places = {name: [(name, read.get(name, [name]))] for name in found.tensors}
-    for name, constant in found.constants.items():
+    places = {name: [(name, read.get(name, [name]))] for name in constraints.tensors}
+    for name, constant in constraints.constants.items():
         if constant.value is not None:
             places.setdefault(tensor_name(constant.value), []).append((name, [name]))
     return places
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Exponents that relations tie to each other.
-
-    Attributes:
-        all: Those other than 0.
-        told: Those that determine the others.
-    """
-
-    all: Mapping[TensorName, int]
-    told: dict[TensorName, int]
-
-
-def _parts(found: Relations, exponents: Mapping[TensorName, int]) -> Iterator[_Part]:
-    follow = {relation.absorber for relation in found.equations}
-    own = {n: n for n in (*found.tensors, *found.constants) if n in exponents and n not in follow}
-    own |= {
-        name: name if name in exponents else edge.tensor
-        for name, edge in found.edges.items()
-        if exponents.get(name, 0) != exponents.get(edge.tensor, 0)
-    }
-    for group in pieces(found, exponents.keys()):
-        told = {n: exponents.get(n, 0) for n, where in own.items() if where in group}
-        yield _Part({n: exponents[n] for n in exponents if n in group}, told)
-
-
-def _mends(
-    own: Mapping[TensorName, Loss], part: _Part, name: TensorName, read: list[TensorName]
-) -> bool:
-    """Return whether a part mends a tensor or constant, if only for one of its readers."""
-
-    def better(n: TensorName) -> bool:
-        return n in own and own[n].mended(part.all.get(n, 0))
-
-    return name in part.all and better(name) and any(map(better, read))
-
-
-def _repair(evidence: Evidence, found: Relations, part: _Part, answered: list[Guard]) -> Repair:
-    constants = {n: found.constants[n] for n in part.all if n in found.constants}
-    edges = [found.edges[n] for n in part.told if n in found.edges]
+def _repair(
+    evidence: Evidence,
+    constraints: Relations,
+    exponents: Mapping[TensorName, int],
+    part: Names,
+    answered: list[Guard],
+) -> Repair:
+    """Return the repair that a part of the exponents makes, by those that determine the others."""
+    constants = {n: constant for n, constant in constraints.constants.items() if n in part}
+    follow = {relation.absorber for relation in constraints.equations}
+    free = (n for n in (*constraints.tensors, *constants) if n in part and n not in follow)
+    muls = multiplied(constraints, exponents).items()
+    edges = [name for name, tensor in muls if name in part or tensor in part]
     changed = {node_name(c.node) for c in constants.values()}
-    changed |= {node_name(e.node) for e in edges if e.node is not None}
+    readers = (constraints.edges[name].node for name in edges)
+    changed |= {node_name(node) for node in readers if node is not None}
     return Repair(
         rule="scale",
         nodes=tuple(n for n in evidence.nodes if n in changed),
-        exponents=part.told,
+        exponents={n: exponents.get(n, 0) for n in (*free, *edges)},
         guards=tuple(dict.fromkeys(map(place, answered))),
     )

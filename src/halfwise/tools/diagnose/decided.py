@@ -16,7 +16,7 @@ from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.loading import normalise
 from halfwise.graph.model import tensor_name
 from halfwise.graph.roles import roles_of
-from halfwise.judging.deciding import Candidate, Deciding, Given, given_to
+from halfwise.judging.deciding import Candidate, Corrected, Deciding, with_true_values
 from halfwise.metrics import Computed, Excess, Outputs, is_tested, totals
 from halfwise.records import (
     BuildOutcome,
@@ -62,7 +62,7 @@ def in_emulation(
         verdict,
         criterion or subject.case.criterion,
         lambda some: ModelRunner(low, some, partial=True, optimise=optimise, runtime=runtime),
-        given_to(low, network, optimise=optimise, runtime=runtime),
+        with_true_values(low, network, optimise=optimise, runtime=runtime),
     )
 
 
@@ -140,7 +140,7 @@ def _cause(
     verdict: Verdict,
     criterion: Criterion,
     candidate: Candidate,
-    provider: Given,
+    provider: Corrected,
     **how: int,
 ) -> Decided | None:
     settings, network = subject.settings, subject.case.network

@@ -94,12 +94,12 @@ def guards(
     proto = sketch.proto(output)
     network = network_from_proto(proto)
     roles: Roles = roles_of(network, low_type(fmt))
-    seen = observe(network, proto, inputs, fmt, details=details)
-    seen = seen.model_copy(update={"inner": inside, "samples": samples})
-    return attribute(network, roles, seen, fmt, **options)
+    observations = observe(network, proto, inputs, fmt, details=details)
+    observations = observations.model_copy(update={"inner": inside, "samples": samples})
+    return attribute(network, roles, observations, fmt, **options)
 
 
-def only(found: tuple[Guard, ...], kind: str) -> Guard:
+def only(raised: tuple[Guard, ...], kind: str) -> Guard:
     """Return the one guard of a kind."""
-    (guard,) = [g for g in found if g.kind == kind]
+    (guard,) = [g for g in raised if g.kind == kind]
     return guard

@@ -22,7 +22,7 @@ def normed() -> Ill:
     return Ill(s.proto(y), {"x": models.signals(1, 16, seed=3, peak=1000)})
 
 
-def found(inside: dict[TensorName, Infinity], guards=(), held=()) -> list[Guard]:
+def raised(inside: dict[TensorName, Infinity], guards=(), held=()) -> list[Guard]:
     prepared = prepare(normed())
     observations = observe_network(prepared.network, prepared.samples, FP16, roles=prepared.roles)[
         0
@@ -47,7 +47,7 @@ def infinity(*harmful: str) -> Infinity:
 def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
     moved = TensorName("moved_out")
     inside = {SQUARE: infinity("root"), moved: infinity("root"), ROOT: infinity("sine")}
-    (guard,) = found(inside)
+    (guard,) = raised(inside)
     assert (guard.kind, guard.node, guard.tensor) == ("infinite", "square", "square_out")
     assert guard.nodes == ("square", "root")
     assert message(guard) == (
@@ -57,7 +57,7 @@ def test_producer_and_harmful_readers_of_what_is_beyond_the_range() -> None:
 
 
 def test_what_only_inherits_is_looked_at_where_nothing_is_beyond_the_range() -> None:
-    (guard,) = found({ROOT: infinity("sine")})
+    (guard,) = raised({ROOT: infinity("sine")})
     assert guard.nodes == ("square", "root")
     assert "not finite in 3 values" in message(guard)
 
@@ -72,8 +72,8 @@ def test_guards_on_the_producer_say_more_than_its_neighbours() -> None:
         nodes=(NodeName("root"), NodeName("sine")),
         severity=1,
     )
-    (guard,) = found({ROOT: infinity("sine")}, [named])
+    (guard,) = raised({ROOT: infinity("sine")}, [named])
     assert guard.nodes == ("root", "sine")
-    (wider,) = found({ROOT: infinity("sine")}, [named], ["root", "sine"])
+    (wider,) = raised({ROOT: infinity("sine")}, [named], ["root", "sine"])
     assert wider.nodes == ("square", "root")
-    assert found({ROOT: infinity("sine")}, [named], ["root", "sine", "square"]) == []
+    assert raised({ROOT: infinity("sine")}, [named], ["root", "sine", "square"]) == []

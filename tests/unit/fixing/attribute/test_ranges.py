@@ -42,8 +42,8 @@ def test_overflow_names_producer_and_consumers_through_data_movement() -> None:
 
 def test_a_share_counted_on_some_samples_says_on_how_many_and_names_none_of_them() -> None:
     s, y = scaled(100.0)
-    found = guards(s, y, {"x": full(1000.0, 2, 3)}, samples=("in.npz[0]", "in.npz[1]"))
-    assert message(only(found, "overflow")) == (
+    raised = guards(s, y, {"x": full(1000.0, 2, 3)}, samples=("in.npz[0]", "in.npz[1]"))
+    assert message(only(raised, "overflow")) == (
         "product_out reaches 100000, beyond FP16's 65504 (sample in.npz[0]), in 100 % of the "
         "elements of 1 sample"
     )
@@ -56,9 +56,9 @@ def test_the_limit_is_where_rounding_reaches_infinity(value, kind) -> None:
     s, y = scaled(1.0)
     x = full(1.0, 2, 3)
     x[0, 0] = value
-    found = guards(s, y, {"x": x})
-    assert {g.kind for g in found} == {kind}
-    assert {g.node for g in found} == {"product"}
+    raised = guards(s, y, {"x": x})
+    assert {g.kind for g in raised} == {kind}
+    assert {g.node for g in raised} == {"product"}
 
 
 def test_headroom_is_a_factor_on_what_was_seen_and_never_certain() -> None:
@@ -75,10 +75,10 @@ def test_nothing_leaves_the_range_of_bf16(peak) -> None:
     s = Sketch()
     wide = s.op("Mul", s.input("x", [2, 3]), f32(peak), name="wide")
     y = s.op("Mul", wide, f32(0.5), name="reader")
-    found = guards(
+    raised = guards(
         s, y, {"x": full(1.0, 2, 3)}, fmt=BF16, inside=(inner("wide", "Mul", "square", np.inf),)
     )
-    assert found == ()
+    assert raised == ()
 
 
 def test_bf16_has_the_range() -> None:
@@ -108,17 +108,17 @@ def layer_norm() -> tuple[Sketch, str]:
 def test_a_written_out_layer_norm_is_named_as_a_square_with_its_repair() -> None:
     s, y = layer_norm()
     x = np.tile(np.linspace(-4000, 4000, 16, dtype=np.float32), (2, 1))
-    found = guards(s, y, {"x": x})
-    assert {(g.kind, g.node) for g in found} == {
+    raised = guards(s, y, {"x": x})
+    assert {(g.kind, g.node) for g in raised} == {
         ("square", "pow"),
         ("overflow", "mean"),
         ("overflow", "eps"),
     }
-    square = only(found, "square")
+    square = only(raised, "square")
     assert message(square).startswith("the square of sub_out reaches 1.6e7, beyond FP16's 65504")
     assert "opset 17" in square.fix
-    assert found[0] == square
-    assert {n for g in found for n in g.nodes} == {"pow", "mean", "eps", "sqrt"}
+    assert raised[0] == square
+    assert {n for g in raised for n in g.nodes} == {"pow", "mean", "eps", "sqrt"}
 
 
 def test_a_square_inside_an_op_is_possible_or_with_fp16_sums_certain() -> None:
@@ -200,8 +200,8 @@ def test_a_minority_of_tiny_weights_is_usual() -> None:
 
 @pytest.mark.parametrize(("tiny", "kinds"), [(2e-6, ["constant-subnormal"]), (2**-20, [])])
 def test_one_tiny_divisor_is_enough_if_it_is_stored_badly(tiny, kinds) -> None:
-    found = guards(*weighted(np.array([800.0, 12.0, 1.0, tiny]), "Div"), X)
-    assert [g.kind for g in found if g.tensor == "weight"] == kinds
+    raised = guards(*weighted(np.array([800.0, 12.0, 1.0, tiny]), "Div"), X)
+    assert [g.kind for g in raised if g.tensor == "weight"] == kinds
 
 
 def test_a_tiny_bias_is_lost_in_the_sum_anyway() -> None:
@@ -227,8 +227,8 @@ def test_a_variance_out_of_range_is_folded_away() -> None:
 
 @pytest.mark.parametrize(("eps", "lost"), [(1e-5, False), (1e-9, True)])
 def test_a_tiny_variance_counts_unless_eps_outweighs_it(eps, lost) -> None:
-    found = [g.kind for g in guards(*batch_norm([1.0, 2e-7, 1.0, 1.0], eps), X)]
-    assert found == (["constant-subnormal"] if lost else [])
+    raised = [g.kind for g in guards(*batch_norm([1.0, 2e-7, 1.0, 1.0], eps), X)]
+    assert raised == (["constant-subnormal"] if lost else [])
 
 
 def test_a_constant_behind_data_movement_concerns_what_computes_with_it() -> None:
@@ -299,16 +299,16 @@ def test_a_large_constant_that_reaches_no_softmax_is_no_mask() -> None:
     assert not [g for g in guards(s, y, X) if g.kind == "mask"]
 
 
-@pytest.mark.parametrize(("op", "found"), [("Sub", True), ("Add", False)])
-def test_a_positive_constant_is_a_mask_if_it_is_subtracted(op, found) -> None:
+@pytest.mark.parametrize(("op", "raised"), [("Sub", True), ("Add", False)])
+def test_a_positive_constant_is_a_mask_if_it_is_subtracted(op, raised) -> None:
     s = Sketch()
     hidden = s.constant(f32([[0, 0, 0, 1e9]]), "mask")
     scores = s.op("MatMul", s.input("x", [2, 4]), f32(np.eye(4)))
     y = s.op("Softmax", s.op(op, scores, hidden, name="below"), name="softmax")
-    some = [g for g in guards(s, y, X) if g.kind == "mask"]
-    assert [g.node for g in some] == (["below"] if found else [])
-    if found:
-        assert message(some[0]).startswith(
+    several = [g for g in guards(s, y, X) if g.kind == "mask"]
+    assert [g.node for g in several] == (["below"] if raised else [])
+    if raised:
+        assert message(several[0]).startswith(
             "mask constant mask = 1e9 taken from a score goes beyond FP16's −65504 to -inf before "
             "softmax (Softmax)"
         )
@@ -346,8 +346,8 @@ def test_sums_count_only_where_the_low_format_adds_up() -> None:
 @pytest.mark.parametrize(("terms", "named"), [(336, False), (337, True)])
 def test_a_sum_that_fits_is_named_once_its_additions_may_lose_one_percent(terms, named) -> None:
     x, inside = {"x": ones(2, terms)}, (inner("mean", "ReduceMean", "sum", float(terms)),)
-    found = guards(*averaged(terms), x, inside=inside, accumulate="fp16")
-    assert [g.kind for g in found] == ["sum"] * named
+    raised = guards(*averaged(terms), x, inside=inside, accumulate="fp16")
+    assert [g.kind for g in raised] == ["sum"] * named
 
 
 def test_a_longer_sum_is_graver_and_an_overflow_the_gravest() -> None:
@@ -376,9 +376,9 @@ def product(op: str, a: list[int], b: list[int], **attributes: int) -> tuple[Ske
 def test_the_terms_of_products(op, a, b, attributes) -> None:
     inside = (inner("product", op, "sum", 2048.0),)
     inputs = {"x": ones(*a), "w": ones(*b)}
-    found = guards(*product(op, a, b, **attributes), inputs, inside=inside, accumulate="fp16")
+    raised = guards(*product(op, a, b, **attributes), inputs, inside=inside, accumulate="fp16")
     # 127 additions of half a spacing each.
-    assert "is rounded 128 times and may lose up to 6.2 %" in message(only(found, "sum"))
+    assert "is rounded 128 times and may lose up to 6.2 %" in message(only(raised, "sum"))
 
 
 @pytest.mark.parametrize("op", ["Softmax", "GlobalAveragePool"])
@@ -386,8 +386,8 @@ def test_the_terms_of_what_sums_inside(op) -> None:
     s = Sketch()
     y = s.op(op, s.input("x", [1, 2, 2048]), name="sum")
     inside = (inner("sum", op, "sum", 2048.0),)
-    found = guards(s, y, {"x": ones(1, 2, 2048)}, inside=inside, accumulate="fp16")
-    assert only(found, "sum").nodes == ("sum",)
+    raised = guards(s, y, {"x": ones(1, 2, 2048)}, inside=inside, accumulate="fp16")
+    assert only(raised, "sum").nodes == ("sum",)
 
 
 def test_without_known_shapes_only_the_size_of_a_sum_counts() -> None:
@@ -429,13 +429,13 @@ def test_bf16_cancels_sooner() -> None:
     assert guards(*moments(), X, inside=ratio(3.0), fmt=BF16)[0].kind == "cancellation"
 
 
-def found(sketch: Sketch, output: str, x: np.ndarray) -> list[Guard]:
+def raised(sketch: Sketch, output: str, x: np.ndarray) -> list[Guard]:
     """Return the cancellation guards on what is really observed on one sample."""
     network = sketch.network(output)
     roles = roles_of(network)
     samples = Samples(("0",), lambda _: {"x": x})
-    seen, _ = observe_network(network, samples, FP16, roles=roles)
-    return [g for g in attribute(network, roles, seen, FP16) if g.kind == "cancellation"]
+    observation, _ = observe_network(network, samples, FP16, roles=roles)
+    return [g for g in attribute(network, roles, observation, FP16) if g.kind == "cancellation"]
 
 
 def test_a_constant_that_is_added_and_taken_away() -> None:
@@ -443,7 +443,7 @@ def test_a_constant_that_is_added_and_taken_away() -> None:
     shifted = s.op("Add", s.input("x", [2, 64]), 10_000.0, name="add")
     y = s.op("Sub", shifted, 10_000.0, name="sub")
     x = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
-    (guard,) = found(s, y, x)
+    (guard,) = raised(s, y, x)
     assert (guard.node, guard.nodes) == ("sub", ("add", "sub"))
     assert guard.severity > 1
 
@@ -458,7 +458,7 @@ def test_ordinary_biases_do_not_cancel() -> None:
         y = s.op("Add", s.op("MatMul", y, weight, name=f"matmul{i}"), bias, name=f"add{i}")
         y = s.op("Relu", y, name=f"relu{i}")
     y = s.op("Sub", 1.0, s.op("Sigmoid", y, name="gate"), name="other part")
-    assert found(s, y, generator.normal(size=(8, 64)).astype(np.float32)) == []
+    assert raised(s, y, generator.normal(size=(8, 64)).astype(np.float32)) == []
 
 
 def test_results_that_are_zero_by_design_are_only_possible() -> None:
@@ -481,8 +481,8 @@ def stream(layers: int, size: float, *, first: int = 0) -> tuple[Sketch, str]:
     return s, value
 
 
-def kinds(found) -> set[str]:
-    return {g.kind for g in found}
+def kinds(raised) -> set[str]:
+    return {g.kind for g in raised}
 
 
 def test_a_chain_that_loses_its_branches_is_one_suspicion() -> None:
@@ -532,8 +532,8 @@ def test_what_is_not_computed_from_the_stream_is_no_branch() -> None:
     value, mask = s.input("x", [1, 16]), s.input("mask", [1, 16])
     for i in range(12):
         value = s.op("Add", s.op("Mul", value, 1.0, name=f"score_{i}"), mask, name=f"add_{i}")
-    found = guards(s, value, {**X_OF_RESIDUAL, "mask": f32(np.full((1, 16), -1e4))}, fmt=BF16)
-    assert "residual" not in kinds(found)
+    raised = guards(s, value, {**X_OF_RESIDUAL, "mask": f32(np.full((1, 16), -1e4))}, fmt=BF16)
+    assert "residual" not in kinds(raised)
 
 
 def test_nothing_is_told_without_statistics() -> None:
@@ -551,15 +551,19 @@ def test_exponents_are_differences_whose_absolute_error_counts(rate: float, mask
     """
     s, n = Sketch(), 48
     total = s.op("CumSum", s.input("x", [4, n, 1]), s.constant(np.array(1)), name="total")
-    left = s.op("Sub", total, s.op("Transpose", total, perm=[0, 2, 1], name="flip"), name="between")
+    remaining = s.op(
+        "Sub", total, s.op("Transpose", total, perm=[0, 2, 1], name="flip"), name="between"
+    )
     if masked:
-        left = s.op("Where", s.constant(np.tril(np.ones((n, n), bool))), left, f32(-1e4), name="w")
+        remaining = s.op(
+            "Where", s.constant(np.tril(np.ones((n, n), bool))), remaining, f32(-1e4), name="w"
+        )
     x = np.random.default_rng(0).uniform(0.3 * rate, 1.7 * rate, (4, n, 1))
-    told = found(s, s.op("Exp", left, name="decay"), -x.astype(np.float32))
+    texts = raised(s, s.op("Exp", remaining, name="decay"), -x.astype(np.float32))
     if rate < 1:
-        assert told == []
+        assert texts == []
         return
-    (guard,) = told
+    (guard,) = texts
     assert (guard.node, set(guard.nodes)) == ("between", {"between", "total"})
     assert guard.severity > 1
     assert ", and e is raised to the result, which leaves an error of about 2" in message(guard)
@@ -571,6 +575,6 @@ def test_an_exponent_need_not_cancel_to_lose_digits() -> None:
     output = s.op("Exp", s.op("Add", s.input("x", [64]), f32(1.0), name="more"), name="power")
     network, x = s.network(output), {"x": np.linspace(3, 6, 64, dtype=np.float32)}
     roles = roles_of(network)
-    seen, _ = observe_network(network, Samples(("0",), lambda _: x), BF16, roles=roles)
-    (guard,) = (g for g in attribute(network, roles, seen, BF16) if g.kind == "cancellation")
+    observation, _ = observe_network(network, Samples(("0",), lambda _: x), BF16, roles=roles)
+    (guard,) = (g for g in attribute(network, roles, observation, BF16) if g.kind == "cancellation")
     assert message(guard).startswith("operands rounded to BF16 reach 4.5 in more (Add), and e is ")

@@ -32,15 +32,15 @@ def rms(eps: float, end: str = "div", bound: str = "Add") -> tuple[Sketch, str]:
 )
 def test_an_eps_that_values_rest_on_is_a_certain_zero_division(bound, end, after) -> None:
     s, y = rms(1e-12, end, bound)
-    found = guards(s, y, {"x": rows(2e-5, 1.0)})
-    eps = only(found, "eps")
+    raised = guards(s, y, {"x": rows(2e-5, 1.0)})
+    eps = only(raised, "eps")
     assert eps.node == "eps"
     assert 2.0 < eps.severity < 3.0
     assert set(eps.nodes) == {"square", "mean", "eps", *after}
     assert "becomes zero in FP16, and" in message(eps)
     assert "values as small as 4" in message(eps)
     assert "opset 23" in eps.fix
-    assert found[0] == eps
+    assert raised[0] == eps
 
 
 def test_a_vanishing_eps_under_large_values_is_possible() -> None:
@@ -100,8 +100,8 @@ def test_a_dividend_that_vanishes_with_its_divisor_is_needed_too() -> None:
     above = s.op("Mul", s.op("Abs", x, name="abs"), x, name="above")
     power = s.op("Mul", x, x, name="power")
     y = s.op("Div", above, power, name="reader")
-    found = [g for g in guards(s, y, {"x": rows(1e-5, 1.0)}) if g.node == "reader"]
-    assert [g.nodes for g in found] == [("above", "power", "reader")]
+    raised = [g for g in guards(s, y, {"x": rows(1e-5, 1.0)}) if g.node == "reader"]
+    assert [g.nodes for g in raised] == [("above", "power", "reader")]
 
 
 def test_what_share_vanishes_says_on_how_many_samples_it_was_counted() -> None:
@@ -138,8 +138,8 @@ def test_a_tensor_of_subnormals_that_keep_their_accuracy_is_only_possible() -> N
     y = s.op("Relu", s.op("Mul", s.input("x", [2, 4]), 1e-3, name="tiny"), name="reader")
     # Half the spacing, 3e-8, is 0.1 % of 3e-5 and 6 % of 5e-7.
     for largest, certain in ((3e-2, False), (5e-4, True)):
-        found = guards(s, y, {"x": rows(largest / 2, largest)})
-        severities = [g.severity for g in found if g.tensor == "tiny_out"]
+        raised = guards(s, y, {"x": rows(largest / 2, largest)})
+        severities = [g.severity for g in raised if g.tensor == "tiny_out"]
         assert [severity > 1 for severity in severities] == [certain]
 
 
@@ -156,14 +156,14 @@ def spectrum(reader: str = "Log") -> tuple[Sketch, str]:
     return s, s.op(reader, s.op("Clip", mel, f32(1e-3), name="clip"), name="read")
 
 
-def found(errors, **options):
+def raised(errors, **options):
     sketch, y = spectrum()
     inside = tuple(inner(n, "", "roundoff", e) for n, e in ({"power": 0.8} | errors).items())
     return guards(sketch, y, X, inside=inside, **options)
 
 
 def test_the_cancelling_sum_and_all_that_leads_to_the_logarithm_are_named() -> None:
-    guard = only(found(ERRORS), "floor")
+    guard = only(raised(ERRORS), "floor")
     assert guard.node == "sum"
     assert guard.nodes == ("scale", "sum", "power", "bank", "clip", "read")
     assert 0 < guard.severity < 1
@@ -173,21 +173,21 @@ def test_the_cancelling_sum_and_all_that_leads_to_the_logarithm_are_named() -> N
 
 @pytest.mark.parametrize(("read", "named"), [(0.009, False), (0.011, True)])
 def test_what_is_read_has_to_be_off_by_more_than_a_percent(read, named) -> None:
-    assert any(g.kind == "floor" for g in found(ERRORS | {"clip": read})) is named
+    assert any(g.kind == "floor" for g in raised(ERRORS | {"clip": read})) is named
 
 
 def test_one_rounding_of_bf16_is_not_enough() -> None:
     for read, named in ((0.035, False), (0.045, True)):
-        everything = found(ERRORS | {"clip": read}, fmt=BF16)
+        everything = raised(ERRORS | {"clip": read}, fmt=BF16)
         assert any(g.kind == "floor" for g in everything) is named
 
 
 def test_errors_that_are_inherited_are_no_cancellation() -> None:
-    assert not any(g.kind == "floor" for g in found(ERRORS | {"scale": 0.1}))
+    assert not any(g.kind == "floor" for g in raised(ERRORS | {"scale": 0.1}))
 
 
 def test_results_of_rounding_alone_are_said_to_be_that() -> None:
-    guard = only(found(ERRORS | {"sum": 700.0, "clip": 3.0}), "floor")
+    guard = only(raised(ERRORS | {"sum": 700.0, "clip": 3.0}), "floor")
     assert "nothing but rounding error" in message(guard)
     assert "3 times themselves" in message(guard)
 
@@ -233,8 +233,8 @@ def test_a_table_of_positions(last, named) -> None:
     s = Sketch()
     table = s.constant(np.arange(last + 1, dtype=np.float32), "table")
     y = s.op("Mul", table, s.input("x", [1]), name="reader")
-    found = guards(s, y, {"x": f32([0.001])})
-    assert [(g.kind, g.tensor) for g in found] == ([("integer", "table")] if named else [])
+    raised = guards(s, y, {"x": f32([0.001])})
+    assert [(g.kind, g.tensor) for g in raised] == ([("integer", "table")] if named else [])
 
 
 def rotary(last: float) -> tuple[Sketch, str]:
@@ -261,8 +261,8 @@ def test_angles_count_from_where_half_a_spacing_is_a_hundredth_of_a_radian(
 ) -> None:
     s = Sketch(22)
     y = s.op("Sin", s.op("Add", s.input("x", [1]), 0.0, name="angle"), name="sin")
-    found = guards(s, y, {"x": f32([angle])}, fmt=fmt)
-    assert [g.nodes for g in found] == ([("angle", "sin")] if named else [])
+    raised = guards(s, y, {"x": f32([angle])}, fmt=fmt)
+    assert [g.nodes for g in raised] == ([("angle", "sin")] if named else [])
 
 
 def test_producers_of_small_terms_are_left_out_but_those_of_small_factors_are_not() -> None:
@@ -271,8 +271,8 @@ def test_producers_of_small_terms_are_left_out_but_those_of_small_factors_are_no
     factor, term = (s.op("Tanh", first, name=name) for name in ("factor", "term"))
     angle = s.op("Add", s.op("Mul", factor, 1000.0, name="large"), term, name="sum")
     y = s.op("Sin", angle, name="sin")
-    found = only(guards(s, y, {"x": f32([1.0])}), "angle")
-    assert found.nodes == ("factor", "large", "sum", "sin")
+    raised = only(guards(s, y, {"x": f32([1.0])}), "angle")
+    assert raised.nodes == ("factor", "large", "sum", "sin")
 
 
 def test_a_running_sum_of_small_steps_is_a_large_angle() -> None:
@@ -280,8 +280,8 @@ def test_a_running_sum_of_small_steps_is_a_large_angle() -> None:
     step = s.op("Tanh", s.input("x", [400]), name="step")
     phase = s.op("CumSum", step, np.array(0), name="phase")
     y = s.op("Sin", phase, name="sin")
-    found = only(guards(s, y, {"x": np.ones(400, np.float32)}), "angle")
-    assert found.nodes == ("step", "phase", "sin")
+    raised = only(guards(s, y, {"x": np.ones(400, np.float32)}), "angle")
+    assert raised.nodes == ("step", "phase", "sin")
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_a_grid_over_a_large_image(side, named, certain) -> None:
     grid = s.op("Tanh", s.input("g", [1, 1, 1, 2]), name="grid")
     y = s.op("GridSample", s.input("x", [1, 1, 2, side]), grid, name="sample")
     inputs = {"x": np.ones((1, 1, 2, side), np.float32), "g": np.ones((1, 1, 1, 2), np.float32)}
-    found = guards(s, y, inputs)
-    assert [g.nodes for g in found] == ([("grid", "sample")] if named else [])
-    assert [g.severity >= 1 for g in found] == [certain] * named
+    raised = guards(s, y, inputs)
+    assert [g.nodes for g in raised] == ([("grid", "sample")] if named else [])
+    assert [g.severity >= 1 for g in raised] == [certain] * named
 
 
 def test_the_arithmetic_that_makes_a_grid_is_needed_too() -> None:
@@ -357,12 +357,12 @@ def test_sums_of_integers_hold_integers(rounds, named) -> None:
     ends = s.op("CumSum", durations, np.array(1), name="ends")
     begins = s.op("Sub", ends, durations, name="begins")
     y = s.op("Sub", s.op("Tanh", begins, name="tanh"), s.op("Neg", ends, name="neg"))
-    found = guards(s, y, {"x": np.full((1, 40), 100.0, np.float32)})
-    some = [g for g in found if g.kind == "integer"]
-    assert [g.node for g in some] == named
+    raised = guards(s, y, {"x": np.full((1, 40), 100.0, np.float32)})
+    several = [g for g in raised if g.kind == "integer"]
+    assert [g.node for g in several] == named
     if rounds:
-        assert set(some[0].nodes) == {"ends", "begins", "neg"}
-        assert some[2].nodes == ("begins", "tanh")
+        assert set(several[0].nodes) == {"ends", "begins", "neg"}
+        assert several[2].nodes == ("begins", "tanh")
 
 
 def test_a_flat_index_holds_integers_whatever_made_it() -> None:
@@ -374,9 +374,9 @@ def test_a_flat_index_holds_integers_whatever_made_it() -> None:
     flat = s.op("Add", s.op("Mul", row, 160.0, name="rows"), along, name="flat")
     y = s.op("Gather", s.input("x", [30000]), s.op("Cast", flat, to=7, name="index"), name="y")
     inputs: Inputs = {"n": np.arange(25116, 25124), "x": np.zeros(30000, np.float32)}
-    found = {g.node: g for g in guards(s, y, inputs) if g.kind == "integer"}
-    assert found.keys() == {"cast", "right", "rows", "flat"}
-    assert found[NodeName("flat")].nodes == ("flat", "index")
+    raised = {g.node: g for g in guards(s, y, inputs) if g.kind == "integer"}
+    assert raised.keys() == {"cast", "right", "rows", "flat"}
+    assert raised[NodeName("flat")].nodes == ("flat", "index")
 
 
 @pytest.mark.parametrize(("to", "named"), [(7, True), (6, True), (5, False)])
@@ -385,8 +385,8 @@ def test_a_float_that_becomes_an_index_is_exact_or_wrong(to, named) -> None:
     s = Sketch()
     place = s.op("Mul", s.input("x", [4]), 5000.0, name="place")
     y = s.op("Cast", place, to=to, name="index")
-    found = guards(s, y, {"x": f32([0.1, 0.2, 0.5, 0.9])})
-    assert [(g.node, g.nodes) for g in found] == [("place", ("place", "index"))] * named
+    raised = guards(s, y, {"x": f32([0.1, 0.2, 0.5, 0.9])})
+    assert [(g.node, g.nodes) for g in raised] == [("place", ("place", "index"))] * named
 
 
 @pytest.mark.parametrize(("value", "named"), [(-1e4, False), (-2999.0, True)])
@@ -394,5 +394,5 @@ def test_a_mask_made_from_integers_counts_nothing(value, named) -> None:
     s = Sketch()
     off = s.op("Sub", 1.0, s.op("Cast", s.input("n", [4], 7), to=1, name="cast"), name="off")
     y = s.op("Add", s.input("x", [4]), s.op("Mul", off, value, name="mask"), name="add")
-    found = guards(s, y, {"n": np.array([1, 0, 1, 0]), "x": f32([1, 2, 3, 4])})
-    assert ["mask" in g.node for g in found if g.kind == "integer"] == [True] * named
+    raised = guards(s, y, {"n": np.array([1, 0, 1, 0]), "x": f32([1, 2, 3, 4])})
+    assert ["mask" in g.node for g in raised if g.kind == "integer"] == [True] * named

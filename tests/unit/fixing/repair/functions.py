@@ -24,8 +24,8 @@ Inputs = Mapping[str, NDArray[Any]]
 def evidence(ill: Ill) -> Evidence:
     """Return what the first sample of a model shows."""
     network = network_from_proto(ill.proto)
-    seen = observe(network, ill.proto, ill.sample(0), FP16)
-    return Evidence(network, roles_of(network), seen, FP16, 2.0, "fp32")
+    observations = observe(network, ill.proto, ill.sample(0), FP16)
+    return Evidence(network, roles_of(network), observations, FP16, 2.0, "fp32")
 
 
 def repaired(network: Network, rule: Rule, *repairs: Repair) -> Network:
@@ -42,9 +42,11 @@ def errors(before: Network, after: Network, inputs: Inputs) -> tuple[float, floa
     with np.errstate(invalid="ignore"):
         old, new = (
             max(
-                float(np.abs(found[n].astype(np.float64) - t).max() / np.abs(t).max(initial=1e-30))
+                float(
+                    np.abs(proposed[n].astype(np.float64) - t).max() / np.abs(t).max(initial=1e-30)
+                )
                 for n, t in truth.items()
             )
-            for found in (Session(network.model).run(inputs) for network in (before, after))
+            for proposed in (Session(network.model).run(inputs) for network in (before, after))
         )
     return old, new

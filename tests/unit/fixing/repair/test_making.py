@@ -29,12 +29,12 @@ def test_a_recorded_repair_changes_a_copy_and_leaves_names_and_outputs(monkeypat
     ill = sluiced(WIDE, WIDE)
     network = network_from_proto(ill.proto)
     read = Repair.model_validate_json(repair(1).model_dump_json())
-    made = repaired(network, [repair(0), read])
-    assert list(map(node_name, made.nodes())) == list(map(node_name, network.nodes()))
-    assert (made.path, made.sha256) == (network.path, network.sha256)
-    constants = [len(n.model.graph.initializers) for n in (network, made)]
+    changed = repaired(network, [repair(0), read])
+    assert list(map(node_name, changed.nodes())) == list(map(node_name, network.nodes()))
+    assert (changed.path, changed.sha256) == (network.path, network.sha256)
+    constants = [len(n.model.graph.initializers) for n in (network, changed)]
     assert constants == [6, 6]
-    one, other = (Session(n.model).run(ill.sample(0)) for n in (network, made))
+    one, other = (Session(n.model).run(ill.sample(0)) for n in (network, changed))
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 

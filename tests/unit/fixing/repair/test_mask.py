@@ -79,8 +79,8 @@ def test_rows_keep_their_weights(
     assert [set(r.nodes) for r in repairs] == [{"add_0", "add_1"}]
     after = repairing.repaired(network, repairs, Mask())
     assert not repairing.proposed(after, [sample(1.0)], Mask())
-    left = list(mask_guards(repairing.evidence(after, [sample(1.0)])))
-    assert len(left) == (2 if behind == "bounded" else 0)
+    remaining = list(mask_guards(repairing.evidence(after, [sample(1.0)])))
+    assert len(remaining) == (2 if behind == "bounded" else 0)
     whole = np.asarray(hidden.all(-1))[0]
     for factor in (1.0, 10.0):
         inputs = sample(factor)

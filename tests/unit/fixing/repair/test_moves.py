@@ -27,20 +27,20 @@ NONE = names()
 
 
 @pytest.fixture
-def found(monkeypatch):
-    def found(*asked, ill=None, **options) -> Fixed:
-        monkeypatch.setattr(making, "RULES", asked)
+def repair_run(monkeypatch):
+    def repair_run(*wanted, ill=None, **options) -> Fixed:
+        monkeypatch.setattr(making, "RULES", wanted)
         return running.found(ill or sluiced(), **options)
 
-    return found
+    return repair_run
 
 
-def told(fixed: Fixed) -> list[str]:
+def rules(fixed: Fixed) -> list[str]:
     return [r.kind for r in fixed.plan.remarks if r.kind.startswith("repair")]
 
 
-def test_a_repair_takes_the_place_of_keeping(found):
-    without, fixed = found(), found(Sluice())
+def test_a_repair_takes_the_place_of_keeping(repair_run):
+    without, fixed = repair_run(), repair_run(Sluice())
     assert without.plan.keep
     assert not without.plan.repairs
     assert not fixed.plan.keep
@@ -50,9 +50,9 @@ def test_a_repair_takes_the_place_of_keeping(found):
     assert repair.before > 1 > repair.after
 
 
-def test_with_a_metric_no_error_is_told_as_a_multiple_of_what_is_allowed(found):
-    fixed = found(Sluice(exponent=0), metric="snr", metric_drop=50.0)
-    assert told(fixed) == ["repair-useless"]
+def test_with_a_metric_no_error_is_told_as_a_multiple_of_what_is_allowed(repair_run):
+    fixed = repair_run(Sluice(exponent=0), metric="snr", metric_drop=50.0)
+    assert rules(fixed) == ["repair-useless"]
     assert not any(remark.numbers for remark in fixed.plan.remarks)
 
 
@@ -65,44 +65,44 @@ def test_with_a_metric_no_error_is_told_as_a_multiple_of_what_is_allowed(found):
         (Sluice(spoil=lambda m, n: m.graph.remove(n)), "repair-unmade"),
     ],
 )
-def test_what_is_not_worth_making_is_undone_and_told(found, rule, why):
-    fixed = found(rule)
-    assert told(fixed) == [why]
+def test_what_is_not_worth_making_is_undone_and_told(repair_run, rule, why):
+    fixed = repair_run(rule)
+    assert rules(fixed) == [why]
     assert all(isfinite(n) for r in fixed.plan.remarks for n in r.numbers.values())
     assert not fixed.plan.repairs
     assert fixed.verdict.passed
-    assert fixed.plan.keep == found().plan.keep
+    assert fixed.plan.keep == repair_run().plan.keep
 
 
-def test_what_fails_with_everything_in_fp32_is_undone(found):
-    fixed = found(Sluice(off=1.000005), rel_max=1e-6)
-    assert told(fixed) == ["repair-failing"]
+def test_what_fails_with_everything_in_fp32_is_undone(repair_run):
+    fixed = repair_run(Sluice(off=1.000005), rel_max=1e-6)
+    assert rules(fixed) == ["repair-failing"]
     assert not fixed.plan.repairs
     assert fixed.verdict.passed
 
 
-def test_of_several_each_is_judged(found):
-    fixed = found(Sluice(), ill=sluiced(WIDE, WIDE, WIDE))
+def test_of_several_each_is_judged(repair_run):
+    fixed = repair_run(Sluice(), ill=sluiced(WIDE, WIDE, WIDE))
     assert not fixed.plan.keep
     assert len(fixed.plan.repairs) == 3
 
 
-def test_a_run_makes_so_many_trials_and_tells_what_it_left(found, monkeypatch):
+def test_a_run_makes_so_many_trials_and_tells_what_it_left(repair_run, monkeypatch):
     monkeypatch.setattr(moves, "MODELS", 1)
-    fixed = found(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
-    assert told(fixed) == ["repair-left"]
+    fixed = repair_run(Sluice(off=1.001), ill=sluiced(WIDE, WIDE))
+    assert rules(fixed) == ["repair-left"]
     assert fixed.plan.remarks[0].numbers == {"elements": 2, "size": 1}
 
 
-def test_twenty_four_models_are_tried(found):
-    fixed = found(Sluice(off=1.001), ill=sluiced(*[WIDE] * 16))
+def test_twenty_four_models_are_tried(repair_run):
+    fixed = repair_run(Sluice(off=1.001), ill=sluiced(*[WIDE] * 16))
     (note,) = [r for r in fixed.plan.remarks if r.kind == "repair-left"]
     assert note.numbers == {"elements": 4, "size": 24}
 
 
-def test_rules_that_options_leave_out_are_no_stage(found):
-    assert "repair" in found(Sluice()).stage_seconds
-    assert "repair" not in found(Sluice(), no_repair=Sluice().name).stage_seconds
+def test_rules_that_options_leave_out_are_no_stage(repair_run):
+    assert "repair" in repair_run(Sluice()).stage_seconds
+    assert "repair" not in repair_run(Sluice(), no_repair=Sluice().name).stage_seconds
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class Asked(Sluice):
         return list(super().propose(evidence))
 
 
-def test_rules_are_asked_once_a_round_and_within_the_budget(found):
+def test_rules_are_asked_once_a_round_and_within_the_budget(repair_run):
     idle, rule, late = Asked(above=1e9), Asked(), Asked(late=True)
-    found(idle)
+    repair_run(idle)
     assert len(idle.times) == 1
-    assert len(found(rule).plan.repairs) == 1
+    assert len(repair_run(rule).plan.repairs) == 1
     assert len(rule.times) == 2
-    fixed = found(late)
+    fixed = repair_run(late)
     assert not fixed.plan.repairs
     assert fixed.verdict.passed
 
@@ -134,12 +134,12 @@ def test_rules_are_asked_once_a_round_and_within_the_budget(found):
 
 
 @pytest.mark.parametrize(("few", "undone"), [(4, ["repair-spare"]), (1, [])])
-def test_what_the_plan_does_not_need_is_undone_and_told(found, monkeypatch, few, undone):
+def test_what_the_plan_does_not_need_is_undone_and_told(repair_run, monkeypatch, few, undone):
     monkeypatch.setattr(moves, "UNDONE_ALONE", few)
-    fixed = found(Sluice(above=0), ill=sluiced(WIDE, 3.0))
+    fixed = repair_run(Sluice(above=0), ill=sluiced(WIDE, 3.0))
     assert fixed.verdict.passed
     assert not fixed.plan.keep
-    assert told(fixed) == undone
+    assert rules(fixed) == undone
     assert len(fixed.plan.repairs) == 1 + (not undone)
     assert fixed.plan.repairs[0].nodes == ("up_0", "wide_0", "down_0")
     assert [r.nodes for r in fixed.space.variant.case.repairs] == [
@@ -177,18 +177,18 @@ def test_a_repair_of_nodes_that_the_plan_keeps_anyway_is_undone(monkeypatch, i):
 
 
 @pytest.mark.parametrize("beside", [0, 3])
-def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, beside):
+def test_a_repair_that_costs_more_than_keeping_is_undone(repair_run, monkeypatch, beside):
     """Where FP32 costs no more either, as with one sluice alone, nothing is gained by keeping."""
     monkeypatch.setattr(Variant, "cost_within", lambda *_: None)
-    others = [1.0] * beside
-    ill = sluiced(*others, WIDE, *others)
-    fixed, bare = found(Sluice(spoil=dear), ill=ill), found(ill=ill)
+    rest = [1.0] * beside
+    ill = sluiced(*rest, WIDE, *rest)
+    fixed, bare = repair_run(Sluice(spoil=dear), ill=ill), repair_run(ill=ill)
     assert fixed.verdict.passed
     if not beside:
-        assert told(fixed) == []
+        assert rules(fixed) == []
         assert (len(fixed.plan.repairs), len(fixed.plan.keep)) == (1, 0)
         return
-    assert told(fixed) == ["repair-outdone"]
+    assert rules(fixed) == ["repair-outdone"]
     assert fixed.plan.repairs == ()
     assert fixed.plan.keep == bare.plan.keep
     assert fixed.plan.minimal
@@ -197,11 +197,11 @@ def test_a_repair_that_costs_more_than_keeping_is_undone(found, monkeypatch, bes
     assert fixed.space.budget.cut == []
 
 
-def test_a_search_without_repairs_that_time_ends_is_told_as_such(found, monkeypatch):
+def test_a_search_without_repairs_that_time_ends_is_told_as_such(repair_run, monkeypatch):
     monkeypatch.setattr(Variant, "cost_within", lambda *_: None)
     monkeypatch.setattr(moves, "PART_OF_BUDGET", 1e-9)
     ill = sluiced(1.0, 1.0, 1.0, WIDE, 1.0, 1.0, 1.0)
-    fixed = found(Sluice(spoil=dear), ill=ill)
+    fixed = repair_run(Sluice(spoil=dear), ill=ill)
     assert fixed.space.budget.cut == ["repair"]
     assert fixed.plan.minimal
     assert fixed.verdict.passed
@@ -234,10 +234,10 @@ def test_a_plan_without_repairs_counts_with_what_keeps_it_finite_inside():
     assert _best(original, heldout_of(original)) == models.small_token().kept
 
 
-def test_what_a_joined_sample_needs_is_repaired_not_kept(found):
+def test_what_a_joined_sample_needs_is_repaired_not_kept(repair_run):
     alone: list[Rule] = [rule for rule in making.RULES if rule.name in ALONE]
     ill = growing(7)
-    fixed, bare = found(*alone, ill=ill), found(ill=ill)
+    fixed, bare = repair_run(*alone, ill=ill), repair_run(ill=ill)
     assert fixed.search.joined == bare.search.joined == ("inputs[7]",)
     assert fixed.verdict.passed
     assert fixed.verdict.unseen
@@ -245,7 +245,7 @@ def test_what_a_joined_sample_needs_is_repaired_not_kept(found):
     assert fixed.search.calibration == fixed.space.bench.samples.ids
     assert fixed.curve.unrepaired is not None
     # As if the sample had been there from the start.
-    assert exponents(fixed) == exponents(found(*alone, ill=growing(1, 7)))
+    assert exponents(fixed) == exponents(repair_run(*alone, ill=growing(1, 7)))
 
 
 @dataclass(frozen=True)
@@ -262,9 +262,9 @@ class Ending(Sluice):
 
 
 @pytest.mark.parametrize("no_repair", [(), ("scale",)])
-def test_without_time_or_rules_what_was_chosen_stays(found, no_repair):
+def test_without_time_or_rules_what_was_chosen_stays(repair_run, no_repair):
     rule = Ending()
-    fixed = found(rule, ill=growing(7), no_repair=no_repair)
+    fixed = repair_run(rule, ill=growing(7), no_repair=no_repair)
     assert len(rule.times) == (0 if no_repair else 2)
     assert fixed.verdict.passed
     assert not fixed.plan.repairs

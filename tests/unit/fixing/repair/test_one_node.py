@@ -37,14 +37,14 @@ def test_norms_are_the_same_function(name: str, seed: int, scale: float, shift: 
     (start,) = model.graph.input
     sizes = [d.dim_value or 2 for d in start.type.tensor_type.shape.dim]
     x = np.random.default_rng(seed).normal(size=sizes)
-    seen = evidence(Ill(model, {start.name: f32(5e3 * x[None])}))
-    (repair,) = OneNode().propose(seen)
-    after = repaired(seen.network, OneNode(), repair)
+    guards = evidence(Ill(model, {start.name: f32(5e3 * x[None])}))
+    (repair,) = OneNode().propose(guards)
+    after = repaired(guards.network, OneNode(), repair)
     assert SPELLINGS[name] in {n.op_type for n in after.nodes()}
     # Rows without variance, and all elements of a row alike but one.
     x[0, 0] = 0
     x[1, 0].flat[:-1] = shift
-    before, now = errors(seen.network, after, {start.name: f32(scale * (x + shift))})
+    before, now = errors(guards.network, after, {start.name: f32(scale * (x + shift))})
     assert now <= max(before, 1e-5)
 
 
@@ -58,11 +58,11 @@ def test_norms_are_the_same_function(name: str, seed: int, scale: float, shift: 
     ],
 )
 def test_one_node_is_proposed_where_a_guard_points_inside(ill: Ill, op: str) -> None:
-    seen = evidence(ill)
-    (repair,) = OneNode().propose(seen)
-    after = repaired(seen.network, OneNode(), repair)
+    guards = evidence(ill)
+    (repair,) = OneNode().propose(guards)
+    after = repaired(guards.network, OneNode(), repair)
     assert op in {n.op_type for n in after.nodes()}
-    before, now = errors(seen.network, after, ill.sample(0))
+    before, now = errors(guards.network, after, ill.sample(0))
     assert now <= max(before, 1e-5)
     small = {name: array / 1e4 for name, array in ill.inputs.items()}
     # Of 65,536 exponentials the sum is large whatever x is.
@@ -81,13 +81,13 @@ def test_softmax_is_the_same_function(seed: int, shift: float, logarithm: bool) 
     total = s.op("ReduceSum", exp, [-1])
     y = s.op("Sub", x, s.op("Log", total)) if logarithm else s.op("Div", exp, total)
     rows = np.random.default_rng(seed).normal(size=(1, 3, 40))
-    seen = evidence(Ill(s.proto(y), {"x": f32(rows + 12)}))
-    (repair,) = OneNode().propose(seen)
-    after = repaired(seen.network, OneNode(), repair)
+    guards = evidence(Ill(s.proto(y), {"x": f32(rows + 12)}))
+    (repair,) = OneNode().propose(guards)
+    after = repaired(guards.network, OneNode(), repair)
     # One element that all others vanish beside, one that is masked, all alike.
     rows[0, 0, 0], rows[0, 0, 1], rows[0, 1] = 5, -np.inf, 1
     before, now = errors(
-        seen.network,
+        guards.network,
         after,
         {"x": f32(rows[0] + shift) if not logarithm else f32(np.maximum(rows[0], -50))},
     )

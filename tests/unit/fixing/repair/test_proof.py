@@ -176,11 +176,11 @@ def cancelling(*, shifted: bool, wrong: float = 1.0) -> Network:
     mean = sketch.op("ReduceMean", x, [-1])
     if shifted:
         rest = sketch.op("Sub", x, mean)
-        found = sketch.op("ReduceMean", sketch.op("Mul", rest, rest), [-1])
+        result = sketch.op("ReduceMean", sketch.op("Mul", rest, rest), [-1])
     else:
         squares = sketch.op("ReduceMean", sketch.op("Mul", x, x), [-1])
-        found = sketch.op("Sub", squares, sketch.op("Mul", mean, mean))
-    return sketch.network(sketch.op("Mul", found, f32(wrong), name="last"))
+        result = sketch.op("Sub", squares, sketch.op("Mul", mean, mean))
+    return sketch.network(sketch.op("Mul", result, f32(wrong), name="last"))
 
 
 @pytest.mark.parametrize(("wrong", "accepted"), [(1.0, True), (1.05, False)])
@@ -196,8 +196,8 @@ def test_fp64_tells_which_of_two_is_right(wrong: float, *, accepted: bool) -> No
 @pytest.mark.parametrize("place", [0, 2, 5])
 def test_one_sample_without_digits_excuses_no_other(place: int, wrong: float) -> None:
     def there_and_back(factor: float) -> Network:
-        x, far = (sketch := Sketch()).input("x", [1, SIZE]), sketch.input("far", [1, 1])
-        rest = sketch.op("Sub", sketch.op("Add", x, far), far)
+        x, distant = (sketch := Sketch()).input("x", [1, SIZE]), sketch.input("far", [1, 1])
+        rest = sketch.op("Sub", sketch.op("Add", x, distant), distant)
         return sketch.network(sketch.op("Mul", rest, f32(factor), name="last"))
 
     # Beside 1e5 FP32 has 4e-3 of x.
@@ -213,8 +213,8 @@ def test_one_sample_without_digits_excuses_no_other(place: int, wrong: float) ->
 def test_infinities_may_become_fewer_not_more() -> None:
     def powered(exponent: float, factor: float) -> Network:
         x = (sketch := Sketch()).input("x", [1, SIZE])
-        found = sketch.op("Mul", sketch.op("Exp", sketch.op("Mul", x, f32(exponent))), 1.0)
-        return sketch.network(sketch.op("Mul", found, f32(factor), name="last"))
+        result = sketch.op("Mul", sketch.op("Exp", sketch.op("Mul", x, f32(exponent))), 1.0)
+        return sketch.network(sketch.op("Mul", result, f32(factor), name="last"))
 
     plain, roundabout = powered(3.0, 1e-30), powered(3.0, 1e-30)
     assert is_same(prove(plain, roundabout, samples(), samples(0)))
@@ -227,10 +227,10 @@ def logarithm(wrong: float | None, above: float) -> Network:
     """log(relu(x − above)), −∞ up to `above`; plus 0 times itself if wrong, NaN there."""
     x = (sketch := Sketch()).input("x", [1, SIZE])
     rest = sketch.op("Relu", sketch.op("Sub", x, f32(above)))
-    found = sketch.op("Log", rest, name="log")
+    result = sketch.op("Log", rest, name="log")
     if wrong is not None:
-        found = sketch.op("Add", found, sketch.op("Mul", found, f32(wrong)))
-    return sketch.network(sketch.op("Identity", found, name="last"))
+        result = sketch.op("Add", result, sketch.op("Mul", result, f32(wrong)))
+    return sketch.network(sketch.op("Identity", result, name="last"))
 
 
 @pytest.mark.parametrize("above", [0.0, -10.0])
@@ -330,32 +330,31 @@ SAMPLES: list[dict[str, NDArray[Any]]] = [
 
 def test_every_kind_once_and_nothing_invented() -> None:
     given = Samples(tuple("abcde"), lambda i: SAMPLES[i])
-    found = list(widen(given, 16))
-    assert len(found) == 16
-    assert len({one.kind for one in found}) == 10
-    for one in found:
+    kinds, widened = zip(*widen(given, 16), strict=True)
+    assert len(widened) == 16
+    assert len(set(kinds)) == 10
+    for sample in widened:
         for name in ("ids", "mask"):
-            assert any(np.array_equal(one.sample[name], s[name]) for s in SAMPLES)
-        assert np.array_equal(one.sample["image"], np.rint(one.sample["image"]))
-        for name, array in one.sample.items():
+            assert any(np.array_equal(sample[name], s[name]) for s in SAMPLES)
+        assert np.array_equal(sample["image"], np.rint(sample["image"]))
+        for name, array in sample.items():
             assert (array.shape, array.dtype) == (
                 SAMPLES[0][name].shape,
                 SAMPLES[0][name].dtype,
             )
-    assert len({one.sample["x"].tobytes() for one in found[:10]}) == 10
+    assert len({sample["x"].tobytes() for sample in widened[:10]}) == 10
     untouched = {s["x"].tobytes() for s in SAMPLES}
-    alone = [one.sample["x"].tobytes() in untouched for one in found[10:]]
+    alone = [sample["x"].tobytes() in untouched for sample in widened[10:]]
     assert alone == [True, False] * 3
-    again = list(widen(given, 16))
-    for one, other in zip(found, again, strict=True):
-        assert np.array_equal(one.sample["x"], other.sample["x"])
+    for sample, (_, again) in zip(widened, widen(given, 16), strict=True):
+        assert np.array_equal(sample["x"], again["x"])
 
 
 def test_both_parts_take_what_is_in_front_of_the_change() -> None:
     before, after = stream(0, table=True), stream(0, 4, table=True)
-    found = changed_part(before, after, ids(), runtime=CPU)
-    assert found is not None
-    one, other, given = found
+    result = changed_part(before, after, ids(), runtime=CPU)
+    assert result is not None
+    one, other, given = result
     assert [v.name for v in one.graph.inputs] == [v.name for v in other.graph.inputs]
     assert {name.partition("::")[0] for name in given[0]} == {"Gather_0_out", "ids"}
     assert "Gather" not in {node.op_type for node in one.nodes()}

@@ -16,16 +16,16 @@ LIMITS = {TensorName(f"mm{i}_out"): Loss(-3) for i in (0, 30)}
 
 
 def test_problems_far_from_each_other_are_solved_apart_and_add_up():
-    found = chain(*[1.0] * 60)
-    exponents, left = assigned(found, LIMITS, LIMITS)
-    assert left == 0
-    tensors = {str(n): e for n, e in exponents.items() if n in found.tensors}
+    constraints = chain(*[1.0] * 60)
+    exponents, remaining = assigned(constraints, LIMITS, LIMITS)
+    assert remaining == 0
+    tensors = {str(n): e for n, e in exponents.items() if n in constraints.tensors}
     assert tensors == dict.fromkeys(("mm0_out", "relu0_out", "mm30_out", "relu30_out"), -3 - ROOM)
-    one, other = pieces(found, exponents.keys())
+    one, other = pieces(constraints, exponents.keys())
     assert one | other == exponents.keys()
-    absorbed = {relation.absorber for relation in found.equations}
-    told = {n: e for n, e in exponents.items() if n not in absorbed}
-    full = completed(found, told | {n: exponents.get(n, 0) for n in found.edges})
+    absorbed = {relation.absorber for relation in constraints.equations}
+    chosen = {n: e for n, e in exponents.items() if n not in absorbed}
+    full = completed(constraints, chosen | {n: exponents.get(n, 0) for n in constraints.edges})
     assert {n: e for n, e in full.items() if e} == exponents
 
 
@@ -35,21 +35,23 @@ def test_a_larger_part_is_taken_where_a_small_one_needs_a_mul():
     value = start
     for i in range(SIZES[0][0] // 4):
         value = s.op("Max", value, start, name=f"max{i}")
-    found = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
+    constraints = relations(s.network(s.op("MatMul", value, f32(np.eye(2)), name="last")).model)
     middle = TensorName("max9_out")
-    exponents, _ = assigned(found, [middle], {middle: Loss(-2)})
+    exponents, _ = assigned(constraints, [middle], {middle: Loss(-2)})
     assert exponents["first_out"] == exponents["max24_out"] == -2 - ROOM  # type: ignore[index]
     assert all(
-        exponents[n] == exponents[e.tensor] for n, e in found.edges.items() if n in exponents
+        exponents[n] == exponents[e.tensor] for n, e in constraints.edges.items() if n in exponents
     )
 
 
 def test_muls_stand_where_no_weights_are():
     s = Sketch()
     x = s.input("x", [1, 2])
-    found = relations(s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model)
+    constraints = relations(
+        s.network(s.op("Add", s.op("Neg", x, name="less"), x, name="sum")).model
+    )
     total = TensorName("sum_out")
-    exponents, _ = assigned(found, [total], {total: Loss(-1)})
+    exponents, _ = assigned(constraints, [total], {total: Loss(-1)})
     assert exponents["sum_out"] == exponents["x@sum:1"] == -1 - ROOM  # type: ignore[index]
 
 
@@ -72,13 +74,13 @@ def test_what_is_scaled_keeps_room_on_both_sides(loss, least, most):
 
 
 def test_without_work_nothing_is_assigned_and_what_was_left_is_counted():
-    found = chain(*[1.0] * 60)
-    assert assigned(found, LIMITS, LIMITS, 0) == ({}, 2)
+    constraints = chain(*[1.0] * 60)
+    assert assigned(constraints, LIMITS, LIMITS, 0) == ({}, 2)
 
 
 def test_problems_share_one_search_of_what_lies_around_them():
-    found = chain(*[1.0] * 60)
-    near = exponent_regions._near(found)
+    constraints = chain(*[1.0] * 60)
+    near = exponent_regions._near(constraints)
     visits = Counter[TensorName]()
 
     class Seen(dict[TensorName, list[TensorName]]):
@@ -86,14 +88,14 @@ def test_problems_share_one_search_of_what_lies_around_them():
             visits[name] += 1
             return super().get(name, default)
 
-    names = exponent_regions.around(found, Seen(near), list(found.tensors), 100)
-    assert names > {*found.tensors} - found.fixed
+    names = exponent_regions.around(constraints, Seen(near), list(constraints.tensors), 100)
+    assert names > {*constraints.tensors} - constraints.fixed
     assert max(visits.values()) == 1
 
 
 def test_the_time_changes_nothing(monkeypatch):
-    found = chain(*[1.0] * 60)
-    expected = assigned(found, LIMITS, LIMITS)
+    constraints = chain(*[1.0] * 60)
+    expected = assigned(constraints, LIMITS, LIMITS)
     clock = iter(range(0, 10**9, 10**5))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    assert assigned(found, LIMITS, LIMITS) == expected
+    assert assigned(constraints, LIMITS, LIMITS) == expected

@@ -20,13 +20,13 @@ def test_a_repair_of_another_model_is_refused() -> None:
     s = Sketch()
     model = s.network(s.op("Neg", s.op("Abs", s.input("x", [2]), name="one"), name="two")).model
 
-    def asked(*names: str) -> Repair:
+    def guarded(*names: str) -> Repair:
         return Repair(rule="mask", nodes=tuple(map(NodeName, names)))
 
-    assert [n.name for n in named(model, asked("two", "one"), "Abs", "Neg")] == ["two", "one"]
+    assert [n.name for n in named(model, guarded("two", "one"), "Abs", "Neg")] == ["two", "one"]
     for name in ("nowhere", "two"):
         with pytest.raises(CaseError, match=f"'mask' at {name} does not fit"):
-            named(model, asked(name), "Abs")
+            named(model, guarded(name), "Abs")
 
 
 def test_rules_are_named_once_and_rest_on_an_identity():
@@ -35,9 +35,9 @@ def test_rules_are_named_once_and_rest_on_an_identity():
 
 
 def test_what_comes_from_outside_or_is_read_there_is_not_answered() -> None:
-    seen = evidence(layer_norm())
-    guards = guards_of(seen)
-    nodes = {str(name): node for name, node in seen.nodes.items()}
+    observed = evidence(layer_norm())
+    guards = guards_of(observed)
+    nodes = {str(name): node for name, node in observed.nodes.items()}
     assert [(at.kind, at.node) for at in answered(guards, nodes.values())] == [
         ("square", "square"),
         ("overflow", "variance"),
@@ -51,8 +51,8 @@ def test_what_comes_from_outside_or_is_read_there_is_not_answered() -> None:
 def test_what_is_answered_is_told_of_tensors_as_they_were() -> None:
     fixed = found(layer_norm())
     assert fixed.plan.repairs
-    seen = fixed.seen
-    assert {guard.kind for guard in seen.mended} == {"square", "overflow"}
-    before = {one.tensor: one.absmax for one in seen.before}
-    assert before.keys() == {guard.tensor for guard in seen.mended}
-    assert max(before.values()) > 65504 > max(one.absmax for one in seen.tensors)
+    observed = fixed.seen
+    assert {guard.kind for guard in observed.mended} == {"square", "overflow"}
+    before = {one.tensor: one.absmax for one in observed.before}
+    assert before.keys() == {guard.tensor for guard in observed.mended}
+    assert max(before.values()) > 65504 > max(one.absmax for one in observed.tensors)

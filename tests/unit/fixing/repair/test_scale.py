@@ -20,7 +20,7 @@ from halfwise.records import Detail, Histogram, Observation, Observations, Repai
 from tests.unit.graph.sketch import Sketch, f32
 
 
-def seen(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Evidence:
+def observed(network: Network, peaks: dict[str, float], fmt: Format = FP16) -> Evidence:
     """Return evidence in which tensors reach `peaks`, 1 by default, over four binades."""
 
     def look(name: str, producer: str | None) -> Observation:
@@ -69,7 +69,7 @@ def test_a_norm_is_scaled_where_its_squares_overflow():
         "eps_out": 1e6,
         "root_out": 1e3,
     }
-    (repair,) = Scale().propose(seen(norm(), large))
+    (repair,) = Scale().propose(observed(norm(), large))
     root, square = -6, -12  # six octaves more than needed
     named = {"project_out": root, "square_out": square, "mean_out": square, "eps_out": square}
     assert repair.exponents == named | {"root_out": root}
@@ -100,8 +100,8 @@ def test_a_repaired_norm_of_quiet_sound_holds_for_louder_sound_too():
 
 
 def test_a_healthy_model_and_one_in_a_format_with_the_range_of_fp32_stay():
-    assert not list(Scale().propose(seen(norm(), {})))
-    assert not list(Scale().propose(seen(norm(), {"square_out": 1e6}, BF16)))
+    assert not list(Scale().propose(observed(norm(), {})))
+    assert not list(Scale().propose(observed(norm(), {"square_out": 1e6}, BF16)))
 
 
 def test_problems_apart_are_repaired_apart():
@@ -110,7 +110,7 @@ def test_problems_apart_are_repaired_apart():
     for i in range(2):
         value = s.op("MatMul", value, f32(np.eye(4)), name=f"a{i}")
         value = s.op("Tanh", s.op("MatMul", value, f32(np.eye(4)), name=f"b{i}"), name=f"t{i}")
-    evidence = seen(s.network(value), {"a0_out": 1e5, "a1_out": 1e6})
+    evidence = observed(s.network(value), {"a0_out": 1e5, "a1_out": 1e6})
     repairs = list(Scale().propose(evidence))
     assert [r.exponents for r in repairs] == [{"a0_out": -2 - ROOM}, {"a1_out": -5 - ROOM}]
     assert [r.nodes for r in repairs] == [("a0", "b0"), ("a1", "b1")]
@@ -118,7 +118,7 @@ def test_problems_apart_are_repaired_apart():
 
 def test_a_repair_is_made_from_its_record_alone():
     network = norm()
-    (repair,) = Scale().propose(seen(network, {"square_out": 1e6, "mean_out": 1e6}))
+    (repair,) = Scale().propose(observed(network, {"square_out": 1e6, "mean_out": 1e6}))
     model = network.copy()
     Scale().apply(model, Repair.model_validate_json(repair.model_dump_json()))
     scaled = model.graph.initializers["w"].const_value
@@ -142,24 +142,24 @@ def test_proposals_satisfy_relations_and_keep_constants_in_range(peaks, first, s
     value = s.op("Add", s.op("Mul", value, value, name="s"), f32(2.0**second), name="a")
     logarithm = s.op("Log", value, name="l")
     network = s.network(s.op("MatMul", logarithm, f32(np.eye(4)), name="m1"), value)
-    evidence = seen(network, peaks)
-    found = relations(network.model)
+    evidence = observed(network, peaks)
+    constraints = relations(network.model)
     limit = FP16.overflow_threshold / 2
     for repair in Scale().propose(evidence):
-        full = completed(found, repair.exponents)
+        full = completed(constraints, repair.exponents)
         assert repair.guards
         assert any(full.values())
-        for name, constant in found.constants.items():
+        for name, constant in constraints.constants.items():
             size = max(constant.magnitudes) if constant.value is not None else 0.0
             assert math.ldexp(size, full[name]) <= max(FP16.max, size)
-        for name in found.tensors:
+        for name in constraints.tensors:
             peak = evidence.tensors[name].absmax
             assert peak >= limit or math.ldexp(peak, full[name]) < limit
 
 
 def test_where_the_work_is_limited_a_remark_tells(monkeypatch):
     large = {"project_out": 1e3, "square_out": 1e6, "mean_out": 1e6, "eps_out": 1e6}
-    evidence = seen(norm(), large)
+    evidence = observed(norm(), large)
     assert list(Scale().propose(evidence))
     assert evidence.remarks == []
     monkeypatch.setattr(exponent_program, "_LARGEST", 1)

@@ -118,26 +118,26 @@ def zero_variance() -> Trap:
     """Rows without any spread: 0 / √eps."""
     s = Sketch()
     y = norm(s, stream(s, s.input("x", [1, 4, WIDTH])))
-    network, seen, unseen = of(s, y)
-    for sample in (*seen, *unseen):
+    network, observed, unseen = of(s, y)
+    for sample in (*observed, *unseen):
         sample["x"][:, 1] = 0
-    return network, seen, unseen
+    return network, observed, unseen
 
 
 def attention(largest: float, rows: int) -> Trap:
     """Masks on the first keys, and on all keys of the first `rows` rows."""
     s = Sketch()
     x = s.input("x", [1, 4, WIDTH])
-    seen = s.input("hidden", [1, 4, 4], TensorProto.BOOL)
+    observed = s.input("hidden", [1, 4, 4], TensorProto.BOOL)
     turned = s.op("Transpose", x, perm=[0, 2, 1], name="turn")
     scores = s.op("MatMul", s.op("Mul", x, f32(0.1), name="query"), turned, name="scores")
-    fill = s.op("Where", seen, f32(largest), f32(0), name="fill")
+    fill = s.op("Where", observed, f32(largest), f32(0), name="fill")
     weights = s.op("Softmax", s.op("Add", scores, fill, name="add"), axis=-1, name="softmax")
     hidden = np.arange(4)[None] < np.arange(4)[:, None]
     hidden[:rows] = True
     inputs = [{**a, "hidden": hidden[None]} for a in xs(3)]
-    others = [{**a, "hidden": hidden[None, ::-1].copy()} for a in (*xs(1, 2), *xs(1, 0.1))]
-    return s.network(s.op("MatMul", weights, x, name="read")), inputs, others
+    rest = [{**a, "hidden": hidden[None, ::-1].copy()} for a in (*xs(1, 2), *xs(1, 0.1))]
+    return s.network(s.op("MatMul", weights, x, name="read")), inputs, rest
 
 
 def ends(gain: float, eps: float) -> Callable[[], Trap]:
@@ -159,9 +159,9 @@ def bodies() -> Trap:
     flag = s.input("flag", [], TensorProto.BOOL)
     graphs = []
     for side, op in (("then", "Sigmoid"), ("else", "Neg")):
-        made = helper.make_tensor_value_info(f"{side}_y", TensorProto.FLOAT, [1, 4, WIDTH])
+        changed = helper.make_tensor_value_info(f"{side}_y", TensorProto.FLOAT, [1, 4, WIDTH])
         node = helper.make_node(op, [large], [f"{side}_y"], name=side)
-        graphs.append(helper.make_graph([node], side, [], [made]))
+        graphs.append(helper.make_graph([node], side, [], [changed]))
     chosen = s.op("If", flag, then_branch=graphs[0], else_branch=graphs[1], name="if")
     step = [
         helper.make_node("Mul", ["state", large], ["larger"], name="inner"),
@@ -170,25 +170,25 @@ def bodies() -> Trap:
     ]
     info = helper.make_tensor_value_info
     shape = [1, 4, WIDTH]
-    taken = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, [])]
+    sampled = [info("i", TensorProto.INT64, []), info("going", TensorProto.BOOL, [])]
     body = helper.make_graph(
         step,
         "body",
-        [*taken, info("state", TensorProto.FLOAT, shape)],
+        [*sampled, info("state", TensorProto.FLOAT, shape)],
         [info("goes", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, shape)],
     )
     looped = s.op("Loop", np.array(3), "", s.op("Tanh", large, name="t"), body=body, name="loop")
-    network, seen, unseen = of(s, norm(s, large), norm(s, chosen, name="last"), looped)
-    for i, sample in enumerate((*seen, *unseen)):
+    network, observed, unseen = of(s, norm(s, large), norm(s, chosen, name="last"), looped)
+    for i, sample in enumerate((*observed, *unseen)):
         sample["flag"] = np.array(i % 2 == 0)
-    return network, seen, unseen
+    return network, observed, unseen
 
 
 def dynamic() -> Trap:
     """More rows than were seen."""
     s = Sketch()
-    network, seen, _ = of(s, norm(s, stream(s, s.input("x", ["n", "rows", WIDTH]))))
-    return network, [*seen, *xs(1, rows=40)], [*xs(1, rows=1), *xs(1, rows=90)]
+    network, observed, _ = of(s, norm(s, stream(s, s.input("x", ["n", "rows", WIDTH]))))
+    return network, [*observed, *xs(1, rows=40)], [*xs(1, rows=1), *xs(1, rows=90)]
 
 
 def composed() -> Trap:
@@ -251,18 +251,18 @@ def close(network: Network, samples: Sequence[Arrays], after: Network) -> None:
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap(name: str) -> None:
     make, rules, passes = TRAPS[name]
-    network, seen, unseen = make()
-    after, repairs = repairing.mended(network, seen, RULES)
+    network, observed, unseen = make()
+    after, repairs = repairing.mended(network, observed, RULES)
     assert rules <= {r.rule for r in repairs}
     assert rules or not repairs
-    close(network, [*seen, *unseen], after)
-    at_once = repairing.run_all(making.repaired(network, repairs), seen)
-    for one, other in zip(repairing.run_all(after, seen), at_once, strict=True):
+    close(network, [*observed, *unseen], after)
+    at_once = repairing.run_all(making.repaired(network, repairs), observed)
+    for one, other in zip(repairing.run_all(after, observed), at_once, strict=True):
         assert repairing.error(one, other) == 0
     if not passes:
         return
     # Values ten times as large may leave the range: what was seen, with the headroom, does not.
-    for sample in (*seen, unseen[-1]):
+    for sample in (*observed, unseen[-1]):
         expected = repairing.run(network, sample)
         assert repairing.error(expected, repairing.run_low(after, sample)) <= PASSES
-    assert name in ASKED_AGAIN or not repairing.mended(after, seen, RULES)[1]
+    assert name in ASKED_AGAIN or not repairing.mended(after, observed, RULES)[1]
