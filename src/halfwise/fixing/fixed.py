@@ -320,13 +320,15 @@ def _time(row: EngineResult) -> float:
 def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> EngineRung | None:
     """Return the delivered rung; without engines, the passing one of least predicted cost.
 
-    FP32 needs no proof unless something showed it wrong.
+    FP32 needs no proof unless something showed it wrong. Where a plan with low nodes passes, its
+    file is delivered: only where everything stays FP32 can its products be TF32.
     """
     if delivered is not None:
         return delivered
     right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
+    low = [r for r in right if r.rung not in ("fp32", "tf32") and r.kept < r.candidates]
     judged = any(r.passed is not None for r in rungs)
-    priced = [r for r in right if r.cost is not None and judged]
+    priced = [r for r in low or right if r.cost is not None and judged]
     return min(priced, key=lambda r: r.cost or 0.0).rung if priced else None
 
 

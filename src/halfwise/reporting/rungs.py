@@ -442,6 +442,18 @@ def _measured(run: Run) -> Iterator[str]:
         yield f"INT8 was not tried: {why}."
 
 
+def _cheaper(rungs: Sequence[LadderRung], chosen: LadderRung) -> Iterator[str]:
+    """Yield that TF32, for which no file is written, costs less than the delivered plan."""
+    for one in rungs:
+        if one.rung != "tf32" or not one.passed or one.cost is None or chosen.cost is None:
+            continue
+        if one.cost < chosen.cost:
+            yield (
+                "TF32 passes too, and is predicted to cost less: build the model as given, with "
+                "TF32, and compare."
+            )
+
+
 def _speed(run: Run) -> Iterator[str]:
     chosen = next((rung for rung in run.rungs if rung.chosen), None)
     if chosen is None:
@@ -449,6 +461,7 @@ def _speed(run: Run) -> Iterator[str]:
     if run.engines is None:
         doubt = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
         yield (
-            f"{rung_name(chosen.rung)} has the lowest predicted cost of the rungs that are not "
-            f"shown to be wrong{doubt}; --target tensorrt measures times."
+            f"{rung_name(chosen.rung)} is delivered, the cheapest of the files that are not shown "
+            f"to be wrong{doubt}; --target tensorrt measures times."
         )
+        yield from _cheaper(run.rungs, chosen)
