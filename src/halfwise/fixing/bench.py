@@ -223,10 +223,6 @@ class Bench(Generic[P]):
         """Return the number of evaluations when each plan was first run on samples, in order."""
         return MappingProxyType(self._numbers)
 
-    def findings(self, depth: Depth) -> list[Any]:
-        """Return what was found at a depth, of any plan and samples."""
-        return [finding for (_, at, _), finding in self._memo.items() if at == depth]
-
     # --- evaluation ----------------------------------------------------------------------------
 
     def evaluate(self, plan: P) -> Outcome:

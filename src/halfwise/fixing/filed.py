@@ -52,8 +52,10 @@ class Decisions:
 
     @property
     def _are_hopeless(self) -> bool:
-        """Whether a plan's file failed, and keeping what leads to decisions did not help."""
-        return any(guards == () for guards in self._bench.findings("decisions"))
+        """Whether keeping what leads to decisions did not help a plan, on the present samples."""
+        plans = (plan for plan in self._bench.tried() if plan.of is self._variant)
+        held = self.space.held_nodes
+        return () in (self._bench.recall(plan, "decisions", held) for plan in plans)
 
     def guards(self, plan: Plan, written: Rewritten) -> tuple[Guard, ...]:
         """Return what to keep so that the file passes on the calibration samples too.
