@@ -18,7 +18,7 @@ from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.fixing.space import Space
+from halfwise.fixing.space import BESIDE, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
@@ -242,9 +242,15 @@ def _flips(
 
 
 def _narrowed(
-    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
+    budget: Budget,
+    chain: Sequence[NodeName],
+    holds: Callable[[Sequence[NodeName]], bool],
+    part: float = 1.0,
 ) -> Nodes:
-    """Return few nodes of a chain that hold; empty if all of it does not."""
+    """Return few nodes of a chain that hold; empty if all of it does not.
+
+    `part` is the share of the budget that may be used to find fewer.
+    """
     if not chain or not holds(chain):
         return frozenset()
     few = list(chain)
@@ -253,7 +259,7 @@ def _narrowed(
         for fewer in _fewer(chain, holds):
             few[:] = fewer
 
-    budget.within("search", narrow, None)
+    budget.within("search", narrow, None, part=part)
     return frozenset(few)
 
 
@@ -323,7 +329,7 @@ def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
         model = variant.write(space.plan(plan))[0].model
         return lowest_sums(model, passes, variant.case, settings, space.budget) != "fp32"
 
-    more = _narrowed(space.budget, chain, holds)
+    more = _narrowed(space.budget, chain, holds, BESIDE)
     return tuple(_of_sum(nodes[n], settings.fmt.name) for n in chain if n in more)
 
 
