@@ -34,6 +34,7 @@ LOSS = QuantisationLoss(
         ({"fault": "rounding", "rescale": None, "bits": 4}, "it needs more than 4 bits"),
         ({"fault": "scale", "rescale": None}, "its scale is not a positive number"),
         ({"ends": (-0.204, 0.202)}, "beyond ±0.202"),
+        ({"ends": (-0.2045, 0.202)}, "beyond −0.204 … 0.202, up to"),
         ({"ends": (-0.1, 0.202)}, "beyond −0.1 … 0.202, up to"),
         ({"ends": (0.0, 0.202)}, "beyond 0 … 0.202, up to"),
     ],

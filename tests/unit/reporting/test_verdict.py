@@ -65,6 +65,11 @@ def test_bounds(bound, begins, says):
     assert "drawn from them independently" in line(bound)
 
 
+@pytest.mark.parametrize(("upper", "told"), [(0.1, False), (0.101, True)])
+def test_the_title_tells_a_bound_above_a_tenth(upper, told):
+    assert ("of inputs may fail" in doubt(verdict(failure_bound=of(29, 0, upper)))) is told
+
+
 def test_nothing_is_bounded_where_all_samples_fail() -> None:
     assert line(of(2, 2, 1)) == "2 of 2 samples are out of tolerance."
 
