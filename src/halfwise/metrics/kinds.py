@@ -366,7 +366,7 @@ _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
 )
 """The first rule that shows a kind counts."""
 LOOKED_AT = 8
-"""Samples examined: enough to distinguish a mask from a feature map."""
+"""Samples examined where a few may show what all do, as for a mask or feature map. Our choice."""
 _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 
