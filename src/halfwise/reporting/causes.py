@@ -26,12 +26,13 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.parts import MOST_ROWS, Lines, first_of, lines_of
+from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.steps import quantised_note
 from halfwise.wording import (
     FEW,
+    MOST_ROWS,
     capital,
     count,
     filled,

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from halfwise.wording import FEW, clean, number, sentence, shorten
+from halfwise.wording import FEW, MOST_ROWS, clean, number, sentence, shorten
 
 T = TypeVar("T")
 SCREEN, NARROW = 24, 80
 """Most lines and columns of a report's first screen, whatever it is printed on."""
-MOST_ROWS = 12
-"""Most rows of a table on a terminal; further rows are grouped or counted."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from halfwise.reporting.diagnosis import (
     decided_signs,
     diagnosed,
 )
-from halfwise.reporting.parts import MOST_ROWS, Lines
+from halfwise.reporting.parts import Lines
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.diagnoses import diagnosis, rungs
 
 

@@ -12,7 +12,6 @@ from halfwise.records import (
     RemarkKind,
     Repair,
 )
-from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.plan import (
     int8_lines,
     kept_table,
@@ -21,6 +20,7 @@ from halfwise.reporting.plan import (
 )
 from halfwise.reporting.remarks import REMARKS, explain_left_out, in_words
 from halfwise.reporting.view import report
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 
 INF = float("inf")

@@ -14,7 +14,6 @@ from halfwise.records import (
     Unjudged,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.verdict import (
     allowed,
     bound_part,
@@ -25,6 +24,7 @@ from halfwise.reporting.verdict import (
     size_lines,
 )
 from halfwise.reporting.view import report
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.runs import HELDOUT, output_error, run, verdict
 
 
