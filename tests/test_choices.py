@@ -24,6 +24,8 @@ from halfwise.fixing.remarks import _wider, tolerance_note
 from halfwise.fixing.repair.moves import _falls, _Undoing
 from halfwise.fixing.space import Int8Space
 from halfwise.formats import FP16
+from halfwise.inputs.samples import Rows
+from halfwise.options.loading import _reading
 from halfwise.records import Criterion, EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
 from halfwise.tools.diagnose.harness import _nudged, _try
@@ -125,6 +127,14 @@ def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
     )
     depths: Any = SimpleNamespace(space=space)
     assert TradeOff(depths)._budget.work == 100
+
+
+def test_three_samples_run_alone_and_together():
+    ran: list[int] = []
+    session: Any = SimpleNamespace(run=lambda sample: {"y": ran.append(len(sample["x"]))})
+    samples: Any = [{"x": np.zeros((1, 2))}] * 5
+    _reading(session, samples, Rows(first=0, count=5, files=1))
+    assert ran == [1, 1, 1, 3]
 
 
 def test_contributions_of_eight_groups_are_measured_first():

@@ -197,7 +197,7 @@ def _group_lines(group: Sequence[Repair], criterion: Criterion) -> Iterator[str]
     yield f"{done}{effect}{_proven(first.proof)}."
     guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
     if guards:
-        fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
+        fixed = [shorten(f"{at.kind} at {at.node}") for at in guards]
         yield f"Fixed: {_few(fixed, ', ')}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
