@@ -214,6 +214,9 @@ def bins(count: int) -> NDArray[np.float32]:
         ("segmentation", 150 * stripes(6), 200 * stripes(6)),
         ("segmentation", 1.15 * REGIONS - 1, 0.85 * REGIONS - 1),
         ("image", rough(0.56), rough(0.44)),
+        ("image", 0.6 * PICTURE - 0.08, 0.6 * PICTURE - 0.12),
+        ("image", 0.6 * PICTURE + 0.48, 0.6 * PICTURE + 0.52),
+        ("image", 0.52 * PICTURE, 0.48 * PICTURE),
     ],
 )
 def test_it_is_of_a_kind_just_within_the_limit(kind, one, other) -> None:
