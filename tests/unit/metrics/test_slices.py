@@ -264,6 +264,37 @@ def test_what_is_within_0_and_1_is_one_kind() -> None:
     assert groups_of([scores - 2e-5]) != []
 
 
+def columns(*scales: float, count: int = 100, filled: float = 1.0) -> Array:
+    """Return columns ±scale; of the last one only a share is not zero."""
+    signs = np.where(np.arange(count) % 2, 1.0, -1.0)[:, None]
+    values = signs * np.array(scales)
+    values[round(filled * count) :, -1] = 0
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([columns(1, 4.1)], [columns(1, 3.9)]),
+        ([columns(1, 1), columns(10.1, 10.1)], [columns(1, 1), columns(9.9, 9.9)]),
+        ([columns(1, 100, count=8)], [columns(1, 100, count=7)]),
+        ([columns(100, 1, filled=0.26)], [columns(100, 1, filled=0.24)]),
+    ],
+    ids=["slices", "samples", "values", "zeros"],
+)
+def test_there_are_groups_just_within_the_limit(one: Arrays, other: Arrays) -> None:
+    assert len(groups_of(one)) == 2
+    assert not groups_of(other)
+
+
+@pytest.mark.parametrize(("error", "passed"), [(0.95e-5, True), (1.05e-5, False)])
+def test_a_silent_slice_among_many_has_a_floor_of_80_db_and_room(
+    error: float, passed: bool
+) -> None:
+    array = columns(*[1.0] * 12, 1e-9)
+    assert judged([array], [array + error * (np.arange(13) == 12)]).passed is passed
+
+
 def test_too_few_values_are_no_scale() -> None:
     values = np.array([[5.0, 0.001, -3.0]])
     assert groups_of([values] * (FEWEST - 1)) == []
