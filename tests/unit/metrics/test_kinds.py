@@ -224,6 +224,11 @@ def test_it_is_of_a_kind_just_within_the_limit(kind, one, other) -> None:
     assert shown("y", other) is None
 
 
+def test_a_map_has_eight_pixels_to_each_side() -> None:
+    kinds = [shown("y", stripes(3)[..., :n], inputs={"x": (1, 3, 64, n)}) for n in (8, 7)]
+    assert kinds == ["segmentation", None]
+
+
 def test_shifts_do_not_oppose_each_other() -> None:
     assert shown("y", shifts(-0.43), inputs=PAIR) == "flow"
     assert shown("y", shifts(-0.57), inputs=PAIR) is None

@@ -85,6 +85,9 @@ def test_few_samples_of_a_metric_have_no_bound_in_the_title():
     assert doubt(verdict(samples=HELDOUT[:4])) == ""
     one = score.model_copy(update={"evidence": 1, "unit": "rows"})
     assert doubt(verdict(metric=one)) == "; top1 rests on 1 row"
+    nine, ten = (score.model_copy(update={"evidence": n, "unit": "rows"}) for n in (9, 10))
+    assert doubt(verdict(metric=nine)) == "; top1 rests on 9 rows"
+    assert doubt(verdict(metric=ten)) == ""
 
 
 def test_no_sample_no_bound():
