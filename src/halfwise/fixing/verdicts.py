@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from halfwise.case import Samples
+from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.filed import Decisions, ignored
 from halfwise.fixing.plan.plan import Plan, Written
-from halfwise.fixing.rewrite import FEW_SAMPLES
 from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.judging.inside import Emulated, emulate

@@ -28,7 +28,7 @@ GRACE = GRACE_SECONDS + KILL_SECONDS
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
 as lost: as long as the worker waits for a process stuck in the driver."""
 LONGEST_LINE = 1 << 14
-"""Largest number of characters kept of a line."""
+"""Largest number of characters kept of a line: bounds memory."""
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 LAST_LINES = 30
