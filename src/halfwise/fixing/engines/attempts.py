@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halfwise.emulation.rounding import fp32_nodes
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.measure import again_if_lost, is_lost
+from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
 from halfwise.fixing.engines.plan import Assignment, Built, EnginePlan, Step
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.graph.roles import Role
@@ -99,7 +99,8 @@ class Attempts:
         """Return a build with its error on the calibration samples and its speed.
 
         If its error is too large, or nothing is kept, what it computes in is read. If it may be
-        delivered, it is fetched. An engine that runs but cannot be timed counts as not running.
+        delivered, it is fetched. An engine that runs but cannot be timed counts as not running,
+        unless Ctrl-C came.
         """
         found = Built(build)
         if build.engine is None:
@@ -113,6 +114,8 @@ class Attempts:
             told(f"build {build.number} takes {number(latency.median_ms)} ms a run")
             found = replace(found, latency=latency)
         except ENGINE_FAULTS as failed:
+            if is_interrupted(failed):
+                return found
             self.tell(f"the engine of build {build.number} does not run", failed.message)
             return Built(build, failure=failed.message, lost=is_lost(failed))
         try:

@@ -91,7 +91,7 @@ class Bench:
     def _judge(self, outcome: Outcome) -> None:
         """Let held-out samples that the first passing engine fails join the search."""
         passed = sum(o.passed for group in self.tried.values() for o in group)
-        if outcome.passed and passed == 1 and self.heldout.unseen:
+        if outcome.passed and passed == 1 and self.heldout.unseen and not self.is_over:
             self._join(self._on_heldout(outcome))
 
     def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:

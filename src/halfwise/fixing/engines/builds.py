@@ -6,9 +6,7 @@ worker that has built before and no longer can, because its GPU is gone, counts 
 Also what may be requested of a worker, and how to report a build without an engine.
 """
 
-import os
-import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -19,7 +17,6 @@ from halfwise.case import EngineSettings
 from halfwise.emulation.budget import limited, sized
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.measure import is_lost
-from halfwise.interruption import interruption
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildConfig,
@@ -46,8 +43,6 @@ class Builds:
         typing: Typing regime.
         journal: Written before and after each build; None for none.
         watcher: Receives progress.
-        over: Returns whether Ctrl-C came when there was something to keep: a running build is then
-            ended along with its worker's process.
         numbers: Counts builds across the command; None counts only these.
         outcomes: Every build so far, in order.
         hashes: SHA-256 of each built file, as in `BuildConfig.model_sha256`.
@@ -58,7 +53,6 @@ class Builds:
     typing: Typing
     journal: Journal | None
     watcher: Watcher
-    over: Callable[[], bool] = lambda: False
     numbers: Iterator[int] | None = None
     outcomes: list[BuildOutcome] = field(default_factory=list)
     hashes: dict[Path, str] = field(default_factory=dict)
@@ -119,32 +113,22 @@ class Builds:
         return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
 
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
-        number, worker = self._next(), self.worker
+        number = self._next()
         self.watcher.note(f"build {number}: {purpose}")
-
-        def end() -> None:
-            if self.over() and (process := worker.process_id) is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process, signal.SIGKILL)
 
         def run() -> BuildOutcome:
             try:
                 with (
-                    interruption().ending(end),
                     limited(expect=self.watcher.expect),
                     sized("building"),
                     self._bounded(number),
                 ):
-                    outcome = build()
+                    return build()
             except (*WORKER_GONE, OSError) as error:
-                outcome = self._not_begun(error, number, config, purpose)
-            if outcome.status == "lost" and self.over():
-                told = {"status": "interrupted", "message": "Ctrl-C came."}
-                return outcome.model_copy(update=told)
-            return outcome
+                return self._not_begun(error, number, config, purpose)
 
         def build() -> BuildOutcome:
-            return worker.build(
+            return self.worker.build(
                 model,
                 config,
                 number=number,

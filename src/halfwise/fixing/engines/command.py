@@ -24,7 +24,6 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.outcome import Result
 from halfwise.graph.model import Network
-from halfwise.interruption import interruption
 from halfwise.options.options import Request
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Note, Run
@@ -115,7 +114,7 @@ def _devices(
 ) -> Iterator[tuple[dict[str, Device], dict[str, Journal | None]]]:
     """Provide the devices with their journals, by name; a single one is named ""."""
     assert request.target is not None
-    target, over = request.target, interruption()
+    target = request.target
     named: list[tuple[str, WorkerSpec, EngineSettings]]
     named = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
     named = named or [("", target.worker, target.profiled(case))]
@@ -130,10 +129,7 @@ def _devices(
             journals[name] = stack.enter_context(journal)
             own, files = with_own_network(case), folder / (name or "engine")
             files.mkdir()
-            bench = Workbench(
-                *(own, request.settings, how, worker, files, watcher, journals[name]),
-                over=lambda: over.asked,
-            )
+            bench = Workbench(own, request.settings, how, worker, files, watcher, journals[name])
             devices[name] = Device(bench, started)
         yield devices, journals
 

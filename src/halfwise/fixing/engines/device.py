@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from halfwise.case import Samples
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.builds import judging
-from halfwise.fixing.engines.measure import again_if_lost, is_lost
+from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
 from halfwise.fixing.engines.plan import TF32_ENGINE
 from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.rules import custom_roles
@@ -170,7 +170,9 @@ def row_of(
 ) -> EngineResult:
     """Return the row of an engine, timed, judged and inspected.
 
-    One that cannot be timed has no result, but for the FP32 engine.
+    One that cannot be timed has no result, but for the FP32 engine. After Ctrl-C an engine is
+    neither timed nor inspected, since builds of others may have the GPU: its row keeps what time it
+    has.
 
     Args:
         bench: What runs it.
@@ -182,12 +184,18 @@ def row_of(
     measure, engine, (samples, references, unseen) = bench.measure, row.build.engine, judged
     assert engine is not None
     found: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
+
+    def failing(failed: HalfwiseError) -> EngineResult:
+        known = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
+        return row.model_copy(update=known)
+
     try:
         found["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
     except ENGINE_FAULTS as failed:
-        if row.rung != "fp32" or is_lost(failed):
-            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
-        found["untimed"] = failed.message
+        if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
+            return failing(failed)
+        if row.latency is None:
+            found["untimed"] = failed.message
 
     def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
         verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
@@ -198,14 +206,15 @@ def row_of(
     try:
         verdict, at = again_if_lost(verdicts)
     except ENGINE_FAULTS as failed:
-        return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
+        return failing(failed)
     shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
     row = row.model_copy(update=found | {"verdict": verdict, "shapes": at, "shows": shows})
     as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
     try:
         return row.model_copy(update={"proof": again_if_lost(lambda: prove(as_fp32=as_fp32))})
     except ENGINE_FAULTS as failed:  # it still runs
-        bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
+        if not is_interrupted(failed):
+            bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
         return row
 
 

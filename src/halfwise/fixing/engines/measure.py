@@ -267,6 +267,11 @@ def is_lost(failed: HalfwiseError) -> bool:
     return lost or isinstance(failed, WORKER_GONE)
 
 
+def is_interrupted(failed: HalfwiseError) -> bool:
+    """Return whether Ctrl-C ended what would have waited for the GPU."""
+    return isinstance(failed, EngineFailed) and failed.status == "interrupted"
+
+
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:
     """Return a verdict that also fails if one at other shapes does."""
     for shape in shapes:

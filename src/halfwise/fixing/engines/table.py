@@ -220,6 +220,7 @@ class Table:
             kept=len(attempts.spaces.kept(plan)),
             rung=plan.rung,
             excess=built.excess,
+            latency=built.latency,
         )
         if built.build.engine is None or built.failure:
             found = {"failure": built.why, "latency": built.latency, "lost": built.untold}

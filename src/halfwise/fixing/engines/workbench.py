@@ -129,7 +129,6 @@ class Workbench:
         folder: Holds ONNX files and engines; must exist as long as the workbench.
         watcher: Receives progress.
         journal: Written before and after each build; None for none.
-        over: Returns whether Ctrl-C came: a running build is then ended.
         notes: Collects notes.
         builds: Every build.
         measure: Runs and judges engines.
@@ -144,7 +143,6 @@ class Workbench:
     folder: Path
     watcher: Watcher
     journal: Journal | None = None
-    over: Callable[[], bool] = lambda: False
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -168,7 +166,7 @@ class Workbench:
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
-        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher, self.over)
+        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
         self.files, self.fetched = (
             ModelFiles(self.folder, version),
