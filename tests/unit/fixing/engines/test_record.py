@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.record import (
     Expected,
@@ -16,6 +16,7 @@ from halfwise.fixing.engines.record import (
     verdict_of,
 )
 from halfwise.fixing.engines.table import Offer
+from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
     Cause,
     EngineRung,
@@ -28,27 +29,28 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.rungs import cause_line
-from tests.unit.fixing.engines.test_table import changed, offer
+from tests.unit.fixing.engines.test_table import VARIANT, changed, offer
 from tests.unit.reporting.engine_runs import build, failed, latency, proof, result
 from tests.unit.reporting.runs import output_error, verdict
 
 A, B, C = ORDER = NodeName("a"), NodeName("b"), NodeName("c")
-KEPT = EnginePlan(frozenset({A}), "fp16")
+
+
+def plan(*keep: NodeName, rung: EngineRung = "fp16") -> EnginePlan:
+    return EnginePlan(Plan(VARIANT, frozenset(keep)), rung)
+
+
+KEPT = plan(A)
 
 
 def outcome(built: Built, *keep: NodeName, rung: EngineRung = "fp16") -> Outcome:
-    return Outcome(EnginePlan(frozenset(keep), rung), "", {"": built})
+    return Outcome(plan(*keep, rung=rung), "", {"": built})
 
 
 def tried(number: int, excess: float | None, *keep: NodeName, shown: Precision = "fp32") -> Outcome:
     """Return a build whose inspector shows what is kept as `shown`."""
     nodes = tuple(NodePrecision(node=n, precision=shown, asked="fp32") for n in keep)
     return outcome(Built(build(number, ""), excess, proof=proof(nodes=nodes)), *keep)
-
-
-def seen(*outcomes: Outcome, passed: bool = False) -> Seen:
-    groups = {o.plan: [o] for o in outcomes}
-    return Seen("", groups, [offer("fp16", 1.0)] if passed else [])
 
 
 def kinds(
@@ -60,9 +62,8 @@ def kinds(
 ) -> dict[str, Cause]:
     """Return the causes by kind; what is not predicted has no limit."""
     expected = {o.plan: Expected(predicted.get(o.number, 1e9)) for o in outcomes}
-    given = seen(*outcomes, passed=passed)
-    found = causes(given, expected, refused, ORDER, relative=relative)
-    return {cause.kind: cause for cause in found}
+    shown = causes(outcomes, expected, refused, ORDER, passed=passed, relative=relative)
+    return {cause.kind: cause for cause in shown}
 
 
 def test_an_error_of_twice_what_is_predicted_is_one_of_precision():
@@ -242,7 +243,7 @@ def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
     orin = seen_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
     assert [o.number for o in orin.tried[KEPT]] == [3]
     assert orin.delivered is not None
-    assert orin.delivered.plan == FULL["fp32"]
+    assert orin.delivered.plan.rung == "fp32"
     assert orin.elsewhere == {KEPT}
     assert [told.end for told in rungs_tried(orin)] == ["delivered", "elsewhere"]
     a100 = seen_on("a100", {KEPT: [both]}, [fp32, low], fp32, frozenset())

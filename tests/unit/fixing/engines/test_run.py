@@ -82,7 +82,7 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     assert brought.engines[""].delivered.side == "here"
     assert brought.verdict == found.verdict
     ready.worker.forget(engine)
-    ready.bench.fetched = Fetched(ready.worker, ready.bench.fetched.folder)
+    ready.device.fetched = Fetched(ready.worker, ready.device.fetched.folder)
     gone = ready.run.brought(found, {"": tmp_path / "e"})
     assert gone.engines[""].delivered is None
     assert gone.engines[""].rungs[-1].end == "unfetched"
@@ -250,16 +250,16 @@ def full_disk(*_, **__):
 
 def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    once = ready.bench.builds._once
+    once = ready.device.builds._once
 
     def then_full(*args, **named):
         outcome = once(*args, **named)
-        if ready.fixed.result.kept and len(ready.bench.builds.outcomes) == 2:  # FP32, and the plan
+        if ready.fixed.result.kept and len(ready.device.builds.outcomes) == 2:  # FP32, and the plan
             monkeypatch.setattr(workbench, "save", full_disk)
-            monkeypatch.setattr(ready.bench.builds.journal, "_write", full_disk)
+            monkeypatch.setattr(ready.device.builds.journal, "_write", full_disk)
         return outcome
 
-    monkeypatch.setattr(ready.bench.builds, "_once", then_full)
+    monkeypatch.setattr(ready.device.builds, "_once", then_full)
     found = ready.proven()
     assert found.verdict.passed
     assert found.engines[""].delivered is not None
@@ -271,6 +271,6 @@ def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
 
 def test_a_disk_that_is_full_before_any_engine_ends_the_run(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    monkeypatch.setattr(ready.bench.builds.worker, "build", full_disk)
+    monkeypatch.setattr(ready.device.builds.worker, "build", full_disk)
     with pytest.raises(OSError, match="No space left"):
         ready.run.reference()

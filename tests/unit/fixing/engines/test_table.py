@@ -1,12 +1,22 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import FULL, TF32_ENGINE, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
-from halfwise.fixing.engines.table import Offer, Table, choose, is_faster, rows_of
+from halfwise.fixing.engines.table import (
+    Offer,
+    choose,
+    full_offers,
+    is_faster,
+    offer_of,
+    raced,
+    rows_of,
+)
+from halfwise.fixing.plan.plan import Plan
 from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
@@ -16,6 +26,7 @@ from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency, result
 from tests.unit.reporting.runs import verdict
 
+VARIANT: Any = None
 KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
 
@@ -24,19 +35,18 @@ def table(ready, *keeps, **terms):
     """Return the table of plans, after plain low precision."""
     ready.device.reference()
     ready.device.with_tf32()
-    bench = ready.plans()
-    outcomes = [bench.evaluate(EnginePlan(NOTHING, "fp16"), "plain")]
-    outcomes += [bench.evaluate(EnginePlan(keep, "fp16", **terms), "mixed") for keep in keeps]
-    made = Table(bench.attempts, bench.heldout)
+    bench = ready.bench()
+    outcomes = [bench.evaluate(ready.plan(NOTHING), "plain")]
+    outcomes += [bench.evaluate(ready.plan(keep, **terms), "mixed") for keep in keeps]
+    offers = full_offers(bench)
     for outcome in outcomes:
-        made.add(outcome)
-    made.race()
-    return made
+        offers = (*offers, offer_of(bench, outcome, offers))
+    return raced(bench, offers)
 
 
 def rows(ready, *keeps, **terms):
     """Return rows by name."""
-    return {o.rows[""].name: o.rows[""] for o in table(ready, *keeps, **terms).offers}
+    return {o.rows[""].name: o.rows[""] for o in table(ready, *keeps, **terms)}
 
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
@@ -58,7 +68,7 @@ def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):
     times = {row.build.number: row.latency.median_ms for row in mixed}
     assert len(set(times.values())) > 1
     for row in mixed:
-        own = ready.bench.measure.latency(row.build.engine).median_ms
+        own = ready.device.measure.latency(row.build.engine).median_ms
         assert row.latency.medians == (own,) * ROUNDS
 
 
@@ -73,7 +83,7 @@ def test_where_no_engine_runs_plain_low_precision_is_told(stage):
 def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
     lost = [True]
     ready = stage(models.layer_norm())
-    at_shapes = ready.bench.measure.at_shapes
+    at_shapes = ready.device.measure.at_shapes
 
     def once(*given):
         if lost:
@@ -81,7 +91,7 @@ def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
             raise EngineFailed("The connection is lost.", status="lost")
         return at_shapes(*given)
 
-    monkeypatch.setattr(ready.bench.measure, "at_shapes", once)
+    monkeypatch.setattr(ready.device.measure, "at_shapes", once)
     found = rows(ready, KEPT)
     assert not lost
     assert [row.failure for row in found.values()] == [""] * 4
@@ -93,17 +103,19 @@ def crashing(*_, **__):
 
 def test_engines_that_cannot_be_inspected_are_judged_and_timed(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    monkeypatch.setattr(ready.bench.measure, "proof", crashing)
+    monkeypatch.setattr(ready.device.measure, "proof", crashing)
     found = rows(ready, KEPT)
     assert all(row.verdict and row.latency and not row.proof for row in found.values())
     assert not any(row.failure or row.untimed for row in found.values())
-    told = [note for note in ready.notes if "computes in is not known: It ended with" in note]
+    told = [
+        note for note in ready.device.notes if "computes in is not known: It ended with" in note
+    ]
     assert len(told) == 4
 
 
 def test_fp32_that_cannot_be_timed_is_judged_and_inspected_and_no_other(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    monkeypatch.setattr(ready.bench.measure, "latency", crashing)
+    monkeypatch.setattr(ready.device.measure, "latency", crashing)
     found = rows(ready)
     assert (found[FP32_ENGINE].untimed, found[FP32_ENGINE].failure) == (
         "It ended with SIGSEGV.",
@@ -130,13 +142,13 @@ def test_a_plan_that_is_tf32_in_truth_is_told_and_not_delivered(stage, exact, sh
     pace = {"fp32": 2.0, "tf32": 1.0, "low": 1.0}
     broken = {"gamma": 1.000003} if exact else None
     ready = stage(ill, vary=(1.0, 1), broken=broken, pace=pace)
-    offers = table(ready, names(*ill.kept), tf32=True).offers
+    offers = table(ready, names(*ill.kept), tf32=True)
     found = {o.rows[""].name: o for o in offers}
     assert found["mixed"].rows[""].shows == shows
     assert found["mixed"].passed
     best = choose(offers, "speed")
     assert best is not None
-    assert best.plan in FULL.values()
+    assert best.plan.is_full
 
 
 def test_in_strong_typing_every_node_was_asked_for(stage):
@@ -163,7 +175,7 @@ def offer(
     time = time.model_copy(update={"medians": medians, "device_bytes": memory})
     told = verdict(level="engine", passed=passed)
     row: EngineResult = result(rung, 1, 1.0, latency=time, verdict=told, rung=rung)
-    plan = FULL.get(rung, EnginePlan(NOTHING, rung))
+    plan = EnginePlan(Plan(VARIANT, NOTHING), rung, tf32=rung == "tf32")
     parts = {name: Built(build(1, rung), excess, time) for name in on}
     return Offer(Outcome(plan, "", parts), dict.fromkeys(on, row), limit)
 
