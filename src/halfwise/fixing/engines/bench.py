@@ -60,12 +60,11 @@ class Bench:
         self.builds, self.budget = builds, budget
         self.losses: dict[str, str] = {}
         self.tried: dict[EnginePlan, list[Outcome]] = {}
-        self._interruption = interruption()
 
     @property
     def is_over(self) -> bool:
         """Whether Ctrl-C came: nothing more is built."""
-        return self._interruption.asked
+        return interruption().asked
 
     def evaluate(self, plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
         """Build a plan once more on every device, and judge its engines.
@@ -114,11 +113,6 @@ class Bench:
         self.tried = {p: [self._again(o) for o in group] for p, group in self.tried.items()}
         return True
 
-    def lose(self, name: str, why: str) -> None:
-        """Continue without a device."""
-        self.losses[name] = why
-        self.devices.pop(name).watcher.note(f"lost; the run continues without it: {why}")
-
     def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
         """Return the verdicts on its engines on held-out samples, by device, where they run."""
         verdicts, heldout = dict[str, Judged](), self.heldout
@@ -143,7 +137,8 @@ class Bench:
         """Return the builds of devices that still answer; others are lost, unless all are."""
         answering = {name: part for name, part in parts.items() if not part.shows_nothing}
         for name in parts.keys() - answering.keys() if answering else ():
-            self.lose(name, parts[name].failure or parts[name].build.message)
+            self.losses[name] = why = parts[name].failure or parts[name].build.message
+            self.devices.pop(name).watcher.note(f"lost; the run continues without it: {why}")
         return answering or dict(parts)
 
 
@@ -181,29 +176,27 @@ class Prediction:
             types: The plan.
             fp32: Nodes that the engine with nothing kept has in FP32 by itself.
         """
-        return self._once(
-            ("enough", types, fp32), lambda: self._bench.evaluate(_with(types, fp32)).passed, False
-        )
+        plan = replace(types, kept=types.kept | fp32)
+        return self._once(("enough", plan), lambda: self._bench.evaluate(plan).passed, False)
 
     def is_beyond(self, types: Plan, fp32: Nodes) -> bool:
         """Return whether both put a plan beyond the limit by more than chance explains.
 
         False once the budget is spent; arguments as for `is_enough`.
         """
+        plan = replace(types, kept=types.kept | fp32)
 
         def beyond() -> bool:
-            fused = self._bench.evaluate(_with(types, fp32))
-            stored = self._space.bench.evaluate(types)
+            outcomes = self._bench.evaluate(plan), self._space.bench.evaluate(types)
             # A failed trial gives a lower bound: it ends at the first failing sample.
-            return fused.excess > ALIKE and stored.excess > ALIKE
+            return all(outcome.excess > ALIKE for outcome in outcomes)
 
-        return self._once(("beyond", types, fp32), beyond, False)
+        return self._once(("beyond", types, plan), beyond, False)
 
     def fused(self, types: Plan, fp32: Nodes) -> float | None:
         """Return the error with fusion, on all samples; None once the budget is spent."""
-        return self._once(
-            ("error", types, fp32), lambda: self._bench.excess(_with(types, fp32)), None
-        )
+        plan = replace(types, kept=types.kept | fp32)
+        return self._once(("error", plan), lambda: self._bench.excess(plan), None)
 
     def _once(self, question: object, work: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
         """Return the answer that was given before, even if the budget is spent by now."""
@@ -222,7 +215,3 @@ class Prediction:
         if self._fused is None or self._fused.samples is not self._space.bench.samples:
             self._fused = predicting(self._space)
         return self._fused
-
-
-def _with(types: Plan, fp32: Nodes) -> Plan:
-    return replace(types, kept=types.kept | fp32)

@@ -12,10 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from shutil import move
 from typing import ParamSpec, TypeVar
 
-from halfwise.case import Case, EngineSettings, Samples
+from halfwise.case import Case, EngineSettings
 from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.emulation.folding import settled
 from halfwise.errors import UsageError
@@ -36,7 +35,6 @@ from halfwise.options.options import Request
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
 from halfwise.records import (
-    EngineFile,
     Engines,
     LadderRung,
     Note,
@@ -174,7 +172,7 @@ def fix_in_engines(
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}
             shared.stage("store")
-            with folder_of(out) as partial:
+            with nullcontext() if out is None else new_folder(out) as partial:
                 if partial is not None:
                     paths = {name: partial / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
@@ -251,11 +249,6 @@ def searching(
     if request.settings.runtime.device == "cpu":
         return concurrently(search, watcher)
     return nullcontext(lambda: search(watcher))
-
-
-def folder_of(out: Path | None) -> AbstractContextManager[Path | None]:
-    """Provide the run folder while it is made; None if there is none."""
-    return nullcontext() if out is None else new_folder(out)
 
 
 def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
@@ -426,7 +419,7 @@ def recorded(
         case: The case.
         fixed: What was found.
         request: The options, with a target.
-        engines: Results of the engines, by device; they are still elsewhere on this machine.
+        engines: Results of the engines, by device.
         out: The run folder's later place.
         started: `time.monotonic()` at the start of the command.
         journals: Per device, by the name of its worker; "" for the only one.
@@ -447,29 +440,17 @@ def recorded(
     if is_built_apart(run):
         built = fixed.assigned.of.network_of(fixed.assigned)
         save(readable(built, version).model, partial / BUILT_FILE)
-    devices = [_moved(partial, e, e.worker.name if run.further else "") for e in run.devices]
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():
         (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        devices[0] = devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+        cached = {"timing_cache": TIMING_CACHE_FILE}
+        run = run.model_copy(update={"engines": first.model_copy(update=cached)})
     for name, journal in journals.items():
         if journal is not None:
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
             (partial / file).write_bytes(journal.path.read_bytes())
-    run = run.model_copy(update={"engines": devices[0], "further": tuple(devices[1:])})
     finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
-
-
-def _moved(partial: Path, engines: Engines, worker: str) -> Engines:
-    """Return the record with its engine's path in the run folder, after moving it there."""
-    if engines.delivered is None:
-        return engines
-    name = engine_file(worker)
-    if not (partial / name).exists():
-        move(engines.delivered.path, partial / name)
-    here: EngineFile = engines.delivered.model_copy(update={"path": name})
-    return engines.model_copy(update={"delivered": here})
 
 
 @contextmanager
@@ -509,12 +490,12 @@ def concurrently(
 
 def one_at_a_time(case: Case) -> Case:
     """Return the case with its samples and metric, which are user code, called one at a time."""
-    lock = threading.RLock()
-    metric = case.metric
+    lock, metric = threading.RLock(), case.metric
+    calibration, heldout = case.calibration, case.heldout
     return replace(
         case,
-        calibration=_locked_samples(case.calibration, lock),
-        heldout=_locked_samples(case.heldout, lock),
+        calibration=replace(calibration, load=_locked(calibration.load, lock)),
+        heldout=replace(heldout, load=_locked(heldout.load, lock)),
         metric=None if metric is None else _locked(metric, lock),
     )
 
@@ -523,10 +504,6 @@ def with_own_network(case: Case) -> Case:
     """Return the case with a copy of its graph; weights are shared."""
     network = case.network
     return replace(case, network=replace(network, model=network.copy()))
-
-
-def _locked_samples(samples: Samples, lock: AbstractContextManager[bool]) -> Samples:
-    return replace(samples, load=_locked(samples.load, lock))
 
 
 def _locked(

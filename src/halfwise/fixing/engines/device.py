@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,11 +83,6 @@ class Device(Workbench):
     proven: ProvenEngine | None = field(default=None, init=False)
     _reasons: set[str] = field(default_factory=set, init=False)
 
-    def __post_init__(self) -> None:
-        """Check what `Workbench` checks; the command's interruption counts in every thread."""
-        super().__post_init__()
-        self._interruption = interruption()
-
     @property
     def is_strong(self) -> bool:
         """Whether its engines have the types of the ONNX file."""
@@ -105,25 +100,32 @@ class Device(Workbench):
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
         """
+        try:
+            self._judge_reference()
+        except EngineFailed as failed:
+            if not is_lost(failed):
+                raise
+            why = "The worker was lost before a correct engine was fetched, so there is none to"
+            raise EngineFailed(f"{why} deliver: {failed.message}", LOST, status="lost") from failed
+
+    def _judge_reference(self) -> None:
         measure, case = self.measure, self.case
-        with _before_any_engine():
-            build = self.builds.build(self.fp32, FP32_ENGINE)
-            if build.status == "interrupted":
-                return
-            if build.engine is None:
-                raise build_failed(build, "no FP32 engine of this model")
-            engine = build.engine
-            again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
-            samples = case.heldout or case.calibration
-            by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
-            criterion = by_snr if case.metric is None else None
-            judging = samples, measure.references(samples), criterion
-            verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
-            self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
-            self.notes.append(own_criterion(verdict))
-            if verdict.passed:
-                self._interruption.offer()
-                self._judge("fp32", build)
+        build = self.builds.build(self.fp32, FP32_ENGINE)
+        if build.status == "interrupted":
+            return
+        if build.engine is None:
+            raise build_failed(build, "no FP32 engine of this model")
+        engine = build.engine
+        again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
+        samples = case.heldout or case.calibration
+        by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
+        judging = samples, measure.references(samples), by_snr if case.metric is None else None
+        verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
+        self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
+        self.notes.append(own_criterion(verdict))
+        if verdict.passed:
+            interruption().offer()
+            self._judge("fp32", build)
 
     def with_tf32(self) -> None:
         """Build and judge the FP32 engine with TF32.
@@ -132,7 +134,7 @@ class Device(Workbench):
         timed, and needs no plan: so it is built while the emulation searches. On a GPU without TF32
         it would be the FP32 engine again, so it is not built there.
         """
-        if has_tf32(self.worker.info) and not self._interruption.asked:
+        if has_tf32(self.worker.info) and not interruption().asked:
             build = self.builds.build(self.fp32, TF32_ENGINE, tf32=True)
             if build.status != "interrupted":
                 self._judge("tf32", build)
@@ -162,13 +164,12 @@ class Device(Workbench):
         if engine is None:
             return Full(row.model_copy(update={"failure": row.build.message}), calibration)
         variant = Variant(self.case, self.settings)
-        verdicts = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
         samples = heldout or calibration
         judging = samples, measure.references(samples), len(heldout) > 0
         prove = partial(measure.proof, row.build, self.case.network, variant.roles, {})
         with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
             self.fetched.keep(row.rung, engine)
-        row = self.row_of(row, judging, verdicts, prove)
+        row = self.row_of(row, judging, prove)
         try:
             outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
         except ENGINE_FAULTS as failed:
@@ -262,11 +263,11 @@ class Device(Workbench):
         of, network = types.of, types.of.network_of(types)
         if self.is_strong:
             mixed = lambda: replace(network, model=of.write(types)[0].model)  # noqa: E731
-            return self.files.file(types, MODEL_FILE, mixed)
+            return self.file(types, MODEL_FILE, mixed)
         if types.quantisation is None and not of.case.repairs:
             return self.fp32
         key = of, types.quantisation, types.int8
-        return self.files.file(key, BUILT_FILE, lambda: network)
+        return self.file(key, BUILT_FILE, lambda: network)
 
     def proof(
         self,
@@ -311,7 +312,6 @@ class Device(Workbench):
         self,
         row: EngineResult,
         judging: tuple[Samples, Sequence[Outputs], bool],
-        full: Mapping[EngineRung, Verdict],
         prove: Callable[..., PrecisionProof],
     ) -> EngineResult:
         """Return the row of an engine, timed, judged and inspected.
@@ -323,7 +323,6 @@ class Device(Workbench):
         Args:
             row: The row, without results.
             judging: The samples that judge, their references, and whether no search has seen them.
-            full: Verdicts of the FP32 engines, for comparison.
             prove: Returns what it computes in; receives `as_fp32`.
         """
         measure, engine, (samples, references, unseen) = self.measure, row.build.engine, judging
@@ -351,6 +350,7 @@ class Device(Workbench):
             verdict, at = again_if_lost(verdicts)
         except ENGINE_FAULTS as failed:
             return failing(failed)
+        full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
         shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
         row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
         as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
@@ -373,22 +373,6 @@ def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
     if plan.unconstrained or not (kept or pinned or of.forced.kept):
         return ()
     return constraints(of.case.network, of.roles, of.resolve(kept) | pinned)
-
-
-@contextmanager
-def _before_any_engine() -> Iterator[None]:
-    """Raise that no engine can be delivered if the connection is lost in the block."""
-    try:
-        yield
-    except EngineFailed as failed:
-        if not is_lost(failed):
-            raise
-        raise EngineFailed(
-            "The worker was lost before a correct engine was fetched, so there is none to "
-            f"deliver: {failed.message}",
-            LOST,
-            status="lost",
-        ) from failed
 
 
 def side_by_side(

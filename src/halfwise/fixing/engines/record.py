@@ -344,7 +344,8 @@ def all_of(verdicts: Mapping[str, Verdict], losses: Mapping[str, str], *, severa
         several: Whether failures name their devices.
     """
     failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
-    shown = max((failed or verdicts).values(), key=_largest)
+    error = lambda v: max((o.rel_max for o in v.outputs.values()), default=0.0)  # noqa: E731
+    shown = max((failed or verdicts).values(), key=error)
     if not several or not (failed or losses):
         return shown
     failures = [f for name, v in failed.items() for f in under("device", name, v.failures)]
@@ -353,10 +354,6 @@ def all_of(verdicts: Mapping[str, Verdict], losses: Mapping[str, str], *, severa
         for name, why in losses.items()
     ]
     return with_failures(shown.model_copy(update={"failures": ()}), failures)
-
-
-def _largest(verdict: Verdict) -> float:
-    return max((output.rel_max for output in verdict.outputs.values()), default=0.0)
 
 
 def engines_of(

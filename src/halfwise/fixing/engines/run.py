@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
+from shutil import move
 
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.bench import Bench, Prediction
@@ -207,7 +208,7 @@ class EngineRun:
         return Proof(engines, with_failures(fixed.verdict, (failure,), ahead=True))
 
     def brought(self, proof: Proof, paths: Mapping[str, Path]) -> Proof:
-        """Return the result with its engines here, each at its path unless it was here before.
+        """Return the result with its engines here, each at its path.
 
         If one cannot be fetched, the verdict fails, because the user expects the file.
         """
@@ -217,6 +218,9 @@ class EngineRun:
                 continue
             try:
                 here = self.devices[name].fetched.deliver(record.delivered, paths[name])
+                if here.path != str(paths[name]):
+                    move(here.path, paths[name])
+                here = here.model_copy(update={"path": paths[name].name})
                 engines[name] = record.model_copy(update={"delivered": here})
                 continue
             except (*ENGINE_FAULTS, OSError) as failed:

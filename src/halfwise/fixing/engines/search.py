@@ -16,13 +16,13 @@ one: the plan's form is what has none. So the same plan is tried in other forms,
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
+from statistics import fmean
 
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.fixing.engines.bench import Bench, Prediction
 from halfwise.fixing.engines.plan import EnginePlan, Outcome, Step, fastest, is_steady
-from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
@@ -110,13 +110,6 @@ def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...
         cores = [other for other in cores if other not in touching]
         cores.append(core.union(*touching))
     return tuple(core for core in cores if core and not core & lowered)
-
-
-def has_levels(bench: Workbench) -> bool:
-    """Return whether the optimization level is free: there are levels, and the user chose none."""
-    version = version_of(bench.worker.info.tensorrt or "")
-    level = bench.builds.settings.optimization_level
-    return level is None and has("optimization levels", version)
 
 
 def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> tuple[Refusal, ...]:
@@ -234,33 +227,28 @@ class EngineSearch:
 
     @property
     def best(self) -> EnginePlan | None:
-        """The smallest plan whose builds all passed, else the steadiest one; None without one."""
-        tried = self.bench.tried
-        plans = [p for p in tried if self._is_low(p) and p.keep >= self.ruled]
-        sound = [p for p in plans if self._passes(p)]
-        if sound:
-            return min(sound, key=lambda p: (len(p.keep), self._time(p)))
-        steady = [p for p in plans if is_steady(tried[p])]
-        share = {p: sum(o.passed for o in tried[p]) / len(tried[p]) for p in steady}
-        return max(steady, key=lambda p: share[p], default=None)
+        """The plan that passed in the largest share of its builds, of those alike the smallest.
+
+        None if none is steady.
+        """
+        plans = {p: group for p, group in self.bench.tried.items() if self._is_low(p)}
+        steady = [p for p, group in plans.items() if is_steady(group) and p.keep >= self.ruled]
+        share = {p: fmean(o.passed for o in plans[p]) for p in steady}
+        order = lambda p: (-share[p], len(p.keep), self._time(p))  # noqa: E731
+        return min(steady, key=order, default=None)
 
     @property
     def is_minimal(self) -> bool:
         """Whether no kept node of the best plan can be dropped, by builds or predictions."""
         best = self.best
-        if best is None or not self._passes(best):
-            return False
-        return all(self._fails(best.keeping(best.keep - p)) for p in self._droppable(best.keep))
+        return best is not None and self._passes(best) and all(map(self._fails, self._less(best)))
 
     @property
     def predicted(self) -> Nodes:
         """The kept nodes of the best plan that only a prediction shows to be needed."""
         best = self.best
-        if best is None:
-            return NONE
-        less = {part: best.keeping(best.keep - part) for part in self._droppable(best.keep)}
-        unseen = [p for p, plan in less.items() if self._was_seen_to_fail(plan) is None]
-        return NONE.union(*(part for part in unseen if self._is_beyond(less[part])))
+        unseen = [p for p in self._less(best) if self._was_seen_to_fail(p) is None] if best else []
+        return NONE.union(*(best.keep - p.keep for p in unseen if best and self._is_beyond(p)))
 
     @property
     def spared(self) -> Iterator[Spared]:
@@ -282,7 +270,8 @@ class EngineSearch:
 
     def _next(self) -> Try | None:
         """Return the first move that was not made; None if there is none, and after Ctrl-C."""
-        for move in self._moves() if not self.bench.is_over else ():
+        # By what it may save times its odds; much was built.
+        for move in chain(self._searched(), self._beside()) if not self.bench.is_over else ():
             tried = self.bench.tried.get(move.plan, ())
             if not tried and (move.extra or self.bench.budget > 0):
                 return move
@@ -291,12 +280,12 @@ class EngineSearch:
                 return replace(move, step=step)
         return None
 
-    def _moves(self) -> Iterator[Try]:
-        """Yield what is worth a build, by what it may save times its odds; much was built."""
-        yield from self._searched()
-        yield from self._beside()
-
     def _searched(self) -> Iterator[Try]:
+        """Yield plans that are searched for.
+
+        A slow plan is tried with TF32 last: what is kept for its range has that range in TF32 too,
+        and a kept convolution or product is several times as fast.
+        """
         plain = Try(self.plain, "plain low precision", extra=True)
         is_enough = not self.ruled and self._is_enough(self.plain)
         if is_enough:
@@ -316,7 +305,8 @@ class EngineSearch:
         elif self._passes(best):
             yield from self._smaller(best)
             yield Try(best, "", builds=self.bench.builds)
-            yield from self._faster(best)
+            if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
+                yield Try(replace(best, tf32=True), "the same plan with TF32")
 
     def _repairs(self) -> Iterator[Try]:
         """Yield what may mend plans that fail; an engine says more than a build that gave none.
@@ -350,8 +340,10 @@ class EngineSearch:
         if device is None:
             return
         refused = refusals([failed.worst.build], variant.case.network, variant.roles)
+        has_levels = has("optimization levels", version_of(device.worker.info.tensorrt or ""))
+        is_free = has_levels and device.builds.settings.optimization_level is None
         how = next(iter(refused), None), failed.number, variant.computing
-        for move, plan in instead(failed.plan, *how, level=has_levels(device)):
+        for move, plan in instead(failed.plan, *how, level=is_free):
             # Then nothing is known about a missing kernel.
             step = "instead of a plan that was lost" if failed.worst.shows_nothing else move
             yield from self._extended(plan, NONE, step)
@@ -384,15 +376,6 @@ class EngineSearch:
             if keep and not self._fails(plan):
                 verb = "is" if dropped == 1 else "are"
                 yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
-
-    def _faster(self, best: EnginePlan) -> Iterator[Try]:
-        """Yield a slow plan with TF32, and its confirmation if it is faster.
-
-        What is kept for its range has that range in TF32 too, and a kept convolution or product is
-        several times as fast.
-        """
-        if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
-            yield Try(replace(best, tf32=True), "the same plan with TF32")
 
     def _beside(self) -> Iterator[Try]:
         """Yield plans that are rows of the table, and use nothing of the budget.
@@ -434,6 +417,10 @@ class EngineSearch:
                 parts |= dict.fromkeys(core, core)
         return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
 
+    def _less(self, plan: EnginePlan) -> list[EnginePlan]:
+        """Return the plans without one of its kept nodes, or one of its whole cores."""
+        return [plan.keeping(plan.keep - part) for part in self._droppable(plan.keep)]
+
     def _fails(self, plan: EnginePlan) -> bool:
         """Return whether a plan was seen to fail, or is ruled out by both emulations."""
         seen = self._was_seen_to_fail(plan)
@@ -457,11 +444,10 @@ class EngineSearch:
 
     def _fp32_anyway(self, plain: Outcome) -> Nodes:
         """Return the compute nodes that each device's engine has in FP32 by itself."""
-        here, variant = plain.parts.keys() & self.bench.devices.keys(), self._variant
         devices = self.bench.devices
-        return frozenset.intersection(
-            *(devices[n].fp32_anyway(plain.parts[n], variant) for n in here)
-        )
+        here = {n: part for n, part in plain.parts.items() if n in devices}
+        each = (devices[n].fp32_anyway(part, self._variant) for n, part in here.items())
+        return frozenset.intersection(*each)
 
     def _whole(self, keep: Nodes) -> Nodes:
         """Return `keep` extended to all of every core that it touches."""

@@ -117,7 +117,7 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     equal = [o for o in passed if not any(is_faster(p.times, o.times) for p in passed)] or passed
     # With nothing low in its outputs it gains nothing over an FP32 or TF32 engine as fast.
     full = [o for o in equal if o.plan.is_full]
-    equal = [o for o in equal if not (shows(o) and any(_as(o, other) for other in full))]
+    equal = [o for o in equal if not any(_gains_nothing(o, other) for other in full)]
     if prefer == "memory":
         return min(equal, key=lambda o: o.device_bytes)
     if prefer == "exact":
@@ -125,16 +125,15 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     return equal[0]
 
 
-def shows(offer: Offer) -> bool:
-    """Return whether the outputs of all of its engines are those of one FP32 or TF32 engine."""
+def _gains_nothing(offer: Offer, full: Offer) -> bool:
+    """Return whether the outputs of all of its engines are those of one rung, and of `full`.
+
+    Or as exact as these.
+    """
     rungs = {row.shows for row in offer.rows.values()}
-    return len(rungs) == 1 and None not in rungs
-
-
-def _as(one: Offer, full: Offer) -> bool:
-    """Return whether its outputs are those of an FP32 or TF32 engine, or as exact."""
-    pairs = [(row.verdict, full.rows[name].verdict) for name, row in one.rows.items()]
-    return all(v and f and (same_outputs(v, f) or as_exact(v, f)) for v, f in pairs)
+    pairs = [(row.verdict, full.rows[name].verdict) for name, row in offer.rows.items()]
+    is_one = len(rungs) == 1 and None not in rungs
+    return is_one and all(v and f and (same_outputs(v, f) or as_exact(v, f)) for v, f in pairs)
 
 
 def full_offers(bench: Bench) -> tuple[Offer, ...]:
@@ -170,7 +169,6 @@ def offer_of(
     """Return engines in the low format or with INT8, judged; `offers` are those before."""
     plan, rows = outcome.plan, dict[str, EngineResult]()
     for device, built in outcome.parts.items():
-        others = {o.plan.rung: o.rows[device] for o in offers if o.plan.is_full}
         name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
         if plan.types.of is not bench.space.variant:
             name = f"{name}, without repairs"
@@ -191,8 +189,7 @@ def offer_of(
         heldout, here = bench.heldout, bench.devices[device]
         judging = heldout.samples, heldout.references, heldout.unseen
         prove = partial(here.proof, plan, built.build, whole=True)
-        full = {rung: v for rung, other in others.items() if (v := other.verdict) is not None}
-        rows[device] = here.row_of(row, judging, full, prove)
+        rows[device] = here.row_of(row, judging, prove)
     return Offer(outcome, rows, 1.0, allowed)
 
 

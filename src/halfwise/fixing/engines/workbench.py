@@ -130,11 +130,7 @@ class Builds:
 
         def run() -> BuildOutcome:
             try:
-                with (
-                    limited(expect=self.watcher.expect),
-                    sized("building"),
-                    self._bounded(number),
-                ):
+                with limited(expect=self.watcher.expect), sized("building"), self._bounded(number):
                     return self.worker.build(
                         model,
                         config,
@@ -225,37 +221,6 @@ class Builds:
         return self.hashes[model]
 
 
-class ModelFiles:
-    """Writes the models that engines are built from into folders of their own, each once."""
-
-    def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
-        """Take an existing folder, and the version that will read the files."""
-        self._folder, self._tensorrt = folder, tensorrt
-        self._written: dict[Hashable, Path] = {}
-
-    def file(self, key: Hashable, name: str, network: Callable[[], Network]) -> Path:
-        """Return the file of the model with this key, written if it is not there yet.
-
-        Args:
-            key: What distinguishes it from others.
-            name: Name of the file.
-            network: Returns the model.
-
-        Raises:
-            OSError: it cannot be written; nothing of it remains.
-        """
-        if key not in self._written:
-            path = self._folder / f"{len(self._written) + 1}" / name
-            path.parent.mkdir()
-            try:
-                save(readable(network(), self._tensorrt).model, path)
-            except OSError:
-                rmtree(path.parent, ignore_errors=True)
-                raise
-            self._written[key] = path
-        return self._written[key]
-
-
 def save(model: ir.Model, path: Path) -> None:
     """Write a model; large weights go into a file next to it."""
     beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
@@ -327,7 +292,6 @@ class Workbench:
         notes: Collects notes.
         builds: Every build.
         measure: Runs and judges engines.
-        files: ONNX files.
         fetched: Engines fetched here.
     """
 
@@ -339,6 +303,7 @@ class Workbench:
     watcher: Watcher
     journal: Journal | None = None
     notes: list[str] = field(default_factory=list)
+    _written: dict[Hashable, Path] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Check the worker's abilities, and that the profiles hold the data.
@@ -349,8 +314,7 @@ class Workbench:
             CaseError: samples are outside every profile, or the model's quantisation is refused.
         """
         self.worker.demand_usable()
-        version = self.worker.info.tensorrt
-        readable(self.case.network, version)
+        readable(self.case.network, self.worker.info.tensorrt)
         typing = regime(
             self.worker.info,
             self.engine_settings.typing,
@@ -363,10 +327,31 @@ class Workbench:
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
         self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
-        self.files = ModelFiles(self.folder, version)
         self.fetched = Fetched(self.worker, self.folder)
 
     @property
     def fp32(self) -> Path:
         """The file of the FP32 model."""
-        return self.files.file(FP32_FILE, FP32_FILE, lambda: self.case.network)
+        return self.file(FP32_FILE, FP32_FILE, lambda: self.case.network)
+
+    def file(self, key: Hashable, name: str, network: Callable[[], Network]) -> Path:
+        """Return the file of a model to build from, written if it is not there yet.
+
+        Args:
+            key: What distinguishes it from others.
+            name: Name of the file; its folder has no other model.
+            network: Returns the model.
+
+        Raises:
+            OSError: it cannot be written; nothing of it remains.
+        """
+        if key not in self._written:
+            path = self.folder / f"{len(self._written) + 1}" / name
+            path.parent.mkdir()
+            try:
+                save(readable(network(), self.worker.info.tensorrt).model, path)
+            except OSError:
+                rmtree(path.parent, ignore_errors=True)
+                raise
+            self._written[key] = path
+        return self._written[key]

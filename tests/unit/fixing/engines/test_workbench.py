@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
-from halfwise.fixing.engines.workbench import Fetched, ModelFiles, save
+from halfwise.fixing.engines.workbench import Fetched, save
 from halfwise.graph.loading import network_from_proto
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
@@ -15,12 +15,13 @@ from tests.fake_tensorrt.faults import Fault
 from tests.unit.reporting.engine_runs import build
 
 
-def test_each_file_is_written_once(tmp_path):
-    network, files = network_from_proto(models.layer_norm().proto), ModelFiles(tmp_path)
-    path = files.file("fp32", FP32_FILE, lambda: network)
+def test_each_file_is_written_once(stage):
+    bench = stage(models.layer_norm()).device
+    network = bench.case.network
+    path = bench.file("other", FP32_FILE, lambda: network)
     assert path.name == FP32_FILE
-    assert files.file("fp32", FP32_FILE, lambda: pytest.fail("written twice")) == path
-    assert files.file("other", FP32_FILE, lambda: network) != path
+    assert bench.file("other", FP32_FILE, lambda: pytest.fail("written twice")) == path
+    assert bench.fp32 != path
     assert {n.name for n in onnx.load(path).graph.node} >= models.layer_norm().kept
 
 
