@@ -188,7 +188,7 @@ def fix_in_engines(
             device.builds.forget(None)
         other = None if request.target.shapes != ((), (), ()) else _settled(original)
         if other is None:
-            return refused(with_own_network(case), request, wrong, out, started, shared)
+            return refused(with_copied_network(case), request, wrong, out, started, shared)
     watcher.note("the FP32 engine is wrong; trying it with fixed shapes, optimised")
     return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
 
@@ -215,7 +215,7 @@ def _devices(
             files = folder / (name or "engine")
             files.mkdir()
             devices[name] = Device(
-                *(with_own_network(case), request.settings, how, worker, files, watcher),
+                *(with_copied_network(case), request.settings, how, worker, files, watcher),
                 journal=journals[name],
                 started=started,
             )
@@ -427,8 +427,8 @@ def recorded(
     """
     assert request.target is not None
     hints = criterion_hints(case.criterion, fixed.references, case.input_shapes)
-    seconds, (first, *others) = time.monotonic() - started, engines
-    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(others))
+    seconds, (first, *further) = time.monotonic() - started, engines
+    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(further))
     if partial is None:
         return run
     mixed, version = replace(case.network, model=fixed.rewritten.model), first.worker.tensorrt
@@ -500,7 +500,7 @@ def one_at_a_time(case: Case) -> Case:
     )
 
 
-def with_own_network(case: Case) -> Case:
+def with_copied_network(case: Case) -> Case:
     """Return the case with a copy of its graph; weights are shared."""
     network = case.network
     return replace(case, network=replace(network, model=network.copy()))

@@ -77,7 +77,7 @@ def expected_of(bench: Bench, prediction: Prediction, fp32: Nodes) -> dict[Engin
 
 
 @dataclass(frozen=True)
-class Seen:
+class DeviceResults:
     """What one device showed.
 
     Attributes:
@@ -106,13 +106,13 @@ class Seen:
         return self.delivered or (ran[-1] if ran else None)
 
 
-def seen_on(
+def results_on(
     name: str,
     tried: Mapping[EnginePlan, Sequence[Outcome]],
     offers: Sequence[Offer],
     delivered: Offer | None,
     ruled: Nodes,
-) -> Seen:
+) -> DeviceResults:
     """Return what one device showed of plans that were tried on several.
 
     Args:
@@ -132,10 +132,12 @@ def seen_on(
         if one.passed and not offer.passed:
             elsewhere.add(offer.plan)
         chosen = one if offer is delivered and one.passed else chosen
-    return Seen(name, here, shown, chosen, frozenset(elsewhere))
+    return DeviceResults(name, here, shown, chosen, frozenset(elsewhere))
 
 
-def rounds_of(seen: Seen, expected: Mapping[EnginePlan, Expected]) -> tuple[EngineRound, ...]:
+def rounds_of(
+    here: DeviceResults, expected: Mapping[EnginePlan, Expected]
+) -> tuple[EngineRound, ...]:
     """Return every build of a plan with the emulation's predictions, in order."""
     rounds = [
         EngineRound(
@@ -149,7 +151,7 @@ def rounds_of(seen: Seen, expected: Mapping[EnginePlan, Expected]) -> tuple[Engi
             passed=o.passed,
             median_ms=None if o.worst.latency is None else o.worst.latency.median_ms,
         )
-        for plan, group in seen.tried.items()
+        for plan, group in here.tried.items()
         for o in group
     ]
     return tuple(sorted(rounds, key=lambda one: one.build))
@@ -245,7 +247,7 @@ def _kernels(
 
 
 def rungs_tried(
-    seen: Seen,
+    here: DeviceResults,
     *,
     relative: bool = True,
     refused: bool = False,
@@ -253,20 +255,20 @@ def rungs_tried(
     """Return the result of every rung of a run, most exact first.
 
     Args:
-        seen: What the device showed.
+        here: What the device showed.
         relative: Whether errors are shares of what is allowed, and reported; not with a metric.
         refused: Whether every plan of the low rung predicted to pass was refused.
     """
     rungs = []
-    for rung in dict.fromkeys(o.plan.rung for o in seen.offers):
-        plans = [group for plan, group in seen.tried.items() if plan.rung == rung]
-        plans = plans or [[o.outcome] for o in seen.offers if o.plan.rung == rung]
+    for rung in dict.fromkeys(o.plan.rung for o in here.offers):
+        plans = [group for plan, group in here.tried.items() if plan.rung == rung]
+        plans = plans or [[o.outcome] for o in here.offers if o.plan.rung == rung]
         builds = [o for plan in plans for o in plan]
         ran = [o for o in builds if o.excess is not None]
         shown = min(ran, key=lambda o: o.excess or 0.0, default=None)
-        if seen.delivered is not None and seen.delivered.plan.rung == rung:
-            shown = seen.delivered.outcome
-        end = _end(rung, plans, seen)
+        if here.delivered is not None and here.delivered.plan.rung == rung:
+            shown = here.delivered.outcome
+        end = _end(rung, plans, here)
         low = shown is not None and not shown.plan.is_full
         rungs.append(
             RungTried(
@@ -283,22 +285,22 @@ def rungs_tried(
     return tuple(rungs)
 
 
-def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], seen: Seen) -> RungEnd:
-    offers = [o for o in seen.offers if o.plan.rung == rung]
-    rows = [o.rows[seen.name] for o in offers]
-    passed, delivered = [o for o in offers if o.passed], seen.delivered
+def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], here: DeviceResults) -> RungEnd:
+    offers = [o for o in here.offers if o.plan.rung == rung]
+    rows = [o.rows[here.name] for o in offers]
+    passed, delivered = [o for o in offers if o.passed], here.delivered
     if delivered is not None and passed:
-        effective = [o for o in passed if o.rows[seen.name].shows is None]
+        effective = [o for o in passed if o.rows[here.name].shows is None]
         if not effective or (delivered in passed and delivered not in effective):
             return "no-part"
         if delivered in effective:
             return "delivered"
-        if all(o.plan in seen.elsewhere for o in effective):
+        if all(o.plan in here.elsewhere for o in effective):
             return "elsewhere"
         slower = all(is_faster(delivered.times, o.times) for o in effective)
         return "slower" if slower else "not-preferred"
     builds = [o for plan in plans for o in plan]
-    near = [row for o, row in zip(offers, rows, strict=True) if o.may_pass(seen.name)]
+    near = [row for o, row in zip(offers, rows, strict=True) if o.may_pass(here.name)]
     ends: tuple[tuple[RungEnd, bool], ...] = (
         ("held-out", any(row.verdict is not None for row in near)),
         ("lost", any(row.lost for row in near)),
@@ -311,22 +313,24 @@ def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], seen: Seen) -> Ru
     return next((end for end, came in ends if came), "unbuildable")
 
 
-def verdict_of(seen: Seen, emulated: Verdict, causes_: Sequence[Cause], builds: int) -> Verdict:
+def verdict_of(
+    here: DeviceResults, emulated: Verdict, causes_: Sequence[Cause], builds: int
+) -> Verdict:
     """Return the verdict on the delivered engine; else a failed one, on the closest engine.
 
     Args:
-        seen: What the device showed.
+        here: What the device showed.
         emulated: Verdict on the plan in the emulation.
         causes_: Why nothing in the low format passed.
         builds: Number of all builds.
     """
-    name, last = seen.name, seen.last
-    if seen.delivered is not None and (verdict := seen.delivered.verdict(name)) is not None:
+    name, last = here.name, here.last
+    if here.delivered is not None and (verdict := here.delivered.verdict(name)) is not None:
         return verdict
     failures = []
-    if not any(o.may_pass(name) for o in seen.offers):
+    if not any(o.may_pass(name) for o in here.offers):
         failures.append(Failure(kind="no-engine", numbers={"elements": builds}))
-    lost = [o.rows[name].failure for o in seen.offers if o.plan.rung == "fp32"]
+    lost = [o.rows[name].failure for o in here.offers if o.plan.rung == "fp32"]
     failures += [Failure(kind="fp32-lost", names={"why": why}) for why in lost if why]
     failures += [Failure(kind="cause", text=cause_line(cause)) for cause in causes_]
     verdict = None if last is None else last.verdict(name)
@@ -379,13 +383,13 @@ def engines_of(
 
 def recorded(
     device: Device,
-    seen: Seen,
+    here: DeviceResults,
     bench: Bench,
     expected: Mapping[EnginePlan, Expected],
     **results: Any,
 ) -> Engines:
     """Return the record of a device whose engines are all judged, with more results."""
-    delivered, last, tried = seen.delivered, seen.last, seen.tried
+    delivered, last, tried = here.delivered, here.last, here.tried
     variant, relative = bench.space.variant, bench.space.bench.tolerance.metric is None
     refused = refusals(device.builds.outcomes, variant.case.network, variant.roles)
     comparable = [p for p in tried if p.rung != "int8" and p.types.of is variant and not p.tf32]
@@ -394,7 +398,7 @@ def recorded(
         expected,
         refused,
         [node_name(n) for n in variant.case.network.nodes()],
-        passed=any(o.passed for o in seen.low),
+        passed=any(o.passed for o in here.low),
         relative=relative,
     )
     low = None if delivered is None or delivered.plan.is_full else delivered.plan
@@ -402,13 +406,13 @@ def recorded(
     is_refused = any(cause.kind == "refused" for cause in why)
     return engines_of(
         device,
-        list(rows_of(seen.offers, delivered, seen.name)),
+        list(rows_of(here.offers, delivered, here.name)),
         None if last is None else last.outcome.number,
-        rounds=rounds_of(seen, expected),
+        rounds=rounds_of(here, expected),
         keep=() if low is None else in_order(low),
-        delivered=None if delivered is None else delivered.rows[seen.name].build.engine,
+        delivered=None if delivered is None else delivered.rows[here.name].build.engine,
         rung=None if delivered is None else delivered.plan.rung,
-        rungs=rungs_tried(seen, relative=relative, refused=is_refused),
+        rungs=rungs_tried(here, relative=relative, refused=is_refused),
         causes=why,
         refusals=refused,
         spread=tuple(spread),

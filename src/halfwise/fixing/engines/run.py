@@ -18,8 +18,8 @@ from halfwise.fixing.engines.record import (
     engines_of,
     expected_of,
     recorded,
+    results_on,
     rounds_of,
-    seen_on,
     verdict_of,
 )
 from halfwise.fixing.engines.search import EngineSearch, near
@@ -134,7 +134,7 @@ class EngineRun:
                 # What was seen of fusion was seen in weak typing.
                 prediction=prediction if len(weak) == len(devices) else None,
                 full=min(times)[::-1] if times else None,
-                unrepaired=known_unrepaired(fixed),
+                unrepaired=cheapest_unrepaired(fixed),
                 int8=_int8(lowest),
             )
             search.run()
@@ -160,24 +160,24 @@ class EngineRun:
         needed = search.predicted if is_best else ()
         expected, spared = expected_of(bench, prediction, search.fp32_anyway), [*search.spared]
         for name, device in self.devices.items():
-            here = offers if name in bench.devices else ()
-            seen = seen_on(name, bench.tried, here, delivered, search.ruled)
+            table = offers if name in bench.devices else ()
+            here = results_on(name, bench.tried, table, delivered, search.ruled)
             if name in bench.losses:
                 engines[name] = engines_of(
                     device,
                     [] if device.fp32_row is None else [device.fp32_row],
                     lost=bench.losses[name],
-                    rounds=rounds_of(seen, expected),
+                    rounds=rounds_of(here, expected),
                     emulated=fixed.verdict,
                 )
                 continue
-            if (last := seen.last) is not None:
+            if (last := here.last) is not None:
                 unconstrained = last.rows[name].build.unconstrained
                 device.notes.extend(unmatched(network, unconstrained))
             no_tf32 = [] if "tf32" in device.full else [Spared(kind="no-tf32")]
             engines[name] = recorded(
                 device,
-                seen,
+                here,
                 bench,
                 expected,
                 emulated=fixed.verdict,
@@ -188,7 +188,7 @@ class EngineRun:
                 ),
             )
             builds = len(device.builds.outcomes)
-            verdicts[name] = verdict_of(seen, fixed.verdict, engines[name].causes, builds)
+            verdicts[name] = verdict_of(here, fixed.verdict, engines[name].causes, builds)
         return Proof(
             self._with_verdicts(engines, verdicts),
             all_of(verdicts, bench.losses, several=self._several),
@@ -293,7 +293,7 @@ def _closest(tried: Mapping[EnginePlan, Sequence[Outcome]]) -> list[EnginePlan]:
     return [o.plan for o in ran[:1]]
 
 
-def known_unrepaired(fixed: Fixed) -> Plan | None:
+def cheapest_unrepaired(fixed: Fixed) -> Plan | None:
     """Return the cheapest plan without repairs that passed; None if there is none.
 
     Everything in FP32 does not count.

@@ -423,8 +423,8 @@ class EngineSearch:
 
     def _fails(self, plan: EnginePlan) -> bool:
         """Return whether a plan was seen to fail, or is ruled out by both emulations."""
-        seen = self._was_seen_to_fail(plan)
-        return self._is_beyond(plan) if seen is None else seen
+        failed = self._was_seen_to_fail(plan)
+        return self._is_beyond(plan) if failed is None else failed
 
     def _was_seen_to_fail(self, plan: EnginePlan) -> bool | None:
         """Return whether a plan failed in engines; None without one.

@@ -171,8 +171,10 @@ def test_a_build_that_ctrl_c_ended_tells_nothing(stage, monkeypatch):
     bench = ready.bench()
     build = ready.worker.build
 
-    def interrupted(*given, **named):
-        return build(*given, **named).model_copy(update={"status": "interrupted", "engine": None})
+    def interrupted(*arguments, **named):
+        return build(*arguments, **named).model_copy(
+            update={"status": "interrupted", "engine": None}
+        )
 
     monkeypatch.setattr(ready.worker, "build", interrupted)
     assert bench.evaluate(ready.plan(KEPT), "mixed").excess is None

@@ -63,13 +63,13 @@ def test_both_go_on_at_the_same_time():
         met.wait()
         return 3
 
-    with concurrently(search, Told()) as found:
+    with concurrently(search, Told()) as result:
         met.wait()
-        assert found() == 3
+        assert result() == 3
 
 
 def test_what_is_told_is_shown_when_it_is_waited_for():
-    told, begun, go_on = Told(), threading.Event(), threading.Event()
+    shown, begun, go_on = Told(), threading.Event(), threading.Event()
 
     def search(watcher):
         watcher.stage("search", 2)
@@ -79,20 +79,20 @@ def test_what_is_told_is_shown_when_it_is_waited_for():
         go_on.wait()
         watcher.step(2, 2)
 
-    with concurrently(search, told) as found:
+    with concurrently(search, shown) as result:
         begun.wait()
-        assert told.lines == []
+        assert shown.lines == []
         threading.Timer(0.05, go_on.set).start()
-        found()
-    assert told.lines == [("stage", "search"), ("note", "half"), ("step", 2, False)]
+        result()
+    assert shown.lines == [("stage", "search"), ("note", "half"), ("step", 2, False)]
 
 
 def test_errors_come_with_the_result():
     def search(_):
         raise CaseError("no")
 
-    with concurrently(search, Told()) as found, pytest.raises(CaseError, match="no"):
-        found()
+    with concurrently(search, Told()) as result, pytest.raises(CaseError, match="no"):
+        result()
 
 
 def test_leaving_ends_the_search():
@@ -165,15 +165,15 @@ def test_an_evaluation_ends_when_the_block_is_left():
 
 
 def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
-    left = threading.Event()
+    was_left = threading.Event()
 
     def search(_):
-        left.wait()
+        was_left.wait()
         bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
 
     def leave():
         with concurrently(search, Told()):
-            threading.Timer(0.05, left.set).start()
+            threading.Timer(0.05, was_left.set).start()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -186,10 +186,10 @@ def test_what_holds_for_evaluations_holds_beside():
         bounded.limited(0.05),
         concurrently(
             lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()
-        ) as found,
+        ) as result,
         pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
     ):
-        found()
+        result()
 
 
 BLOCK = ("square", "variance", "eps", "root", "divide")
@@ -198,10 +198,10 @@ BLOCK = ("square", "variance", "eps", "root", "divide")
 @pytest.fixture
 def fix(fake_worker):
     def fix(ill, out=None, *, options=None, version="8.6.1", **knobs):
-        given = {"builds": 1, "max_builds": 1, **(options or {})}
+        how = {"builds": 1, "max_builds": 1, **(options or {})}
         command = shlex.join(fake_worker(version, **knobs))
         return api.fix(
-            ill.proto, dict(ill.inputs), out=out, target="tensorrt", trt_command=command, **given
+            ill.proto, dict(ill.inputs), out=out, target="tensorrt", trt_command=command, **how
         )
 
     return fix
@@ -223,7 +223,7 @@ def test_what_the_engine_does_not_need_is_dropped(fix, tmp_path):
     assert run.verdict.passed
     assert run.plan.keep == run.engines.keep == ()
     assert run.plan.minimal
-    (spared,) = [found for found in run.plan.remarks if found.kind == "spared"]
+    (spared,) = [r for r in run.plan.remarks if r.kind == "spared"]
     assert spared.numbers == {"elements": 4, "size": 4}
     delivered = run.engines.delivered.sha256
     rows = [row for row in run.engines.results if row.build.engine.sha256 == delivered]
@@ -240,14 +240,14 @@ def test_what_the_engine_needs_besides_is_kept_and_told(fix):
     kept = {entry.node: entry.reason for entry in run.plan.keep}
     assert kept.keys() > models.layer_norm().kept
     assert "The engine needs it" in kept["gamma"]
-    assert "added" in [found.kind for found in run.plan.remarks]
+    assert "added" in [r.kind for r in run.plan.remarks]
 
 
 def test_a_plan_that_the_engine_did_not_shrink_is_not_called_minimal(fix):
     run = fix(models.layer_norm(), version="10.0.1").run
     assert run.verdict.passed
     assert not run.plan.minimal
-    assert "emulated" in [found.kind for found in run.plan.remarks]
+    assert "emulated" in [r.kind for r in run.plan.remarks]
 
 
 def test_held_out_samples_that_joined_are_on_record(fix):
@@ -266,8 +266,10 @@ def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tm
     assert (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes() == cache.read_bytes()
     assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
     assert cache.read_bytes().startswith(b"faketiming")
-    told = [line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line]
-    assert len(told) == 1
+    remarks = [
+        line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line
+    ]
+    assert len(remarks) == 1
 
 
 def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
@@ -328,10 +330,10 @@ def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one
     kept, space = fixed.result.kept, fixed.space
     assert isinstance(space, LowSpace)
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
-    found_ = replace(fixed.result, spare=kept)
-    fixed = replace(fixed, space=replace(space, original=space), result=found_, curve=curve)
-    made = _unrepaired(fixed, space.plan(kept), minimal=False)
-    assert not any(k.spare for k in made.plan.keep)
+    result = replace(fixed.result, spare=kept)
+    fixed = replace(fixed, space=replace(space, original=space), result=result, curve=curve)
+    unrepaired = _unrepaired(fixed, space.plan(kept), minimal=False)
+    assert not any(k.spare for k in unrepaired.plan.keep)
 
 
 def test_a_wrong_fp32_engine_is_cured_by_fixing_shapes_and_folding_constants(fake_worker, tmp_path):

@@ -313,22 +313,22 @@ def test_shrinking_a_slow_plan_leaves_builds_for_making_it_faster():
 
 
 def test_after_samples_have_joined_the_search_goes_on_from_what_passes():
-    asked: list[EnginePlan] = []
+    bests: list[EnginePlan] = []
 
     def joins(plan: EnginePlan) -> bool:
-        asked.append(plan)
-        if len(asked) > 1:
+        bests.append(plan)
+        if len(bests) > 1:
             return False
         world.passes = always(names(0, 1))
-        known, world.tried = world.tried, {}
-        for one, group in known.items():
+        before, world.tried = world.tried, {}
+        for one, group in before.items():
             for outcome in group:
                 world.evaluate(one, outcome.step, extra=True)
         return True
 
     world = World(always(names(0)), joins=joins, budget=20)
     search = run(world, names(0, 1, 2, 3))
-    assert [plan.keep for plan in asked] == [names(0), names(0, 1)]
+    assert [plan.keep for plan in bests] == [names(0), names(0, 1)]
     assert (keep(search), search.is_minimal) == (names(0, 1), True)
 
 
@@ -442,8 +442,8 @@ def test_where_int8_fails_with_constraints_it_is_built_without():
     def constrained(plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
         outcome = evaluate(plan, step, extra=extra)
         if outcome.excess is None:
-            made = outcome.worst.build.model_copy(update={"config": kept})
-            outcome = Outcome(plan, step, {"": Built(made)})
+            unbuilt = outcome.worst.build.model_copy(update={"config": kept})
+            outcome = Outcome(plan, step, {"": Built(unbuilt)})
             world.tried[plan] = [outcome]
         return outcome
 
@@ -454,11 +454,11 @@ def test_where_int8_fails_with_constraints_it_is_built_without():
 
 @pytest.mark.parametrize("parts", range(1, 10))
 def test_runs_of_names_are_of_nearly_equal_length_and_hold_all(parts):
-    given_ = [frozenset((name,)) for name in ORDER]
-    found = [*split(given_, parts)]
-    assert frozenset().union(*found) == frozenset(ORDER)
-    assert sum(map(len, found)) == len(ORDER)
-    assert max(map(len, found)) - min(map(len, found)) <= 1
+    singles = [frozenset((name,)) for name in ORDER]
+    runs = [*split(singles, parts)]
+    assert frozenset().union(*runs) == frozenset(ORDER)
+    assert sum(map(len, runs)) == len(ORDER)
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
 def test_times_are_near_within_five_percent():
@@ -481,8 +481,8 @@ def attention(parts: int = 1) -> Any:
 
 def test_the_cores_of_attention_are_units():
     net = attention(2)
-    found = cores_of(net, roles_of(net), NONE)
-    assert found == tuple(named(f"scores{i}", f"softmax{i}", f"mix{i}") for i in range(2))
+    cores = cores_of(net, roles_of(net), NONE)
+    assert cores == tuple(named(f"scores{i}", f"softmax{i}", f"mix{i}") for i in range(2))
     lowered = cores_of(net, roles_of(net), named("softmax0"))
     assert lowered == (named("scores1", "softmax1", "mix1"),)
 
@@ -497,16 +497,16 @@ SAID = "Could not find any implementation for node {ForeignNode[square...root]}.
 
 def test_the_region_is_between_the_ends_that_the_builder_named():
     refused = failed(3, status="failed", signal=None, message=SAID)
-    (found,) = refusals([build(1, ""), refused], NORM, NORM_ROLES)
-    assert (found.kind, found.build, found.ends) == ("no-kernel", 3, ("square", "root"))
-    assert found.nodes == NAMED
-    assert SAID.rstrip(".") in found.said
+    (refusal,) = refusals([build(1, ""), refused], NORM, NORM_ROLES)
+    assert (refusal.kind, refusal.build, refusal.ends) == ("no-kernel", 3, ("square", "root"))
+    assert refusal.nodes == NAMED
+    assert SAID.rstrip(".") in refusal.said
 
 
 @pytest.mark.parametrize(("status", "kind"), [("crashed", "crash"), ("timeout", "timeout")])
 def test_what_named_no_layer_has_no_region(status, kind):
-    (found,) = refusals([failed(2, status=status)], NORM, NORM_ROLES)
-    assert (found.kind, found.ends, found.nodes) == (kind, (), ())
+    (refusal,) = refusals([failed(2, status=status)], NORM, NORM_ROLES)
+    assert (refusal.kind, refusal.ends, refusal.nodes) == (kind, (), ())
 
 
 def test_what_is_lost_or_interrupted_was_not_refused():
@@ -517,11 +517,11 @@ def test_what_is_lost_or_interrupted_was_not_refused():
 def forms(kept, kind: RefusalKind = "no-kernel", nodes=NAMED, *, level=True, **plan):
     """Return what is tried in place of a plan of twelve nodes, as kinds and sets."""
     computing = NORM_ROLES.computing | named(*(f"other{i}" for i in range(8)))
-    own = planned(named(*kept), **plan)
+    refused_plan = planned(named(*kept), **plan)
     refused = Refusal(kind=kind, build=3, ends=("square", "root"), nodes=nodes)
-    found = [*instead(own, refused, 3, computing, level=level)]
-    assert {move.refused for move, _ in found} == {3}
-    return [(move.kind, plan.keep, plan.level) for move, plan in found]
+    moves = [*instead(refused_plan, refused, 3, computing, level=level)]
+    assert {move.refused for move, _ in moves} == {3}
+    return [(move.kind, plan.keep, plan.level) for move, plan in moves]
 
 
 def test_the_whole_region_then_levels_then_nothing_there():
@@ -539,9 +539,9 @@ def test_the_whole_region_then_levels_then_nothing_there():
 
 def test_without_kept_nodes_in_the_region_it_is_the_whole_model():
     """More than half in FP32 is hardly mixed, so that comes late."""
-    found = forms(named("other0"))
-    assert [kind for kind, *_ in found] == ["level", "level", "region", "none"]
-    assert found[-1][1] == named()
+    moves = forms(named("other0"))
+    assert [kind for kind, *_ in moves] == ["level", "level", "region", "none"]
+    assert moves[-1][1] == named()
     assert [kind for kind, *_ in forms(named("square"), nodes=())] == [
         *("level", "level", "region", "none")
     ]

@@ -26,8 +26,8 @@ def test_each_file_is_written_once(stage):
 
 
 def test_many_weights_lie_beside_the_model(tmp_path):
-    made = network_from_proto(models.large_weights().proto)
-    save(made.model, tmp_path / "m.onnx")
+    network = network_from_proto(models.large_weights().proto)
+    save(network.model, tmp_path / "m.onnx")
     onnx.checker.check_model(tmp_path / "m.onnx")
 
 
@@ -229,20 +229,22 @@ def test_no_option_of_the_builder_is_advised_where_the_parser_refuses():
             "--engine plugin",
         ):
             assert help_ in hint(*log)
-    known = hint("error: No importer registered for op: Odd. Attempting to import as plugin.",
+    named = hint("error: No importer registered for op: Odd. Attempting to import as plugin.",
                  "error: getPluginCreator could not find plugin: Odd version: 1")  # fmt: skip
-    assert "Odd" in known
-    assert "optimization-level" not in known
+    assert "Odd" in named
+    assert "optimization-level" not in named
 
 
 def test_everything_of_the_log_is_explained_once():
-    said = "The build failed: nobody knows."
+    message = "The build failed: nobody knows."
     log = (
         "info: nothing",
         "error: 2: [x.cpp] Error Code 2: OutOfMemory (no further information)",
         "error: nobody knows.",
     )
-    error = build_failed(build(1, "x", status="failed", engine=None, message=said, log=log), WHAT)
+    error = build_failed(
+        build(1, "x", status="failed", engine=None, message=message, log=log), WHAT
+    )
     assert len(error.hint.splitlines()) == 1
     assert "memory" in error.hint.lower()
 
