@@ -8,6 +8,7 @@ no build.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -105,26 +106,20 @@ class Bench:
         """
         if self.is_over:
             return False
-        before = self.heldout.joined
-        for judged in self._on_heldout(fastest(self.tried[plan])).values():
-            self.heldout.join(judged, self.space, " in the engine")
-        if self.heldout.joined == before:
+        heldout, verdicts = self.heldout, list[Judged]()
+        outcome, joined = fastest(self.tried[plan]), heldout.joined
+        for name in outcome.parts.keys() & self.devices.keys():
+            engine, measure = outcome.parts[name].build.engine, self.devices[name].measure
+            judging = heldout.samples, heldout.references
+            with suppress(*ENGINE_FAULTS):  # the table reports it
+                assert engine is not None
+                verdicts.append(measure.judge(engine, *judging, unseen=heldout.unseen))
+        for judged in verdicts:
+            heldout.join(judged, self.space, " in the engine")
+        if heldout.joined == joined:
             return False
         self.tried = {p: [self._again(o) for o in group] for p, group in self.tried.items()}
         return True
-
-    def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
-        """Return the verdicts on its engines on held-out samples, by device, where they run."""
-        verdicts, heldout = dict[str, Judged](), self.heldout
-        for name in outcome.parts.keys() & self.devices.keys():
-            engine, measure = outcome.parts[name].build.engine, self.devices[name].measure
-            assert engine is not None
-            try:
-                judging = heldout.samples, heldout.references
-                verdicts[name] = measure.judge(engine, *judging, unseen=heldout.unseen)
-            except ENGINE_FAULTS:
-                continue  # the table reports it
-        return verdicts
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""

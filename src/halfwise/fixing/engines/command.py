@@ -37,6 +37,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import (
     Engines,
     LadderRung,
+    NodeName,
     Note,
     Remark,
     Run,
@@ -163,7 +164,7 @@ def fix_in_engines(
     case = one_at_a_time(case)
     with (
         searching(case, request, start, shared) as searched,
-        _devices(case, request, shared, out, started) as (devices, journals),
+        _devices(case, request, shared, out, started) as devices,
     ):
         run = EngineRun(devices, shared)
         if (wrong := run.reference()) is None:
@@ -179,7 +180,7 @@ def fix_in_engines(
                 fixed = with_growth(delivered(fixed, proof, run.stages.seconds), partial)
                 engines = list(proof.engines.values())
                 record = recorded(
-                    partial, case, fixed, request, engines, out, started, journals, shared
+                    partial, case, fixed, request, engines, out, started, devices, shared
                 )
             for name, device in devices.items():
                 device.builds.forget(passed[name])
@@ -196,30 +197,28 @@ def fix_in_engines(
 @contextmanager
 def _devices(
     case: Case, request: Request, shared: Relay, out: Path | None, started: float
-) -> Iterator[tuple[dict[str, Device], dict[str, Journal | None]]]:
-    """Provide the devices with their journals, by name; a single one is named ""."""
+) -> Iterator[dict[str, Device]]:
+    """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
     target = request.target
     specs: list[tuple[str, WorkerSpec, EngineSettings]]
     specs = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
     specs = specs or [("", target.worker, target.profiled(case))]
     devices: dict[str, Device] = {}
-    journals: dict[str, Journal | None] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         for name, spec, how in specs:
             watcher: Watcher = Named(shared, name) if name else shared
             worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
-            journals[name] = stack.enter_context(journal)
             files = folder / (name or "engine")
             files.mkdir()
             devices[name] = Device(
                 *(with_copied_network(case), request.settings, how, worker, files, watcher),
-                journal=journals[name],
+                journal=stack.enter_context(journal),
                 started=started,
             )
-        yield devices, journals
+        yield devices
 
 
 def _settled(case: Case) -> Case | None:
@@ -274,64 +273,49 @@ def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
         return fixed
     if chosen.is_full:
         return fixed.telling(Remark(kind="other-engine"))
-    if chosen.types.of is not fixed.assigned.of:
-        return _unrepaired(fixed, chosen.types, minimal=proof.minimal)
     if chosen.types != fixed.assigned:
-        return _other_plan(fixed, chosen.types, minimal=proof.minimal)
+        return _replanned(fixed, chosen.types, minimal=proof.minimal)
     plan = fixed.plan.model_copy(update={"minimal": proof.minimal})
     emulated = [Remark(kind="emulated")] if fixed.plan.minimal and not proof.minimal else []
     return replace(fixed, plan=plan).telling(*emulated)
 
 
-def _unrepaired(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
-    """Return the result as a plan of the unrepaired model, whose engine is delivered."""
-    space, curve = fixed.original, fixed.curve.unrepaired
-    assert curve is not None
-    note = Remark(kind="unrepaired", numbers={"better": len(fixed.plan.repairs)})
-    result = replace(fixed.result, spare=frozenset())
-    fixed = replace(
-        fixed,
-        observations=space.evidence.observations,
-        result=result,
-        space=space,
-        curve=curve,
-    )
-    return _replanned(fixed, assigned, (note, *fixed.plan.remarks), minimal=minimal)
-
-
-def _other_plan(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
-    """Return the result with a plan other than the emulation's."""
-    before, remarks = fixed.result.kept, list(fixed.plan.remarks)
-    added, dropped = assigned.kept - before, before - assigned.kept
-    if dropped:
+def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
+    """Return the result with a plan other than the emulation's, maybe of the unrepaired model."""
+    before, remarks, added = fixed.result.kept, list(fixed.plan.remarks), frozenset[NodeName]()
+    space, curve, result, observations = fixed.space, fixed.curve, fixed.result, fixed.observations
+    if assigned.of is not fixed.assigned.of:
+        assert curve.unrepaired is not None
+        space, curve, result = fixed.original, curve.unrepaired, replace(result, spare=added)
+        observations = space.evidence.observations
+        numbers = {"better": len(fixed.plan.repairs)}
+        remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
+    else:
+        added, dropped = assigned.kept - before, before - assigned.kept
         numbers = {"elements": len(dropped), "size": len(before)}
-        remarks.append(Remark(kind="spared", numbers=numbers))
-    if added:
-        remarks.append(Remark(kind="added", numbers={"elements": len(added)}))
-    fixed = _replanned(fixed, assigned, remarks, minimal=minimal)
+        remarks += [Remark(kind="spared", numbers=numbers)] if dropped else []
+        remarks += [Remark(kind="added", numbers={"elements": len(added)})] if added else []
+    assert isinstance(space, LowSpace)
+    rewritten, placed = space.variant.write(assigned)
+    result = replace(result, kept=assigned.kept, minimal=minimal)
+    plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
     by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
     kept = tuple(
         k.model_copy(update=by_engine)
         if k.node in added and k.kept_by == "search" and k.guard is None
         else k
-        for k in fixed.plan.keep
+        for k in plan.keep
     )
-    return replace(fixed, plan=fixed.plan.model_copy(update={"keep": kept}))
-
-
-def _replanned(fixed: Fixed, assigned: Plan, remarks: Sequence[Remark], *, minimal: bool) -> Fixed:
-    """Return the result with another plan of its space, written."""
-    space = fixed.space
-    assert isinstance(space, LowSpace)
-    rewritten, placed = space.variant.write(assigned)
-    result = replace(fixed.result, kept=assigned.kept, minimal=minimal)
     return replace(
         fixed,
         rewritten=rewritten,
-        plan=plan_of(space, assigned, result, placed, rewritten.casts, remarks),
+        plan=plan.model_copy(update={"keep": kept}),
         guards=space.guards,
+        observations=observations,
         result=result,
+        space=space,
         assigned=assigned,
+        curve=curve,
     )
 
 
@@ -409,7 +393,7 @@ def recorded(
     engines: Sequence[Engines],
     out: Path | None,
     started: float,
-    journals: Mapping[str, Journal | None],
+    devices: Mapping[str, Device],
     watcher: Watcher,
 ) -> Run:
     """Return the run of what was found and proven, with everything in `partial`, if any.
@@ -422,7 +406,7 @@ def recorded(
         engines: Results of the engines, by device.
         out: The run folder's later place.
         started: `time.monotonic()` at the start of the command.
-        journals: Per device, by the name of its worker; "" for the only one.
+        devices: The devices, by name, for their journals.
         watcher: Receives progress.
     """
     assert request.target is not None
@@ -443,12 +427,12 @@ def recorded(
     cache = request.target.settings.timing_cache
     if cache is not None and cache.exists():
         (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
-        cached = {"timing_cache": TIMING_CACHE_FILE}
-        run = run.model_copy(update={"engines": first.model_copy(update=cached)})
-    for name, journal in journals.items():
-        if journal is not None:
+        cached = run.devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+        run = run.model_copy(update={"engines": cached})
+    for name, device in devices.items():
+        if device.journal is not None:
             file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
-            (partial / file).write_bytes(journal.path.read_bytes())
+            (partial / file).write_bytes(device.journal.path.read_bytes())
     finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
     return run
 

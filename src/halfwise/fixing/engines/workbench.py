@@ -57,7 +57,6 @@ class Builds:
         watcher: Receives progress.
         numbers: Counts builds across the command; None counts only these.
         outcomes: Every build so far, in order.
-        hashes: SHA-256 of each built file, as in `BuildConfig.model_sha256`.
     """
 
     worker: Worker
@@ -67,7 +66,6 @@ class Builds:
     watcher: Watcher
     numbers: Iterator[int] | None = None
     outcomes: list[BuildOutcome] = field(default_factory=list)
-    hashes: dict[Path, str] = field(default_factory=dict)
 
     def build(
         self,
@@ -102,7 +100,7 @@ class Builds:
         """
         weak = self.typing == "weak"
         config = BuildConfig(
-            model_sha256=self._sha256(model),
+            model_sha256=model_files(model).sha256,
             typing=self.typing,
             low=low if weak else None,
             tf32=tf32,
@@ -214,11 +212,6 @@ class Builds:
         # Waiting may take minutes, without any other sign.
         if severity in ("waiting", "remark"):
             self.watcher.note(text)
-
-    def _sha256(self, model: Path) -> str:
-        if model not in self.hashes:
-            self.hashes[model] = model_files(model).sha256
-        return self.hashes[model]
 
 
 def save(model: ir.Model, path: Path) -> None:

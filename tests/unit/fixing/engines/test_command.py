@@ -15,7 +15,7 @@ from halfwise.fixing.engines.command import (
     TIMING_CACHE_FILE,
     Named,
     Relay,
-    _unrepaired,
+    _replanned,
     concurrently,
     journal_of,
     one_at_a_time,
@@ -331,8 +331,12 @@ def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one
     assert isinstance(space, LowSpace)
     curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
     result = replace(fixed.result, spare=kept)
-    fixed = replace(fixed, space=replace(space, original=space), result=result, curve=curve)
-    unrepaired = _unrepaired(fixed, space.plan(kept), minimal=False)
+    other = replace(space, variant=replace(space.variant))
+    space.observed.look(other.variant, space.bench.samples)
+    fixed = replace(fixed, space=replace(space, original=other), result=result, curve=curve)
+    unrepaired = _replanned(fixed, other.plan(kept), minimal=False)
+    assert unrepaired.space is other
+    assert "unrepaired" in {remark.kind for remark in unrepaired.plan.remarks}
     assert not any(k.spare for k in unrepaired.plan.keep)
 
 
