@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -162,8 +163,12 @@ def fix_in_engines(
     shared, original = Relay(watcher), case
     shared.release()
     case = one_at_a_time(case)
+    search = partial(run_fix, case, request.settings, start_from=start)
+    # On the GPU it would disturb the builds: there it starts when its result is requested.
+    is_beside = request.settings.runtime.device == "cpu"
+    beside = concurrently(search, shared) if is_beside else nullcontext(partial(search, shared))
     with (
-        searching(case, request, start, shared) as searched,
+        beside as searched,
         _devices(case, request, shared, out, started) as devices,
     ):
         run = EngineRun(devices, shared)
@@ -173,14 +178,14 @@ def fix_in_engines(
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}
             shared.stage("store")
-            with nullcontext() if out is None else new_folder(out) as partial:
-                if partial is not None:
-                    paths = {name: partial / engine_file(name) for name in devices}
+            with nullcontext() if out is None else new_folder(out) as folder:
+                if folder is not None:
+                    paths = {name: folder / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
-                fixed = with_growth(delivered(fixed, proof, run.stages.seconds), partial)
+                fixed = with_growth(delivered(fixed, proof, run.stages.seconds), folder)
                 engines = list(proof.engines.values())
                 record = recorded(
-                    partial, case, fixed, request, engines, out, started, devices, shared
+                    folder, case, fixed, request, engines, out, started, devices, shared
                 )
             for name, device in devices.items():
                 device.builds.forget(passed[name])
@@ -232,22 +237,6 @@ def _settled(case: Case) -> Case | None:
         return None
     note = Note(kind="settled", severity="warning")
     return replace(case, network=network, notes=(*case.notes, note))
-
-
-def searching(
-    case: Case, request: Request, start: Network | Run | None, watcher: Watcher
-) -> AbstractContextManager[Callable[[], Fixed]]:
-    """Search for a plan in the emulation, concurrently with the block unless that disturbs it.
-
-    On the GPU it starts only when its result is requested.
-    """
-
-    def search(relay: Watcher) -> Fixed:
-        return run_fix(case, request.settings, relay, start_from=start)
-
-    if request.settings.runtime.device == "cpu":
-        return concurrently(search, watcher)
-    return nullcontext(lambda: search(watcher))
 
 
 def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:

@@ -72,7 +72,7 @@ class EngineRun:
 
     def __init__(self, devices: Mapping[str, Device], watcher: Watcher) -> None:
         """Take the devices, at least one."""
-        self.devices, self._watcher = devices, watcher
+        self.devices, self._watcher, self._several = devices, watcher, len(devices) > 1
         self.stages = Stages(watcher)
 
     def reference(self) -> Proof | None:
@@ -230,15 +230,11 @@ class EngineRun:
                 tried.model_copy(update={"end": "unfetched"}) if tried.end == "delivered" else tried
                 for tried in record.rungs
             )
-            here_ = None if record.verdict is None else with_failures(record.verdict, (lost,))
-            without = {"delivered": None, "rungs": rungs, "verdict": here_}
+            judged = None if record.verdict is None else with_failures(record.verdict, (lost,))
+            without = {"delivered": None, "rungs": rungs, "verdict": judged}
             engines[name] = record.model_copy(update=without)
             verdict = with_failures(verdict, (lost,))
         return replace(proof, engines=engines, verdict=verdict)
-
-    @property
-    def _several(self) -> bool:
-        return len(self.devices) > 1
 
     def _with_verdicts(
         self, engines: Mapping[str, Engines], verdicts: Mapping[str, Verdict]

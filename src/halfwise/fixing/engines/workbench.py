@@ -9,7 +9,7 @@ the next one, and end up in the run folder.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -125,10 +125,12 @@ class Builds:
     def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
         number, settings = self._next(), self.settings
         self.watcher.note(f"build {number}: {purpose}")
+        if number == 1:  # others are expected to take as long as this one did
+            self.watcher.left(settings.build_timeout)
 
         def run() -> BuildOutcome:
             try:
-                with limited(expect=self.watcher.expect), sized("building"), self._bounded(number):
+                with limited(expect=self.watcher.expect), sized("building"):
                     return self.worker.build(
                         model,
                         config,
@@ -150,15 +152,6 @@ class Builds:
         return self._kept(
             self.journal.record(run, number=number, purpose=purpose, config=config, timeout=timeout)
         )
-
-    @contextmanager
-    def _bounded(self, number: int) -> Iterator[None]:
-        """Report how long the first build may take at most; others are expected to take as long."""
-        if number == 1:
-            self.watcher.left(self.settings.build_timeout)
-        yield
-        if number == 1:
-            self.watcher.left(inf)
 
     def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
         """Return the outcome for a model that cannot be written here.
@@ -193,6 +186,8 @@ class Builds:
 
     def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
         self.outcomes.append(outcome)
+        if outcome.number == 1:
+            self.watcher.left(inf)
         if outcome.status != "built":
             line = how_refused(outcome).line if outcome.status == "failed" else ""
             note = f"build {outcome.number} {outcome.status}: {outcome.message}"
