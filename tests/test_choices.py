@@ -6,22 +6,29 @@ purpose only.
 
 import os
 import time
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from halfwise.emulation.budget import Budget
+from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
-from halfwise.fixing.plan.guide import stretches
+from halfwise.fixing.plan.guide import Sites, stretches
 from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
-from halfwise.fixing.remarks import tolerance_note
+from halfwise.fixing.remarks import _wider, tolerance_note
 from halfwise.fixing.repair.moves import _falls, _Undoing
 from halfwise.fixing.space import Int8Space
 from halfwise.formats import FP16
+from halfwise.inputs.samples import Rows
+from halfwise.options.loading import _reading
 from halfwise.records import Criterion, EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
+from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
 from tests.unit.reporting.runs import output_error
 
@@ -40,6 +47,33 @@ def step(inherited: float) -> Growth:
 def widened(rel_max: float) -> bool:
     errors = {"y": output_error(rel_max=rel_max, passed=False)}
     return tolerance_note(errors, Criterion(rel_max=0.01), 1.0, FP16, 0) is not None
+
+
+def wider(needed: int, candidates: int) -> bool:
+    """Return whether the tolerance is looked for that the explained nodes would meet."""
+    looked: list[str] = []
+    budget = SimpleNamespace(within=lambda what, *_: looked.append(what))
+    variant = SimpleNamespace(case=SimpleNamespace(metric=None))
+    space: Any = SimpleNamespace(
+        variant=variant, budget=budget, bench=None, explained=set(), choices=range(candidates)
+    )
+    result: Any = SimpleNamespace(needed=set(map(str, range(needed))))
+    list(_wider(space, result, accumulates=True))
+    return bool(looked)
+
+
+def fitted(error: float) -> list[float]:
+    sites = Sites([(NodeName("a"),), (NodeName("b"),)])
+    sites.fit({A: 1.0, A | B: error})
+    return sites.added.tolist()
+
+
+def shown(before: float, after: float) -> int:
+    """Return how many samples of one show a change that leaves an error."""
+    target: Any = SimpleNamespace(error=lambda *_: after, row=lambda _: np.zeros(1))
+    session = SimpleNamespace(run=lambda _: None)
+    subject: Any = SimpleNamespace(session=session, samples=[{"x": np.ones(4)}])
+    return _try(subject, target, [before], lambda sample: sample).shown
 
 
 @pytest.mark.parametrize(
@@ -66,11 +100,41 @@ def widened(rel_max: float) -> bool:
         (widened(0.1), widened(0.102)),
         # A repair has made an error fall if a tenth of it is gone.
         (_falls(20.0, 18.0), _falls(20.0, 18.1)),
+        # A plan is called useless if more than a tenth of the candidates is kept without a cause.
+        (wider(needed=2, candidates=19), wider(needed=2, candidates=20)),
+        # A fit counts errors from ten thousand on as infinite.
+        (fitted(1e4) == fitted(inf), fitted(9e3) == fitted(inf)),
+        # A change of the inputs is shown by errors that fall to less than a tenth.
+        (shown(5.1e-3, 5e-4), shown(4.9e-3, 5e-4)),
     ],
 )
 def test_it_decides_otherwise_just_beside_the_number(one, other):
     assert one
     assert not other
+
+
+def test_a_nudge_is_a_twentieth_of_how_far_inputs_spread():
+    array = np.random.default_rng(1).normal(size=(8, 8))
+    moved = np.abs(_nudged(array, np.random.default_rng(0)) - array).max()
+    assert moved == pytest.approx(array.std() / 20)
+
+
+def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
+    network = SimpleNamespace(nodes=lambda: ())
+    variant = SimpleNamespace(case=SimpleNamespace(network=network))
+    space = SimpleNamespace(
+        bench=None, budget=Budget(work=1000.0), variant=variant, choices=frozenset()
+    )
+    depths: Any = SimpleNamespace(space=space)
+    assert TradeOff(depths)._budget.work == 100
+
+
+def test_three_samples_run_alone_and_together():
+    ran: list[int] = []
+    session: Any = SimpleNamespace(run=lambda sample: {"y": ran.append(len(sample["x"]))})
+    samples: Any = [{"x": np.zeros((1, 2))}] * 5
+    _reading(session, samples, Rows(first=0, count=5, files=1))
+    assert ran == [1, 1, 1, 3]
 
 
 def test_contributions_of_eight_groups_are_measured_first():

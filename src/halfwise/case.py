@@ -35,6 +35,12 @@ from halfwise.records import (
 Sample = Mapping[str, NDArray[Any]]
 """One set of model inputs: input name → array of the model's own rank and dtype."""
 
+FEW_SAMPLES = 4
+"""Samples on which something is measured or tried that depends on the model more than on data, or
+is wrong on most if it is wrong: roundoff, decisions, the model with everything low. Our choice."""
+TOGETHER = 3
+"""Samples that run alone and together, which shows whether they are independent: with three, their
+order shows too."""
 HELD_BYTES = 8 << 20
 """Samples, or tensors at a cut, that stay in memory between trials: those of one sample of a
 detector at 640 × 640. Reading a sample of a few kilobytes takes as long as a tenth of its run;

@@ -3,10 +3,10 @@
 Only the command line offers it: users of the library get Python's KeyboardInterrupt.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
@@ -16,12 +16,10 @@ class Interruption:
     Attributes:
         ready: Whether there is something to keep: a plan that passes or serves.
         asked: Whether the user asked for it.
-        then: Called from the signal handler when the user asks, to end what takes long.
     """
 
     ready: bool = False
     asked: bool = False
-    then: list[Callable[[], None]] = field(default_factory=list)
 
     def offer(self) -> None:
         """Let Ctrl-C end the work: from now on there is something to keep."""
@@ -32,18 +30,7 @@ class Interruption:
         if not self.ready or self.asked:
             return False
         self.asked = True
-        for end in tuple(self.then):
-            end()
         return True
-
-    @contextmanager
-    def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` if the user asks during the block."""
-        self.then.append(end)
-        try:
-            yield
-        finally:
-            self.then.remove(end)
 
 
 _offered: ContextVar[Interruption | None] = ContextVar("interruption", default=None)

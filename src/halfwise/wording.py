@@ -17,6 +17,8 @@ LONGEST_EXCERPT = 500
 """Characters shown of what another program, a file or a user's function says. Our choice."""
 FEW = 4
 """Names, places or sentences shown of a list; the rest are counted. Our choice."""
+MOST_ROWS = 12
+"""Most rows of a table, or lines of a log, on a terminal; the rest are grouped or counted."""
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")

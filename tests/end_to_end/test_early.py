@@ -1,20 +1,25 @@
 """The first proven engine is announced while the run goes on, and what Ctrl-C keeps."""
 
+import fcntl
 import hashlib
 import os
 import signal
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from halfwise.fixing.engines import device
 from halfwise.fixing.space import Best
 from halfwise.reporting.rungs import proven_line
+from halfwise.tensorrt.client import Worker
+from halfwise.tensorrt.link import Log
 from tests import models
 from tests.fake_tensorrt.faults import Fault
 
 FAST_TF32 = {"fp32": 2.0, "tf32": 0.5, "low": 1.0, "border": 0.0}
+FAST_LOW = {"fp32": 1.0, "tf32": 0.9, "low": 0.1, "border": 0.0}
 SPEECH = {"fp32": 0.84, "tf32": 0.384, "low": 0.257, "border": 0.0}
 
 
@@ -172,3 +177,49 @@ def test_no_plan_is_looked_for_where_a_right_engine_is_faster_than_fp16(engines)
     assert [spared["kind"] for spared in found["spared"]] == ["slower"]
     why = "No more plans were built: with nothing kept a run takes 4 ms (build 5), and 3.5 ms in"
     assert why in told(ended)
+
+
+@pytest.mark.parametrize(
+    ("request_", "number", "rung"),
+    [
+        ("time", 1, "fp32"),
+        ("inspect", 1, "fp32"),
+        ("build", 2, "fp32"),
+        ("time", 2, "fp32"),
+        ("build", 3, "tf32"),
+        ("time", 3, "tf32"),
+        ("inspect", 3, "fp16"),
+        ("time", 4, "fp16"),
+        ("time", 5, "fp16"),
+    ],
+)
+def test_ctrl_c_waits_for_no_build_of_another_process(
+    engines, monkeypatch, tmp_path, request_, number, rung
+):
+    """Whatever has to wait for the GPU then: from that request on, another process has it."""
+    calls, request, hear = [], getattr(Worker, request_), Log.hear
+    pressed: list[float] = []
+
+    def counted(*arguments, **options):
+        calls.append(request_)
+        if len(calls) == number:
+            (lock,) = (tmp_path / "worker-tmp").glob("halfwise-*.lock")
+            fcntl.flock(other.enter_context(lock.open("r+")), fcntl.LOCK_EX)
+        return request(*arguments, **options)
+
+    def heard(log, frame):
+        hear(log, frame)
+        if frame["kind"] == "waiting" and not pressed:
+            pressed.append(time.monotonic())
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Worker, request_, counted)
+    monkeypatch.setattr(Log, "hear", heard)
+    with ExitStack() as other:
+        ended = engines(models.conv_chain(), "--no-repair", "--budget", "builds=9", pace=FAST_LOW)
+        took = time.monotonic() - pressed[0]
+    assert ended.code == 0, ended.err
+    assert took < 5
+    found = ended.record["engines"]
+    assert found["rung"] == rung
+    assert "interrupted" in {spared["kind"] for spared in found["spared"]}

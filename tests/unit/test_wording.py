@@ -12,6 +12,7 @@ from halfwise.wording import (
     command,
     count,
     dimensions,
+    excerpt,
     fixed,
     listed,
     number,
@@ -237,3 +238,8 @@ def test_a_path_of_a_printed_command_is_no_option():
     )
     assert command("halfwise", "report", Path("runs/-x")) == "halfwise report runs/-x"
     assert argument("-x") == "./-x"
+
+
+def test_an_excerpt_has_500_characters_at_most() -> None:
+    assert excerpt("a" * 500) == "a" * 500
+    assert excerpt("a" * 501) == "a" * 499 + "…"

@@ -26,7 +26,8 @@ from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 
 SIZE = 24
-"""Approximate nodes per stretch. Longer ones have fewer borders, but more often mix precisions."""
+"""Approximate nodes per stretch; no result depends on it. Longer ones have fewer borders, but more
+often mix precisions."""
 
 LONG = 64
 """The same if no stretch mixes precisions. A run then has fewer borders; ONNX Runtime needs up to

@@ -9,7 +9,7 @@ from typing import Unpack
 
 import onnx_ir as ir
 
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import forgiving, sized
 from halfwise.emulation.ort import Session
@@ -20,7 +20,7 @@ from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.outcome import Result, fix_run
 from halfwise.fixing.repair.making import with_readable
-from halfwise.fixing.rewrite import FEW_SAMPLES, save_checked
+from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (

@@ -22,7 +22,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from halfwise.case import Case, Settings
+from halfwise.case import FEW_SAMPLES, Case, Settings
 from halfwise.emulation.rounding import POINTWISE
 from halfwise.emulation.runner import seen_in_bodies, seen_shapes
 from halfwise.errors import CaseError, RunFailed
@@ -474,10 +474,6 @@ def _stored(output: _Type, wants: frozenset[_Type]) -> int:
     return _INT8.size + (output.size if len(wants) > 1 else 0)
 
 
-_COUNTED = 4
-"""Samples on which runs of bodies are counted: branches may differ between samples."""
-
-
 def cost_model(
     case: Case,
     settings: Settings,
@@ -499,7 +495,8 @@ def cost_model(
     graph, calibration = case.network.graph, case.calibration
     if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
         return None  # a SequenceMap's body, whose shapes are not seen
-    few = [calibration[i] for i in range(min(_COUNTED, len(calibration)))]
+    # Branches may differ between samples.
+    few = [calibration[i] for i in range(min(FEW_SAMPLES, len(calibration)))]
     try:
         shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)
         runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)

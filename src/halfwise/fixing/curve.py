@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from math import inf, log10
+from math import inf, log
 
 from halfwise.emulation.ort import give_back
 from halfwise.fixing.bench import Tolerance
@@ -337,10 +337,6 @@ def is_fp32(curve: Curve, point: Point) -> bool:
     return point.count == len(curve.nodes) and point.error == 0 and not point.is_bound
 
 
-_FAINT, _LOUD = 1e-3, 1e6
-"""Errors below the first or above the second count as equal when plans are spread apart."""
-
-
 def front(points: Sequence[Point]) -> list[int]:
     """Return the indices of points that none beats in both cost and error, cheapest first.
 
@@ -390,16 +386,18 @@ def spread(points: Sequence[Point], wanted: Iterable[int] = (), most: int = MEAS
 
     Both ends and the wanted points are always included, on the front or not. Each further point is
     the one farthest from those chosen, in cost and in the logarithm of error, each relative to its
-    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985).
+    span (Gonzalez, "Clustering to minimize the maximum intercluster distance", 1985). Errors
+    below the smallest of all count as that, those above `MODERATE` as `MODERATE`.
     """
     rest = front(points)
     chosen = list(dict.fromkeys([rest[0], rest[-1], *wanted] if rest else wanted))
     prices = [point.price for point in points]
     span = max(prices, default=0.0) - min(prices, default=0.0) or 1.0
+    least = min((point.error for point in points if 0 < point.error < MODERATE), default=1.0)
 
     def seat(place: int) -> tuple[float, float]:
-        error = min(max(points[place].error, _FAINT), _LOUD)
-        return prices[place] / span, log10(error) / log10(_LOUD / _FAINT)
+        error = min(max(points[place].error, least), MODERATE)
+        return prices[place] / span, log(error / least) / log(MODERATE / least)
 
     def apart(place: int) -> float:
         (x, y), seats = seat(place), map(seat, chosen)

@@ -13,13 +13,10 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Outputs
+from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Observations, TensorName
-
-FIRST_LOOK = 8
-"""Samples whose elements are visited before anything is known about a model: see `gather`. Our
-choice."""
 
 
 def headroom_limits(
@@ -90,7 +87,7 @@ def gather(
 ) -> Evidence:
     """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
-    With `first`, elements are visited on only `FIRST_LOOK` samples if these show nothing: no guard,
+    With `first`, elements are visited on only `LOOKED_AT` samples if these show nothing: no guard,
     and no op that chooses, whose closest choice is what counts. Extrema cover all samples.
     """
     observer = Observer(
@@ -124,7 +121,7 @@ def gather(
 
     if not first or settings.accumulate == "fp16":
         return closer()
-    observer.look(FIRST_LOOK)
+    observer.look(LOOKED_AT)
     evidence = gathered()
     if observer.is_complete:
         return evidence

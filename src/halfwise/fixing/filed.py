@@ -9,7 +9,7 @@ from math import inf
 import onnx_ir as ir
 
 from halfwise import wording
-from halfwise.case import Case, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
 from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
@@ -22,7 +22,6 @@ from halfwise.fixing.space import BESIDE, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
-from halfwise.judging.deciding import FEW
 from halfwise.judging.judge import (
     Judged,
     LowSums,
@@ -115,7 +114,7 @@ class Decisions:
     ) -> tuple[int, ...]:
         case = self._variant.case
         judged = judge_outputs(results, samples, references, case.criterion, case.metric)
-        return judged.failing[:FEW]
+        return judged.failing[:FEW_SAMPLES]
 
     def _repair(self, kept: Nodes, flips: Sequence[Flip], worst: Sequence[int]) -> Nodes:
         """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
@@ -215,7 +214,7 @@ def judged_as_file(
         sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
         fields = {"as_file": run, "sums": sums}
         return replace(judged, verdict=verdict.model_copy(update=fields))
-    few = samples.select(filed.failing[:FEW])
+    few = samples.select(filed.failing[:FEW_SAMPLES])
     flips = _flips(candidate, decisions(case.network), few, settings)
     update = {
         "as_file": run.model_copy(update={"flips": flips}),

@@ -20,7 +20,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
 from halfwise.fixing.fixed import Fixed, rungs_of, with_beside
 from halfwise.fixing.next_steps import after_untested, next_steps, sample_profiles
-from halfwise.fixing.plan.plan import Nodes
+from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import FORMATS, low_type
@@ -123,7 +123,7 @@ def fix_run(
     heldout = fixed.heldout.rest, fixed.heldout.rest_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
     kept = frozenset(k.node for k in fixed.plan.searched)
-    worth = worth_of(fixed.space, kept, engines, request.require_worth)
+    worth = worth_of(fixed.space, fixed.assigned, engines, request.require_worth)
     verdict = worth_enough(final_verdict(verdict, case, request, hints), worth, request)
     fixed = _at_the_end(fixed, None if engines is not None and engines.full else kept)
     profiles = sample_profiles(case) if engines is None else ()
@@ -362,23 +362,23 @@ def with_unjudged(
 
 def worth_of(
     space: Space,
-    kept: Nodes,
+    plan: Plan,
     engines: Engines | None = None,
     required: float | None = None,
 ) -> Worth | None:
-    """Return the worth of the plan that keeps `kept`.
+    """Return the worth of a plan.
 
     None if shapes are unknown, including those in bodies, and if the model only moves data, which
     costs nothing.
 
     Args:
         space: The plans, after a search.
-        kept: Compute nodes in FP32.
+        plan: The plan, with its types.
         engines: Results of real engines; measured times take precedence.
         required: Maximum cost, if any. If the plan exceeds it, `nearest` is a plan predicted to
             stay within it.
     """
-    variant, cost = space.variant, space.cost(kept)
+    variant, cost = space.variant, space.variant.cost(plan)
     prices, case = variant.prices, variant.case
     if prices is None or cost is None:
         return None

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from halfwise.case import CPU, Case, Runtime, Samples, Settings
+from halfwise.case import CPU, FEW_SAMPLES, Case, Runtime, Samples, Settings
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
@@ -111,11 +111,6 @@ def written_bytes(model: ir.Model) -> int:
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
     return int(proto.ByteSize()) + data
-
-
-FEW_SAMPLES = 4
-"""Samples on which something is checked that is wrong on most if it is wrong: an opset adapter, the
-model with everything low, samples joined in pairs. Our choice."""
 
 
 def with_opset_for(

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from halfwise.case import Samples
+from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.filed import Decisions, ignored
 from halfwise.fixing.plan.plan import Plan, Written
-from halfwise.fixing.rewrite import FEW_SAMPLES
 from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten
 from halfwise.judging.inside import Emulated, emulate

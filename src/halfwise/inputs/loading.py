@@ -32,13 +32,16 @@ from halfwise.inputs.fitting import (
 )
 from halfwise.inputs.functions import load_function
 from halfwise.inputs.recorded import SUFFIX, judge_inputs, load_feeds, random_samples
-from halfwise.inputs.samples import Block, LoadedSamples, load_singles, load_stacks, repeatable
+from halfwise.inputs.samples import (
+    MOST_SAMPLES,
+    Block,
+    LoadedSamples,
+    load_singles,
+    load_stacks,
+    repeatable,
+)
 from halfwise.records import Note
 from halfwise.wording import listed
-
-_MOST_YIELDED = 100_000
-"""Most samples that a function may yield. They stay in memory, at half a kilobyte each or more, and
-a verdict needs only hundreds; a generator that yields more most likely never ends."""
 
 
 def load_array_files(
@@ -229,9 +232,9 @@ def load_stream(source: str, specs: Sequence[InputSpec]) -> LoadedSamples:
     where = source.rpartition("/")[2]
     copies: list[dict[str, NDArray[Any]]] = []
     for i, item in enumerate(load_function(source).stream()):
-        if i == _MOST_YIELDED:
+        if i == MOST_SAMPLES:
             raise CaseError(
-                f"{where} has yielded {_MOST_YIELDED:,} samples and does not stop.",
+                f"{where} has yielded {MOST_SAMPLES:,} samples and does not stop.",
                 "Stop after a few hundred samples.",
             )
         # Copied one by one: generators often fill the same array again for the next sample.

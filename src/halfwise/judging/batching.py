@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.case import Sample, Samples
+from halfwise.case import TOGETHER, Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.errors import RunFailed
 from halfwise.graph.model import Network, tensor_name
@@ -24,13 +24,9 @@ from halfwise.wording import listed
 
 Shape = tuple[int, ...]
 
-_TRIED = 3
-"""Samples in the batch that tests independence; with three, their order shows too."""
 _SAME = 1e-4
 """Largest difference between the rows of a batch and single samples, relative to the largest
 magnitude: another order of summation causes 1e-6, in deep models 1e-5; mixed samples far more."""
-_NAMED = 3
-"""Largest number of nodes named in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,7 @@ def _alike(samples: Samples, trial: Batching) -> list[Sample]:
     for sample in samples:
         group = groups.setdefault(Facts.of(sample, trial).kind, [])
         group.append(sample)
-        if len(group) == _TRIED:
+        if len(group) == TOGETHER:
             return group
     largest = max(groups.values(), key=len)
     return largest if len(largest) > 1 else largest * 2
@@ -254,7 +250,7 @@ def _suspects(network: Network) -> str:
     names = frozen_nodes(network)
     if not names:
         return ""
-    constants = listed(names, most=_NAMED)
+    constants = listed(names)
     return f"the export seems to have fixed its batch size in the constants of {constants}; "
 
 

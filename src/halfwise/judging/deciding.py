@@ -6,7 +6,7 @@ from math import inf
 
 import onnx_ir as ir
 
-from halfwise.case import CPU, Runtime, Samples
+from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import ModelRunner, Runner
 from halfwise.errors import RunFailed
@@ -19,8 +19,6 @@ from halfwise.metrics import Computed
 from halfwise.metrics.difference import relative_rms
 from halfwise.records import Decided, Flip, NodeName, TensorName
 
-FEW = 4
-"""Samples on which decisions are tried first and compared: those with the largest errors."""
 MOST_TRIED = 8
 """Decisions or nodes tried one by one: one run of a sample rejects most of them."""
 MOST = 0.5
@@ -75,9 +73,9 @@ class Deciding:
         flips = differing(list(every.values()), *self.sides(range(len(self.samples))))
         for group in self._groups(flips, every):
             tensors = [t for flip in group for t in decided(every[flip.node])]
-            remaining = max(self.errors(tensors, order[:FEW]))
+            remaining = max(self.errors(tensors, order[:FEW_SAMPLES]))
             if _undoes(remaining, worst):
-                remaining = max([remaining, *self.errors(tensors, order[FEW:])])
+                remaining = max([remaining, *self.errors(tensors, order[FEW_SAMPLES:])])
             if _undoes(remaining, worst):
                 nodes = [every[flip.node] for flip in group]
                 return Decided(
@@ -86,7 +84,7 @@ class Deciding:
                     error=worst,
                     left=remaining,
                     samples=len(errors),
-                    read=self._read(nodes, order[:FEW]),
+                    read=self._read(nodes, order[:FEW_SAMPLES]),
                 )
         return None
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Samples
-from halfwise.emulation.probe import ElementProbe, View
+from halfwise.emulation.probe import TENSORS_AT_ONCE, ElementProbe, View
 from halfwise.emulation.runner import Nonfinite, inspect_samples
 from halfwise.emulation.typed import emulate_typed
 from halfwise.formats import Format
@@ -28,6 +28,7 @@ from halfwise.graph.sensitivity import (
 )
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.metrics import Computed
+from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.records import IntermediateNonfinite, NodeName, Observations, TensorName
 
 
@@ -128,10 +129,6 @@ def _is_observed(value: ir.Value) -> bool:
 
 SATURATED = 2.0**-10
 """The reference counts as at its limit within this: FP16's spacing at 1 (IEEE 754-2019)."""
-LOOKED_AT = 8
-"""Samples with infinities whose reference is compared with the limits."""
-AT_ONCE = 4
-"""Bounds memory: number of readers compared together, each with its inputs and outputs."""
 
 
 def judge_infinities(
@@ -264,8 +261,9 @@ def _compared(
             confirmed.add(end)
 
     sides = [ElementProbe(model, runtime=runtime) for model in (low, reference)]
-    for start in range(0, len(ends), AT_ONCE):
-        few = ends[start : start + AT_ONCE]
+    at_once = TENSORS_AT_ONCE // 4  # Each reader has its inputs and outputs.
+    for start in range(0, len(ends), at_once):
+        few = ends[start : start + at_once]
         sides[0].run(samples, [View((e.tensor, e.result), partial(limit, e)) for e in few], {})
         read = [(e, tensor_name(nodes[e.reader].outputs[0])) for e in few]
         sides[1].run(samples, [View((name,), partial(compare, e)) for e, name in read], {})

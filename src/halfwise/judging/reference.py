@@ -258,8 +258,8 @@ def inspected_reference(
 
 _USUAL = (1, 2, 4, 8, 16)
 """Batch sizes that exports commonly trace with."""
-_LARGEST_BATCH = 64
-_MOST_TRIED = 24
+_MOST_TRIED = 64
+"""Sizes to try, and the largest batch."""
 _LONGEST = 8
 """Largest length to try, as a multiple of the given one: a constant may hold anything."""
 
@@ -322,7 +322,7 @@ def _candidates(places: Iterable[Frozen], size: int, *, batch: bool) -> list[int
     held = {n for place in places for n in place.sizes}
     sizes = {n for n in held if 1 < n <= _LONGEST * size}
     if batch:
-        divisors = (n for n in range(1, _LARGEST_BATCH + 1) if any(s % n == 0 for s in held))
+        divisors = (n for n in range(1, _MOST_TRIED + 1) if any(s % n == 0 for s in held))
         sizes = {*_USUAL, *divisors}
     return sorted(sizes - {size})[:_MOST_TRIED]
 

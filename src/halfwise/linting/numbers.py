@@ -21,7 +21,7 @@ from halfwise.graph.reading import (
     readers,
     scalar,
 )
-from halfwise.graph.sensitivity import MASK_SHARE
+from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY
 from halfwise.linting.rule import Extent, Found, Subject, name_of, rule
 from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.records import Severity
@@ -143,8 +143,6 @@ _FACTORS = {
 """Operands that are factors; tiny addends are lost in a sum anyway."""
 _VARIANCE = ("BatchNormalization", 4)
 """Operator and operand."""
-_MOSTLY = 0.5
-"""Share of tiny weights that is reported: a minority is usual, and harmless next to large ones."""
 _HALF = "https://en.wikipedia.org/wiki/Half-precision_floating-point_format#Precision_limitations"
 _INT32 = np.iinfo(np.int32)
 _OPEN_ENDED = {"Slice": (1, 2)}
@@ -325,7 +323,7 @@ def subnormal(subject: Subject) -> Iterator[Found]:
     Reported if they are more than half of a factor's non-zero numbers.
     """
     for value, extent in subject.extents.items():
-        if extent.subnormal <= _MOSTLY * extent.nonzero:
+        if extent.subnormal <= MOSTLY_TINY * extent.nonzero:
             continue
         for node, slot, _ in readers(value):
             if slot in _FACTORS.get(node.op_type, ()):

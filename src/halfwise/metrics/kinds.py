@@ -191,8 +191,10 @@ _AHEAD = 1.0
 """Margin of the largest logit over the next at half of the pixels: e times as probable."""
 _MOST_CLASSES = 1000
 """Larger whole numbers are not classes of pixels."""
-_RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
-"""Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
+_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
+"""Ranges of images."""
+_OUTSIDE, _FILLED = 0.1, 0.5
+"""Shares of its range: how far an image's values may leave it, and the least that they span."""
 _OPPOSITE = -0.5
 """A flow's channels correlate by more than this; logits of two classes are near -1."""
 SMOOTH = 0.5
@@ -337,7 +339,9 @@ def _has_no_image(seen: Seen) -> bool:
 def _is_in_range(maps: Arrays) -> bool:
     low, high = min(float(a.min()) for a in maps), max(float(a.max()) for a in maps)
     return any(
-        least <= low and high <= most and high - low >= span for least, most, span in _RANGES
+        max(least - low, high - most) <= _OUTSIDE * (most - least)
+        and high - low >= _FILLED * (most - least)
+        for least, most in _RANGES
     )
 
 
@@ -366,7 +370,7 @@ _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
 )
 """The first rule that shows a kind counts."""
 LOOKED_AT = 8
-"""Samples examined: enough to distinguish a mask from a feature map."""
+"""Samples examined where a few may show what all do, as for a mask or feature map. Our choice."""
 _LOOKED_AT_ELEMENTS = 2**22
 """Elements of all outputs examined, 32 MiB as f64; of larger outputs, one sample is examined."""
 

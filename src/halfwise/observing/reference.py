@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Runtime, Samples
+from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
 from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
@@ -186,10 +186,6 @@ DETAIL_ELEMENTS = 2 * 10**9
 DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
 
-ROUNDOFF_SAMPLES = 4
-"""Most samples on which rounding errors are measured, which depend on the model more than on data;
-also most samples for sums, if only the record needs them."""
-
 PART_OF_BUDGET = 0.5
 """Share of the budget for everything but the extrema; the rest is for the search."""
 
@@ -216,7 +212,7 @@ def observe_network(
 ) -> tuple[Observations, list[dict[str, NDArray[Any]]]]:
     """Return statistics of the FP32 model on `samples`, and its outputs on each.
 
-    Extrema and squares come from all samples, roundoff from at most `ROUNDOFF_SAMPLES`. Element
+    Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
     statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
     them are those where most tensors reach their extremum, the others are evenly spread; fewer if
     more than 2·10⁹ elements would be visited.
@@ -296,7 +292,7 @@ class Observer:
             progress: Called as `progress(steps done, steps in all)`; the latter may change.
             budget: Ends looks when `PART_OF_BUDGET` of it is spent. Sums and roundoff then cover
                 the samples so far, and element statistics those of the previous look.
-            few_sums: Measure sums on at most `ROUNDOFF_SAMPLES`, like roundoff, instead of on all
+            few_sums: Measure sums on at most `FEW_SAMPLES`, like roundoff, instead of on all
                 samples whose elements are visited.
 
         Raises:
@@ -361,7 +357,7 @@ class Observer:
             affordable = max(1, DETAIL_ELEMENTS // max(1, sum(self._sizes.values())))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
-        few = self._chosen[:: ceil(len(self._chosen) / ROUNDOFF_SAMPLES)]
+        few = self._chosen[:: ceil(len(self._chosen) / FEW_SAMPLES)]
         unseen = [i for i in self._chosen if i not in self._looked]
         new = self._choose(unseen, min(count - len(self._looked), len(unseen)))
         summed = self._chosen if not self._few_sums else few

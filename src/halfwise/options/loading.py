@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Samples, hash_sample
+from halfwise.case import CPU, TOGETHER, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import OTHER_KERNELS
@@ -46,8 +46,6 @@ Reading = Literal["samples", "one", "mixed"]
 
 _BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
 """Names of an axis that say what it counts."""
-_TRIED = 3
-"""Rows that run alone and together."""
 
 
 def load_settled(
@@ -100,7 +98,7 @@ def _reading(session: Session, samples: Samples, rows: Rows) -> Reading:
         RunFailed: it runs neither on a row nor on the array, or not on several rows.
     """
     every = range(rows.first, rows.first + rows.count)
-    chosen = [samples[i] for i in every[:_TRIED]]
+    chosen = [samples[i] for i in every[:TOGETHER]]
     try:
         alone = [session.run(row) for row in chosen]
     except RunFailed:

@@ -33,9 +33,7 @@ def passing(graph: Graph) -> list[int]:
 
 MOST_INSIDE = 36
 """Largest number of boxes and nodes in one box, unless it holds a body: a reader can take in that
-many, and they are laid out instantly."""
-_DEPTH = 12
-"""Largest number of scopes in a name; the rest of a longer name is one scope."""
+many, and they are laid out instantly. So many scopes of a name are boxes; the rest is one."""
 _TO = " … "
 
 
@@ -104,7 +102,7 @@ def _by_scope(graph: Graph) -> _Part:
     paths: list[tuple[object, ...]] = []
     for i, scope in enumerate(graph.scopes):
         names = [name for name in graph.scope_names[scope].split("/") if name]
-        path: tuple[object, ...] = (*names[:_DEPTH], "/".join(names[_DEPTH:]))
+        path: tuple[object, ...] = (*names[:MOST_INSIDE], "/".join(names[MOST_INSIDE:]))
         path = path if path[-1] else path[:-1]
         if i in graph.bodies:
             # Owners come before the nodes in their bodies.

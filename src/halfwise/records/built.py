@@ -391,7 +391,7 @@ class TimeRatio(Record):
     """Time of one engine relative to another, from rounds in which they took turns.
 
     Attributes:
-        low: Lower end of the interval of the median ratio (`fixing/engines/measure.py`).
+        low: Lower end of the interval of the median ratio (`fixing/engines/race.py`).
         high: Upper end.
         rounds: Number of rounds.
     """

@@ -25,12 +25,13 @@ from halfwise.records import (
     TensorName,
 )
 from halfwise.reporting.guards import CAUSES, message
-from halfwise.reporting.parts import MOST_ROWS, Lines, first_of, lines_of
+from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
 from halfwise.reporting.steps import quantised_note
 from halfwise.wording import (
     FEW,
+    MOST_ROWS,
     capital,
     count,
     filled,
@@ -194,7 +195,7 @@ def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
     yield f"{done}{_effect(first)}{_proven(first.proof)}."
     guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
     if guards:
-        fixed = [shorten(f"{at.kind} at {at.node}", 60) for at in guards]
+        fixed = [shorten(f"{at.kind} at {at.node}") for at in guards]
         yield f"Fixed: {_few(fixed, ', ')}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:

@@ -20,7 +20,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.guards import flipped
 from halfwise.reporting.parts import (
-    MOST_ROWS,
     Column,
     Lines,
     Report,
@@ -34,6 +33,7 @@ from halfwise.reporting.parts import (
 from halfwise.reporting.remarks import stated
 from halfwise.reporting.steps import steps_told
 from halfwise.wording import (
+    MOST_ROWS,
     clean,
     count,
     fixed,

@@ -18,7 +18,6 @@ from halfwise.records import (
     Verdict,
 )
 from halfwise.reporting.parts import (
-    MOST_ROWS,
     Column,
     Lines,
     Report,
@@ -42,6 +41,7 @@ from halfwise.reporting.rungs import (
 )
 from halfwise.reporting.verdict import heading_of, values_of
 from halfwise.wording import (
+    MOST_ROWS,
     capital,
     clean,
     count,

@@ -17,7 +17,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.engines import inspected, proof_parts, shape_line, speed_lines
 from halfwise.reporting.parts import (
-    MOST_ROWS,
     Column,
     Lines,
     Report,
@@ -27,6 +26,7 @@ from halfwise.reporting.parts import (
     present,
 )
 from halfwise.wording import (
+    MOST_ROWS,
     clean,
     count,
     dimensions,

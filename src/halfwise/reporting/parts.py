@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from halfwise.wording import FEW, clean, number, sentence, shorten
+from halfwise.wording import FEW, MOST_ROWS, clean, number, sentence, shorten
 
 T = TypeVar("T")
-MOST_ROWS = 12
-"""Most rows of a table on a terminal; further rows are grouped or counted."""
+SCREEN, NARROW = 24, 80
+"""Most lines and columns of a report's first screen, whatever it is printed on."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,14 @@ def first_of(lines: Sequence[str], more: str = "more", most: int = FEW) -> list[
     return [*lines[:most], f"And {rest} {more}."] if rest > 0 else list(lines)
 
 
-_COLUMNS = 78
-"""Columns of a command on an 80-column terminal."""
-_LONGEST = 6
-"""Most lines of all commands on a first screen; `--full` shows longer ones."""
-
-
 def commands(title: str, steps: tuple[str, ...]) -> Lines | None:
-    """Return as many first steps as a first screen has room for; commands stay whole."""
-    shown, room = list[str](), _LONGEST
+    """Return as many first steps as a quarter of a first screen holds; commands stay whole.
+
+    `--full` shows longer ones.
+    """
+    shown, room = list[str](), SCREEN // 4
     for step in map(clean, steps):
-        room -= -(-len(step) // _COLUMNS)
+        room -= -(-len(step) // (NARROW - 2))
         if room < 0:
             break
         shown.append(step)
@@ -177,8 +174,8 @@ class Report:
     caution: str = ""
 
 
-LONGEST = 320
-"""Most characters of a sentence on a first screen: four lines of 80 columns."""
+LONGEST = 4 * NARROW
+"""Most characters of a sentence on a first screen."""
 
 
 def brief(report: Report) -> Report:

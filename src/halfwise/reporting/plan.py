@@ -23,11 +23,11 @@ from halfwise.records import (
 )
 from halfwise.records.run import places
 from halfwise.reporting.guards import guard_sentence
-from halfwise.reporting.parts import MOST_ROWS, Column, Table
+from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.remarks import reasons, unfinished
 from halfwise.reporting.rungs import rung_name
 from halfwise.reporting.verdict import against, allowed, beyond_seen, rests_on, weakest
-from halfwise.wording import count, listed, number, ratio, sentence, shorten, verb
+from halfwise.wording import MOST_ROWS, count, listed, number, ratio, sentence, shorten, verb
 
 INSIDE: Mapping[GuardKind | None, str] = {
     "infinite": "infinite inside",

@@ -19,13 +19,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from halfwise.progress import PERCENT, WORTH_TELLING
-from halfwise.reporting.parts import Lines, Report, Table, brief, shortened
+from halfwise.reporting.parts import NARROW, SCREEN, Lines, Report, Table, brief, shortened
 from halfwise.wording import clean, sentence, shorten
 
 WIDTH = 100
 """Columns used if the terminal has as many; a file or pipe does."""
-SCREEN, NARROW = 24, 80
-"""Most lines and columns of a report's first screen, whatever it is printed on."""
 
 
 def print_report(report: Report, more: str = "") -> None:
@@ -152,8 +150,6 @@ def _headings(table: Table, width: int) -> list[str]:
     return titles if needed + gaps <= width else slim
 
 
-BRIEF = 0.5
-"""Seconds of steps before they tell how long is left of a stage that has lasted longer."""
 SELDOM = 60.0
 """Seconds between two lines about one stage in a file or pipe."""
 
@@ -312,7 +308,7 @@ class _Stage:
     @property
     def _counted(self) -> float | None:
         """`until`, once steps have taken so long that it is more than a guess."""
-        return self.until if self.clock() - self.count[0] >= BRIEF else None
+        return self.until if self.clock() - self.count[0] >= WORTH_TELLING else None
 
     @property
     def label(self) -> str:

@@ -31,9 +31,10 @@ from halfwise.records import (
     UnjudgedKind,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS, Lines, first_of
+from halfwise.reporting.parts import Lines, first_of
 from halfwise.wording import (
     FEW,
+    MOST_ROWS,
     count,
     filled,
     listed,

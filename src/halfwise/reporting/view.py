@@ -27,7 +27,6 @@ from halfwise.reporting.engines import engine_parts, made, passed_word, result_t
 from halfwise.reporting.inspection import given_parts
 from halfwise.reporting.nodes import followed_lines, low_name, mended, trouble
 from halfwise.reporting.parts import (
-    MOST_ROWS,
     Column,
     Lines,
     Report,
@@ -80,6 +79,7 @@ from halfwise.reporting.verdict import (
 )
 from halfwise.wording import (
     FEW,
+    MOST_ROWS,
     clean,
     count,
     fixed,

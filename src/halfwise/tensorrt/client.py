@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halfwise.case import EngineSettings
 from halfwise.errors import BackendMissing, UsageError
+from halfwise.interruption import interruption
 from halfwise.progress import Watcher
 from halfwise.records import BuildConfig, BuildOutcome, EngineFile, Latency, TensorName, WorkerInfo
 from halfwise.tensorrt import failures, link
@@ -168,15 +169,16 @@ class Worker:
     ) -> dict[str, Any]:
         """Build; return the outcome's fields on how it ended."""
         try:
-            self._link.need(needed)
+            over = interruption()
+            self._link.need(needed, lambda: over.asked)
             expected = built_of(request["config"]["keep"])
             answer, _ = self._link.ask(request, b"", expected, timeout=timeout, heard=heard.hear)
             if timing_cache is not None:
                 self._keep(timing_cache, answer, heard)
         except Lost as lost:
             heard.last.extend(line for line in lost.printed if f"noise: {line}" not in heard.last)
-            message = failures.lost_connection(self.info.name, lost)
-            return {"status": "lost", "message": message, "begun": heard.begun}
+            status, message = failures.lost_connection(self.info.name, lost)
+            return {"status": status, "message": message, "begun": heard.begun}
         except Died as died:
             status, signal, message = failures.death(died.answer, "The build", timeout)
             return {"status": status, "signal": signal, "message": message}

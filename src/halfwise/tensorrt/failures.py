@@ -29,7 +29,7 @@ from halfwise.errors import (
 )
 from halfwise.records import BuildConfig, BuildOutcome
 from halfwise.tensorrt.log import explain
-from halfwise.tensorrt.transport import Lost
+from halfwise.tensorrt.transport import Ended, Lost
 from halfwise.wording import excerpt, seconds, stopped
 
 SILENT_RUNS = 2
@@ -196,7 +196,7 @@ class Journal:
             os.fsync(file.fileno())
 
 
-FailureStatus = Literal["failed", "crashed", "timeout", "lost"]
+FailureStatus = Literal["failed", "crashed", "timeout", "lost", "interrupted"]
 
 _ERRORS: dict[str, type[HalfwiseError]] = {
     "tensorrt-missing": BackendMissing,
@@ -231,7 +231,7 @@ class EngineFailed(RunFailed):
 
     Attributes:
         status: "failed": TensorRT or CUDA gave an error; "crashed": a signal or exit ended the
-            process; "timeout"; "lost": the connection broke.
+            process; "timeout"; "lost": the connection broke; "interrupted": Ctrl-C ended it.
         signal: Name of the signal, such as "SIGSEGV".
         log: The last lines of the log.
     """
@@ -335,9 +335,11 @@ def death(
     return "crashed", None, f"{what} ended without an answer, and its process had to be killed."
 
 
-def lost_connection(name: str, lost: Lost) -> str:
-    """Return one sentence for a lost connection to worker `name`."""
-    return f"The connection to worker {name} is lost: {lost.reason}."
+def lost_connection(name: str, lost: Lost) -> tuple[FailureStatus, str]:
+    """Return status and one sentence for a connection to worker `name` that is lost or ended."""
+    if isinstance(lost, Ended):
+        return "interrupted", "Ctrl-C came."
+    return "lost", f"The connection to worker {name} is lost: {lost.reason}."
 
 
 def unfit(name: str, op: str, what: str) -> tuple[str, str]:

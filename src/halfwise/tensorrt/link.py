@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from halfwise.errors import BackendMissing, CaseError, RunFailed
 from halfwise.graph.protobufs import external_files
+from halfwise.interruption import interruption
 from halfwise.records import BuildConfig, WorkerInfo
 from halfwise.store import refuse_irregular
 from halfwise.tensorrt import failures
@@ -25,6 +26,7 @@ from halfwise.tensorrt.transport import (
     LAST_LINES,
     LONGEST_LINE,
     Connection,
+    Ended,
     Heard,
     Lost,
     Unfit,
@@ -129,6 +131,9 @@ _COMPLAINTS = 200
 _WAIT_AGAIN = 5.0
 """Seconds to wait for a GPU that stayed busy before: enough for a build's timing to finish."""
 
+_ALONE = ("build", "time", "inspect")
+"""Operations that have the GPU to themselves, and wait for the builds of others: for minutes."""
+
 LogListener = Callable[[str, str], None]
 """Takes severity and text of a line: TensorRT's severities ("info", "warning", "error" …), "output"
 of its process, "noise" of the command around it, "waiting" for the GPU, a "remark" of halfwise."""
@@ -229,11 +234,12 @@ class Link:
         self._connection: Connection | None = None
         self._there: set[str] = set()
 
-    def connect(self) -> None:
+    def connect(self, ends: Callable[[], bool] = lambda: False) -> None:
         """Start the process and ask what is available there.
 
         Raises:
             BackendMissing: it does not answer, or not as a worker does.
+            Ended: `ends` returned true first.
         """
         self._there.clear()  # a container's cache vanishes when it ends
         try:
@@ -243,7 +249,10 @@ class Link:
             raise failures.no_answer(self.name, self._command, reason, ()) from error
         try:
             hello = {"op": "hello"}
-            answer, _ = self._connection.ask(hello, admit=HELLO.admit, limit=self._limit)
+            admit, limit = HELLO.admit, self._limit
+            answer, _ = self._connection.ask(hello, admit=admit, limit=limit, ends=ends)
+        except Ended:
+            raise
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
@@ -283,15 +292,23 @@ class Link:
     ) -> tuple[dict[str, Any], bytes]:
         """Return header and payload of the result, from a fresh process if the last is lost.
 
-        It is checked against `expected`, else only against the operation's form.
+        It is checked against `expected`, else only against the operation's form. What would wait
+        for the GPU ends on Ctrl-C.
 
         Raises:
-            Refused, Died, Lost: there is no result.
+            Refused, Died, Lost, Ended: there is no result.
             WorkerEnded: it sends something invalid, or its GPU stays busy.
         """
+        over, is_alone = interruption(), request["op"] in _ALONE
+
+        def ends() -> bool:
+            return is_alone and over.asked
+
+        if ends():
+            raise Ended("it was ended", ())
         if self._connection is None or self._connection.closed:
             try:
-                self.connect()
+                self.connect(ends)
             except NoAnswer as error:
                 raise Lost(f"it does not restart: {error.why}", ()) from error
             except BackendMissing as error:
@@ -306,6 +323,7 @@ class Link:
                 limit=limit,
                 wait=self._wait,
                 heard=heard,
+                ends=ends,
             )
         except Unfit as unfit:
             message, hint = failures.unfit(self.name, request["op"], str(unfit))
@@ -322,8 +340,11 @@ class Link:
             raise Died(answer) if answer["kind"] == "died" else Refused(answer)
         return {key: answer[key] for key in answer if key not in ("id", "kind")}, data
 
-    def need(self, files: Mapping[str, Path]) -> None:
-        """Send the missing ones of `files`, keyed by SHA-256; each is sent once."""
+    def need(self, files: Mapping[str, Path], ends: Callable[[], bool] = lambda: False) -> None:
+        """Send the missing ones of `files`, keyed by SHA-256; each is sent once.
+
+        Raises `Ended` once `ends` returns true.
+        """
         # A lost connection invalidates what is known to be there, so check this first.
         if self._connection is not None and self._connection.closed:
             self._there.clear()
@@ -332,13 +353,15 @@ class Link:
             return
         request = {"op": "have", "hashes": unknown}
         for sha256 in self.exchange(request, b"", missing_of(unknown))[0]["missing"]:
-            self._put(sha256, files[sha256])
+            self._put(sha256, files[sha256], ends)
         self._there.update(unknown)
 
-    def _put(self, sha256: str, path: Path) -> None:
+    def _put(self, sha256: str, path: Path, ends: Callable[[], bool]) -> None:
         """Send a file in chunks; the worker checks its hash."""
         total, offset = path.stat().st_size, 0
         for chunk in _chunks(path):
+            if ends():
+                raise Ended("it was ended", ())
             last = offset + len(chunk) >= total
             self.exchange({"op": "put", "sha256": sha256, "offset": offset, "last": last}, chunk)
             offset += len(chunk)
@@ -406,8 +429,8 @@ class Link:
         try:
             yield log
         except Lost as lost:
-            message = failures.lost_connection(self.name, lost)
-            raise EngineFailed(message, status="lost", log=(*log.last, *lost.printed)) from lost
+            status, message = failures.lost_connection(self.name, lost)
+            raise EngineFailed(message, status=status, log=(*log.last, *lost.printed)) from lost
         except Died as died:
             status, signal, message = failures.death(died.answer, what, timeout)
             raise EngineFailed(message, status=status, signal=signal, log=log.last) from died

@@ -7,8 +7,8 @@ from halfwise.errors import BuildFailed
 from halfwise.records import BuildOutcome, LogFinding, RefusalKind
 from halfwise.tensorrt.layers import foreign_region, names_in
 from halfwise.tensorrt.log import at_layer, explain, known, split_line
+from halfwise.wording import MOST_ROWS
 
-_MOST = 12
 _OTHER = "Try another --engine optimization-level=N, other tactic-sources, or another TensorRT."
 _UNPARSED = (
     "No builder option helps the parser: `halfwise lint MODEL` names what the parser may "
@@ -108,8 +108,10 @@ def build_failed(build: BuildOutcome, what: str) -> BuildFailed:
     # Do not repeat what the message already says.
     told = [_line(finding, build.message) for finding in found]
     lines = [line for line in told if line]
-    if len(lines) > _MOST:
-        lines[_MOST:] = [f"and {len(lines) - _MOST} more; halfwise explain-log shows all of a log."]
+    if len(lines) > MOST_ROWS:
+        lines[MOST_ROWS:] = [
+            f"and {len(lines) - MOST_ROWS} more; halfwise explain-log shows all of a log."
+        ]
     advised = any(finding.hint and finding.kind != "not-parsed" for finding in found)
     if not build.parsed and not advised:
         lines.append(_UNPARSED)

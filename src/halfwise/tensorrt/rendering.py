@@ -22,8 +22,6 @@ from halfwise.wording import clean, count, shorten
 
 MOST_ARGUMENT_BYTES = 131072
 """Longest argument on Linux, terminator included (MAX_ARG_STRLEN, 32 pages)."""
-_LINE_BYTES = 80
-"""Bytes of a literal on one line of source."""
 _ESCAPED = {ord(c): f"\\{c}" for c in '\\"?'}
 
 
@@ -231,9 +229,8 @@ def literal(text: str) -> str:
     are escaped because of trigraphs.
     """
     data = text.encode("utf-8", "surrogateescape")
-    pieces = [_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in data]
-    lines = [pieces[i : i + _LINE_BYTES] for i in range(0, len(pieces), _LINE_BYTES)] or [[]]
-    return " ".join(f'"{"".join(line)}"' for line in lines)
+    pieces = (_ESCAPED.get(b, chr(b)) if 32 <= b < 127 else f"\\{b:03o}" for b in data)
+    return f'"{"".join(pieces)}"'
 
 
 def _listed(items: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ GRACE = GRACE_SECONDS + KILL_SECONDS
 """Seconds beyond a request's own time-out, which the worker enforces, until the connection counts
 as lost: as long as the worker waits for a process stuck in the driver."""
 LONGEST_LINE = 1 << 14
-"""Largest number of characters kept of a line."""
+"""Largest number of characters kept of a line: bounds memory."""
 ENDS = ("result", "error", "died")
 """Kinds of frames that end a request."""
 LAST_LINES = 30
@@ -74,6 +74,10 @@ class Lost(Exception):
         super().__init__(reason)
         self.reason = reason
         self.printed = tuple(printed)
+
+
+class Ended(Lost):
+    """The connection was ended here, because nobody waits for the answer any more."""
 
 
 class Waited(Exception):
@@ -175,6 +179,7 @@ class Connection:
         limit: float | None = None,
         wait: float | None = None,
         heard: Heard = lambda _: None,
+        ends: Callable[[], bool] = lambda: False,
     ) -> tuple[Header, bytes]:
         """Send a request; return header and payload of the frame that ends it.
 
@@ -187,12 +192,14 @@ class Connection:
             limit: Seconds for the connection to answer; by default `timeout` + `GRACE`.
             wait: Seconds to wait for the GPU while another build uses it; `limit` by default.
             heard: Receives the frames before the last.
+            ends: Returns whether the answer is no longer wanted; asked every second at least.
 
         Returns:
             A frame of kind `result`, `error` or `died`.
 
         Raises:
             Lost: the connection is gone or too slow; it is then closed.
+            Ended: the answer is no longer wanted; likewise.
             Waited: another build has held the GPU for `wait` seconds; likewise.
             Unfit: the worker sends something invalid; likewise.
         """
@@ -204,16 +211,23 @@ class Connection:
         self._unsent.append(memoryview(pack(request, payload)))
         wait = limit if wait is None else wait
         try:
-            return self._answer(admit, limit, wait, heard)
-        except (Unfit, Waited):
+            return self._answer(admit, limit, wait, heard, ends)
+        except (Ended, Unfit, Waited):
             self.close(patience=0.0)
             raise
 
     def _answer(
-        self, admit: Admit, limit: float | None, wait: float | None, heard: Heard
+        self,
+        admit: Admit,
+        limit: float | None,
+        wait: float | None,
+        heard: Heard,
+        ends: Callable[[], bool],
     ) -> tuple[Header, bytes]:
         deadline, waiting = _after(limit), False
         while True:
+            if ends():
+                raise Ended("it was ended", self._printed)
             header, payload, noise = self._frames.popleft() if self._frames else (None, b"", b"")
             if noise == MAGIC:
                 raise Unfit("sends a header that cannot be read")

@@ -11,8 +11,7 @@ import onnx_ir as ir
 from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.builds import Builds
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import Builds, save
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type

@@ -8,9 +8,9 @@ from halfwise.errors import CaseError
 from halfwise.files import open_regular, unreadable
 from halfwise.graph.loading import NodePlaces
 from halfwise.records import LogFinding, LogNode, LogReport, Severity
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, first_of, present
+from halfwise.reporting.parts import Column, Lines, Report, Table, first_of, present
 from halfwise.tensorrt.log import Explainer, read_lines
-from halfwise.wording import clean, count, listed, sentence, shorten
+from halfwise.wording import MOST_ROWS, clean, count, listed, sentence, shorten
 
 
 def explain_log(log: str | Path | BinaryIO, *, model: str | Path | None = None) -> LogReport:

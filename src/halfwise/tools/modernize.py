@@ -41,7 +41,7 @@ from halfwise.options.loading import load_asked, nodes_of
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import LeftAlone, Modernized, NodeName, Rewriting, Verdict
-from halfwise.reporting.parts import MOST_ROWS, Column, Lines, Report, Table, present
+from halfwise.reporting.parts import Column, Lines, Report, Table, present
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.steps import not_real, note_text
 from halfwise.store import file_named, new_file, refuse_existing_file
@@ -59,7 +59,7 @@ from halfwise.tensorrt.versions import (
 from halfwise.tensorrt.workers import resolve
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.doctor import ANSWER_SECONDS
-from halfwise.wording import capital, clean, count, number, sentence, shorten
+from halfwise.wording import MOST_ROWS, capital, clean, count, number, sentence, shorten
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.emulation.accumulate import Expansion, sums_in_low
-from halfwise.emulation.blocks import BLOCK, MOST, Call
+from halfwise.emulation.blocks import BLOCK, Call
 from halfwise.errors import CaseError
 from halfwise.formats import BF16, FP16, Format
 
@@ -494,6 +494,13 @@ def test_average_pools(attributes, dynamic) -> None:
     np.testing.assert_allclose(result, exact("AveragePool", [x], attributes), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("wide", "each"), [(1024, True), (1025, False)])
+def test_kernels_of_up_to_1024_taps_are_taken_apart(wide, each) -> None:
+    x = dyadic(1, 1, 1, wide)
+    expansion = make("AveragePool", [x], {"kernel_shape": [1, wide]})[1]
+    assert (expansion is not None) is each
+
+
 def test_an_average_pool_sums_before_it_divides() -> None:
     x = np.full((1, 1, 3, 3), 14_000, np.float32)
     result = compute("AveragePool", [x], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
@@ -553,6 +560,6 @@ def test_the_least_size_that_is_known_counts() -> None:
 
 def test_a_longer_sum_is_rounded_as_often_as_the_longest() -> None:
     # 1 more is lost from 2048 on; two at a time are not, up to 4096.
-    for terms, total in ((MOST, 2048), (2 * MOST, 4096)):
+    for terms, total in ((4096, 2048), (4097, 4096)):
         ones = np.ones((1, terms), np.float32)
         assert compute("MatMul", [ones, ones.T.copy()], each=True) == total

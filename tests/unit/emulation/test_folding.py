@@ -32,6 +32,13 @@ def test_what_depends_on_constants_alone():
     assert (y == 0.5).all()
 
 
+@pytest.mark.parametrize(("size", "gone"), [(1 << 18, ["root"]), ((1 << 18) + 1, [])])
+def test_results_of_up_to_a_megabyte_are_folded(size, gone):
+    s = Sketch()
+    root = s.op("Sqrt", f32(np.ones(size)), name="root")
+    assert folded(s, s.op("Mul", s.input("x", [1]), root, name="scale"))[0] == gone
+
+
 @pytest.mark.parametrize("batch", ["n", 3])
 def test_dynamic_sizes_stay(batch):
     s = Sketch()

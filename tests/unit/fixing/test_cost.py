@@ -322,7 +322,7 @@ def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatc
     space = plans_of(load_case(ill.proto, request.data, request.criterion), request.settings)
     monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", shapes_of)
     none, prices = names(), space.variant.prices
-    worth = worth_of(space, none)
+    worth = worth_of(space, space.plan(none))
     assert worth is not None
     assert prices is not None
     assert space.cost(none) == worth.cost == 1

@@ -315,7 +315,7 @@ def worth_fixed():
 
 def test_everything_in_fp32_gains_nothing_and_the_nearest_plan_is_told(worth_fixed):
     space = worth_fixed.space
-    worth = worth_of(space, space.choices)
+    worth = worth_of(space, space.plan(space.choices))
     assert worth is not None
     assert worth.cost == pytest.approx(worth.fp32)
     assert worth.times_fp32 == pytest.approx(1)
@@ -332,7 +332,7 @@ def test_of_a_plan_that_passes_that_is_known():
     case = load_case(ill.proto, request.data, request.criterion)
     for rules, kept in ((Rules(), 0), (Rules(keep=(".*",)), None)):
         space = fix(case, replace(request.settings, rules=rules), Silent()).space
-        worth = worth_of(space, space.choices)
+        worth = worth_of(space, space.plan(space.choices))
         assert worth is not None
         near = worth.nearest
         assert (near and (near.kept, near.passes)) == (None if kept is None else (kept, True))
@@ -340,7 +340,7 @@ def test_of_a_plan_that_passes_that_is_known():
 
 def test_without_time_no_cheaper_plan_is_measured(worth_fixed):
     space = replace(worth_fixed.space, budget=Budget(0))
-    worth = worth_of(space, worth_fixed.result.kept, required=1.0)
+    worth = worth_of(space, worth_fixed.assigned, required=1.0)
     assert worth is not None
     assert worth.cost > 1
     assert worth.nearest is None
@@ -348,7 +348,7 @@ def test_without_time_no_cheaper_plan_is_measured(worth_fixed):
 
 
 def test_everything_low_costs_one(worth_fixed):
-    worth = worth_of(worth_fixed.space, frozenset())
+    worth = worth_of(worth_fixed.space, worth_fixed.space.plan(frozenset()))
     assert worth is not None
     assert worth.cost == 1
     assert worth.nearest is None
@@ -362,7 +362,8 @@ def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
     roles = roles_of(case.network, low_type(request.settings.fmt))
     lowered = tuple(re.escape(n) for n, role in roles.items() if role.free) if lower else ()
     asked = replace(request.settings, rules=Rules(lower=lowered))
-    worth = worth_of(plans_of(case, asked), frozenset())
+    space = plans_of(case, asked)
+    worth = worth_of(space, space.plan(frozenset()))
     assume(worth is not None)
     assert worth is not None
     assert worth.cost == 1
@@ -370,15 +371,15 @@ def test_keeping_nothing_costs_one_in_any_graph(drawn: Drawn, io, lower):
 
 def test_where_less_is_asked_for_the_nearest_plan_is_one_that_costs_as_little(worth_fixed):
     space = worth_fixed.space
-    own = worth_of(space, worth_fixed.result.kept)
-    near = worth_of(space, worth_fixed.result.kept, required=1.0)
+    own = worth_of(space, worth_fixed.assigned)
+    near = worth_of(space, worth_fixed.assigned, required=1.0)
     assert own is not None
     assert near is not None
     assert own.cost > 1
     assert near.nearest is not None
     assert near.nearest.cost <= 1
-    assert worth_of(space, worth_fixed.result.kept, required=own.cost) == own
-    none = worth_of(space, worth_fixed.result.kept, required=0.1)
+    assert worth_of(space, worth_fixed.assigned, required=own.cost) == own
+    none = worth_of(space, worth_fixed.assigned, required=0.1)
     assert none is not None
     assert none.nearest is None
 
@@ -391,7 +392,7 @@ def test_a_candidate_is_worth_what_its_plan_is_and_fp32_nothing_that_is_known(wo
     space, (case, settings) = worth_fixed.space, asked_of(worth_fixed)
     mixed = replace(case.network, model=worth_fixed.rewritten.model)
     found = candidate_worth(case, settings, mixed)
-    own = worth_of(space, worth_fixed.result.kept)
+    own = worth_of(space, worth_fixed.assigned)
     assert found is not None
     assert own is not None
     assert found.cost == pytest.approx(own.cost)
@@ -433,7 +434,7 @@ def test_what_nothing_is_low_of_costs_what_fp32_does(worth_fixed):
     fp32 = result("FP32, TF32 off", 1, 4.0)
     low = result("FP16", 2, 1.0, build=failed(2), latency=None)
     found = engines(results=(fp32, low), rung="fp32", keep=())
-    worth = worth_of(worth_fixed.space, worth_fixed.result.kept, found)
+    worth = worth_of(worth_fixed.space, worth_fixed.assigned, found)
     assert worth is not None
     assert (worth.cost, worth.measured, worth.nearest) == (worth.fp32, None, None)
 
@@ -449,7 +450,7 @@ def test_the_time_of_the_delivered_row_counts(worth_fixed):
     )
     for shown in (mixed, mixed[::-1]):
         found = engines(results=(*rows, *shown), rung="fp16", delivered=own)
-        worth = worth_of(worth_fixed.space, worth_fixed.result.kept, found)
+        worth = worth_of(worth_fixed.space, worth_fixed.assigned, found)
         assert worth is not None
         assert worth.measured == 4.0 / 2.0
 
@@ -460,7 +461,7 @@ def test_where_a_plan_gives_the_very_file_of_fp32_the_delivered_rung_counts(wort
     rows = (fp32, result("FP16", 2, 2.0, rung="fp16"), result("mixed", 3, 3.0, rung="fp16"))
     for rung, measured in (("fp32", 1.0), ("fp16", 1.5)):
         found = engines(results=rows, rung=rung, delivered=fp32.build.engine)
-        worth = worth_of(worth_fixed.space, worth_fixed.result.kept, found)
+        worth = worth_of(worth_fixed.space, worth_fixed.assigned, found)
         assert worth is not None
         assert (worth.measured, worth.measured_fp32) == (measured, 1.0)
 
@@ -473,7 +474,7 @@ def test_a_candidate_of_which_all_is_low_costs_one(io):
     space = fix(case, request.settings, Silent()).space
     model = space.variant.write(space.fresh(frozenset()))[0].model
     found = candidate_worth(case, request.settings, replace(case.network, model=model))
-    own = worth_of(space, frozenset())
+    own = worth_of(space, space.plan(frozenset()))
     assert found is not None
     assert own is not None
     assert found.cost == 1
@@ -486,7 +487,7 @@ def test_where_no_shape_in_a_body_is_seen_no_cost_is_told(worth_fixed, monkeypat
 
     monkeypatch.setattr("halfwise.fixing.cost.seen_in_bodies", refuse)
     again = plans_of(*asked_of(worth_fixed))
-    assert worth_of(again, frozenset()) is None
+    assert worth_of(again, again.plan(frozenset())) is None
     assert again.cost(frozenset()) is None
 
 

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -167,6 +169,16 @@ def test_a_stream_may_fill_the_same_array_again(tmp_path):
     samples = load_stream(source, [X]).samples
     assert samples.ids == ("data.py:f[0]", "data.py:f[1]", "data.py:f[2]")
     assert [s["x"][0, 0] for s in samples] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("count", "ends"), [(3, True), (4, False)])
+def test_a_stream_may_yield_as_many_samples_as_an_array_may_hold(
+    tmp_path, monkeypatch, count, ends
+):
+    monkeypatch.setattr("halfwise.inputs.loading.MOST_SAMPLES", 3)
+    source = stream(tmp_path, f"for i in range({count}): yield {{'x': np.ones(2)}}")
+    with nullcontext() if ends else pytest.raises(CaseError, match="does not stop"):
+        assert len(load_stream(source, [X]).samples) == count
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,16 @@ def test_a_mean_over_the_batch():
     assert "output m_out has the shape [] for a batch of 3 and [] for one of 1" in reason
 
 
+@pytest.mark.parametrize(("mixed", "joins"), [(0.45e-4, True), (0.55e-4, False)])
+def test_rows_differ_by_less_than_a_ten_thousandth(mixed, joins):
+    sketch = Sketch()
+    x = sketch.input("x", ["N", 4])
+    total = sketch.op("ReduceSum", sketch.op("Mul", x, f32(mixed)), [0], name="sum")
+    samples = [{"x": f32(np.ones((1, 4)))}] * 3
+    batching, _ = search(sketch, [sketch.op("Add", x, total, name="y")], samples)
+    assert (batching is not None) is joins
+
+
 def test_an_order_that_changes_is_seen():
     sketch = Sketch()
     x = sketch.input("x", ["N", 4])

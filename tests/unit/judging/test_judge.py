@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.case import Samples
+from halfwise.case import Samples, Settings
 from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
@@ -17,7 +18,6 @@ from halfwise.graph.casts import low_type, rewrite
 from halfwise.graph.roles import float_io, roles_of
 from halfwise.graph.sensitivity import decisions
 from halfwise.judging.judge import (
-    FEW,
     LowSums,
     flips,
     judge,
@@ -390,8 +390,19 @@ def test_without_a_sum_its_format_does_not_matter() -> None:
 def test_low_sums_are_paid_from_the_budget() -> None:
     budget = Budget()
     assert lowest(models.small(), budget=budget) == "fp16"
-    assert budget.spent == 3 * WEIGHTS["trial"] + FEW * WEIGHTS["sums"]
+    assert budget.spent == 3 * WEIGHTS["trial"] + 2 * WEIGHTS["sums"]
     assert not budget.cut
+
+
+@pytest.mark.parametrize(("off", "lowest_is"), [(0.0049, True), (0.0051, False)])
+def test_low_sums_may_use_half_of_the_tolerance(off, lowest_is) -> None:
+    s = Sketch()
+    emulation = s.network(s.op("Mul", s.input("x", [1]), f32(1 + off), name="y"))
+    given = Samples(("a",), lambda _: {"x": np.ones(1, np.float32)})
+    low = LowSums(given, [{"y_out": np.ones(1, np.float32)}], [{"y_out": np.ones(1, np.float32)}])
+    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
+    model = emulation.model
+    assert low.holds(model, model, case, Settings(), Budget()) is lowest_is
 
 
 def test_a_budget_that_is_spent_shows_nothing() -> None:

@@ -12,8 +12,9 @@ from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import node_name
 from halfwise.graph.roles import roles_of
-from halfwise.graph.sizes import frozen_lengths
+from halfwise.graph.sizes import Frozen, frozen_lengths
 from halfwise.judging.reference import (
+    _candidates,
     check,
     check_types,
     find_unjudged,
@@ -202,6 +203,24 @@ def samples(*arrays):
 
 def normal(*shape):
     return f32(RNG.normal(size=shape))
+
+
+@pytest.mark.parametrize(
+    ("held", "given", "batch", "tried"),
+    [
+        # Up to eight times the length that is given,
+        ((16, 17), 2, False, [16]),
+        # 64 lengths,
+        (range(2, 90), 100, False, list(range(2, 66))),
+        # and batches of up to 64.
+        ((128,), 3, True, [1, 2, 4, 8, 16, 32, 64]),
+        ((67, 65), 3, True, [1, 2, 4, 5, 8, 13, 16]),
+        ((126,), 3, True, [1, 2, 4, 6, 7, 8, 9, 14, 16, 18, 21, 42, 63]),
+    ],
+)
+def test_sizes_to_try(held, given, batch, tried):
+    place = Frozen(ir.node("Reshape", []), 1, 0, tuple(held))
+    assert _candidates([place], given, batch=batch) == tried
 
 
 @pytest.mark.parametrize(("size", "given"), [(2, 1), (3, 2), (2, 5), (1, 2)])

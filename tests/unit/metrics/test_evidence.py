@@ -7,10 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from halfwise.metrics import recognise
+from halfwise.metrics.boxes import STRIDES, cells
 from halfwise.metrics.evidence import (
     Inputs,
     Places,
     Seen,
+    _cellwise,
     begins,
     image_sizes,
     is_against,
@@ -121,6 +123,16 @@ def test_rows_of_a_yolo_are_told_by_the_size_of_the_image(
     assert (read({"y": arrays[0]}, {}) or (0, None))[1] is None
     channels_last = {"image": (1, scenes.HEIGHT, scenes.WIDTH, 3)}
     assert read({"y": arrays[0]}, channels_last) == (("y",), how)
+
+
+@pytest.mark.parametrize(("width", "told"), [(64, True), (56, False)])
+def test_rows_for_an_image_of_64_pixels_tell_that_they_are_of_a_yolo(
+    width: int, told: bool
+) -> None:
+    size = 64, width
+    centres = np.concatenate([cells(size, [stride])[0] * stride for stride in STRIDES])
+    rows = np.concatenate([centres, RNG.random((len(centres), 6))], axis=1)
+    assert (_cellwise([rows[None]], {"image": (1, 3, *size)}) is not None) is told
 
 
 @pytest.mark.parametrize(("how", "arrays"), LAYOUTS[4:7])

@@ -214,11 +214,19 @@ def bins(count: int) -> NDArray[np.float32]:
         ("segmentation", 150 * stripes(6), 200 * stripes(6)),
         ("segmentation", 1.15 * REGIONS - 1, 0.85 * REGIONS - 1),
         ("image", rough(0.56), rough(0.44)),
+        ("image", 0.6 * PICTURE - 0.08, 0.6 * PICTURE - 0.12),
+        ("image", 0.6 * PICTURE + 0.48, 0.6 * PICTURE + 0.52),
+        ("image", 0.52 * PICTURE, 0.48 * PICTURE),
     ],
 )
 def test_it_is_of_a_kind_just_within_the_limit(kind, one, other) -> None:
     assert shown("y", one) == kind
     assert shown("y", other) is None
+
+
+def test_a_map_has_eight_pixels_to_each_side() -> None:
+    kinds = [shown("y", stripes(3)[..., :n], inputs={"x": (1, 3, 64, n)}) for n in (8, 7)]
+    assert kinds == ["segmentation", None]
 
 
 def test_shifts_do_not_oppose_each_other() -> None:

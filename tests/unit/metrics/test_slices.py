@@ -14,11 +14,9 @@ from halfwise.metrics.slices import (
     FEWEST,
     FLOOR,
     GAP,
-    LEAST,
     ROOM,
     SAMPLE_GAP,
     SHORT,
-    SPANS,
     extent,
     group_errors,
     place,
@@ -227,7 +225,7 @@ def offset(span: float, shape: tuple[int, ...] = (1, 1, 30)) -> Arrays:
     return arrays
 
 
-@pytest.mark.parametrize(("span", "share"), [(64.0, SPANS * 64), (4.0, LEAST * 1004)])
+@pytest.mark.parametrize(("span", "share"), [(64.0, 640.0), (4.0, 200.8)])
 def test_values_on_an_offset_are_held_to_what_they_span(span: float, share: float) -> None:
     arrays = offset(span)
     (whole,) = totals([{"y": array} for array in arrays])["y"].groups
@@ -264,6 +262,43 @@ def test_what_is_within_0_and_1_is_one_kind() -> None:
     assert groups_of([scores - 2e-5]) != []
 
 
+def columns(*scales: float, count: int = 100, filled: float = 1.0) -> Array:
+    """Return columns ±scale; of the last one only a share is not zero."""
+    signs = np.where(np.arange(count) % 2, 1.0, -1.0)[:, None]
+    values = signs * np.array(scales)
+    values[round(filled * count) :, -1] = 0
+    return values.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([columns(1, 4.1)], [columns(1, 3.9)]),
+        ([columns(1, 1), columns(10.1, 10.1)], [columns(1, 1), columns(9.9, 9.9)]),
+        ([columns(1, 100, count=8)], [columns(1, 100, count=7)]),
+        ([columns(100, 1, filled=0.26)], [columns(100, 1, filled=0.24)]),
+    ],
+    ids=["slices", "samples", "values", "zeros"],
+)
+def test_there_are_groups_just_within_the_limit(one: Arrays, other: Arrays) -> None:
+    assert len(groups_of(one)) == 2
+    assert not groups_of(other)
+
+
+@pytest.mark.parametrize(("slices", "passed"), [(12, False), (13, True)])
+def test_up_to_twelve_slices_may_be_quantities_without_a_floor(slices: int, passed: bool) -> None:
+    array = columns(*[1.0] * (slices - 1), 1e-6)
+    assert judged([array], [array + 1e-6 * (np.arange(slices) == slices - 1)]).passed is passed
+
+
+@pytest.mark.parametrize(("error", "passed"), [(0.95e-5, True), (1.05e-5, False)])
+def test_a_silent_slice_among_many_has_a_floor_of_80_db_and_room(
+    error: float, passed: bool
+) -> None:
+    array = columns(*[1.0] * 12, 1e-9)
+    assert judged([array], [array + error * (np.arange(13) == 12)]).passed is passed
+
+
 def test_too_few_values_are_no_scale() -> None:
     values = np.array([[5.0, 0.001, -3.0]])
     assert groups_of([values] * (FEWEST - 1)) == []
@@ -292,7 +327,8 @@ def test_channels_that_hardly_ever_fire_bridge_the_gap_between_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("faint", "of", "rooms"), [(20, 100, [1, 1]), (2, 100, [ROOM, 1]), (1, 128, [])]
+    ("faint", "of", "rooms"),
+    [(10, 100, [1, 1]), (9, 100, [10, 1]), (1, 100, [10, 1]), (1, 101, [])],
 )
 def test_groups_of_few_slices_have_room_and_a_hundredth_is_none(
     faint: int, of: int, rooms: list[float]

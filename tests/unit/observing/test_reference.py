@@ -173,6 +173,14 @@ def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
     assert {o.detail.samples for o in by_name(found).values()} == {300 // per_sample}
 
 
+@pytest.mark.parametrize(("elements", "looked_at"), [(1, 32), (10**8, 20), (2 * 10**8, 10)])
+def test_elements_are_visited_on_32_samples_up_to_two_billion(monkeypatch, elements, looked_at):
+    monkeypatch.setattr(reference.ElementProbe, "sizes", lambda *_: {"t": elements})
+    net = layered()
+    found, _ = observe_network(net, samples_of(arrays(33)), FP16, roles=roles_of(net))
+    assert {o.detail.samples for o in found.tensors} == {looked_at}
+
+
 def test_no_details_on_request():
     net = layered()
     found, _ = observe_network(

@@ -60,6 +60,19 @@ def test_scopes_are_boxes(prefix: str) -> None:
     assert len(blocks) == 6
 
 
+@pytest.mark.parametrize(("count", "boxes"), [(36, 0), (37, 2)])
+def test_what_one_box_can_hold_is_not_cut(count: int, boxes: int) -> None:
+    lines = [(f"n{i}", "Relu", ["x"]) for i in range(count)]
+    assert len(fold(sketched(lines)).boxes) == boxes
+
+
+@pytest.mark.parametrize(("count", "inmost"), [(36, "35"), (37, "36"), (38, "36/37")])
+def test_the_first_scopes_of_a_name_are_boxes(count: int, inmost: str) -> None:
+    names = ["/".join(map(str, range(i))) for i in range(1, count + 1)]
+    lines: list[Line] = [(f"{name}/{i}", "Relu", ["x"]) for name in names for i in "ab"]
+    assert fold(sketched(lines)).boxes[-1].label == inmost
+
+
 def test_passing_tensors_are_counted() -> None:
     lines = [("a", "Relu", ["x"]), ("b", "Relu", ["a"]), ("c", "Add", ["a", "b"])]
     assert passing(sketched([*lines, ("d", "Relu", ["c"])]))[:4] == [0, 1, 2, 1]

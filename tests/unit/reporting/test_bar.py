@@ -235,9 +235,9 @@ def test_a_pipe_gets_a_line_a_minute_about_a_long_stage(capsys, after):
     with TerminalWatcher() as watcher:
         watcher.stage("judge")
         watcher.step(0, 10, "samples")
-        after(watcher, 30)
+        after(watcher, 59)
         watcher.step(1, 10, "samples")
-        after(watcher, 30)
+        after(watcher, 1)
         watcher.step(2, 10, "samples")
         watcher.step(3, 10, "samples")
     assert capsys.readouterr().err.splitlines() == [

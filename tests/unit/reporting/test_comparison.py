@@ -1,6 +1,7 @@
 from halfwise.records import NodeName, Step
 from halfwise.reporting.diagnosis import comparison as shown
-from halfwise.reporting.parts import MOST_ROWS, Table
+from halfwise.reporting.parts import Table
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.comparisons import comparison, node
 
 

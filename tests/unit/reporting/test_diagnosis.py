@@ -1,6 +1,7 @@
 from halfwise.records import Rung, Sign, said
 from halfwise.reporting.diagnosis import diagnosed
-from halfwise.reporting.parts import MOST_ROWS, Lines, Table
+from halfwise.reporting.parts import Lines, Table
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.diagnoses import diagnosis, rungs
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from halfwise.records import Because, Criterion, KeptNode, NodeName, Remark
-from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.plan import kept_table, left_out_table, nothing_in_int8
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.view import report
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.facts_planned import int8_plan, left
 from tests.unit.reporting.runs import guard, kept, plan, run, verification
 

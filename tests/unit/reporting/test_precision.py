@@ -1,6 +1,7 @@
 from halfwise.records import EngineLayer, NodePrecision, PrecisionProof
 from halfwise.reporting.engines import inspected, layer_table, node_table, share_words
-from halfwise.reporting.parts import MOST_ROWS, Lines, Table
+from halfwise.reporting.parts import Lines, Table
+from halfwise.wording import MOST_ROWS
 
 
 def layer(name, precision, milliseconds=None, **more):

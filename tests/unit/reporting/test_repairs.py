@@ -39,7 +39,7 @@ def lines(*repairs, remarks=(), **changed):
 
 
 @pytest.mark.parametrize(
-    ("rooms", "told"), [((9.0, None), ""), ((9.0, 3.9), "3.9 ×"), ((0.5,), "")]
+    ("rooms", "told"), [((8.0, None), ""), ((9.0, 7.9), "7.9 ×"), ((0.5,), "")]
 )
 def test_that_scaled_tensors_have_little_room_is_told(rooms, told):
     found = lines(*(SCALED.model_copy(update={"room": room}) for room in rooms))

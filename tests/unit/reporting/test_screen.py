@@ -3,8 +3,8 @@
 import pytest
 
 from halfwise.records import Failure, LadderRung, said
-from halfwise.reporting.parts import Lines, commands
-from halfwise.reporting.terminal import NARROW, SCREEN, fitted, print_report
+from halfwise.reporting.parts import NARROW, SCREEN, Column, Lines, Report, Table, _cut, commands
+from halfwise.reporting.terminal import _headings, fitted, print_report
 from halfwise.reporting.view import screen
 from tests.unit.reporting.diagnoses import diagnosis
 from tests.unit.reporting.runs import (
@@ -90,6 +90,26 @@ def test_commands_are_whole_or_left_out():
     assert commands("Next", ("a", "b")) == Lines("Next", ("a", "b"), whole=True)
     assert commands("Next", ("a", LONG, "b")) == Lines("Next", ("a",), whole=True)
     assert commands("Next", (LONG,)) is None
+    assert commands("Next", ("a" * 6 * 78,)) is not None
+    assert commands("Next", ("a" * (6 * 78 + 1),)) is None
+
+
+def test_a_sentence_has_four_lines_at_most():
+    assert _cut("a" * 320) == "a" * 320
+    assert _cut("a" * 321) == "a" * 320 + " …"
+
+
+@pytest.mark.parametrize(("lines", "fits"), [(19, True), (20, False)])
+def test_a_screen_has_24_lines(lines, fits):
+    whole = Report("title", True, "about", (Lines("", ("a" * 76,) * lines),))
+    assert (fitted(whole, "more") == whole) is fits
+
+
+@pytest.mark.parametrize(("width", "slim"), [(21, False), (20, True)])
+@pytest.mark.parametrize("word", ["a" * 12, "a" * 13])
+def test_headings_of_figures_leave_twelve_columns_for_a_word(width, slim, word):
+    table = Table("", (Column("n"), Column("in all", align="right")), ((word, "1"),))
+    assert (_headings(table, width + 1) == ["n", "in\nall"]) is slim
 
 
 @pytest.mark.parametrize("evil", HOSTILE)

@@ -12,7 +12,6 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
-from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.verdict import (
     bound_part,
     doubt,
@@ -20,6 +19,7 @@ from halfwise.reporting.verdict import (
     scale_lines,
     size_lines,
 )
+from halfwise.wording import MOST_ROWS
 from tests.unit.reporting.runs import HELDOUT, output_error, run, verdict
 
 

@@ -30,7 +30,7 @@ from halfwise.graph.dataflow import (
 )
 from halfwise.graph.model import constant_array, node_name
 from halfwise.graph.reading import axes_of, split_constant, square_of
-from halfwise.graph.sensitivity import MASK_SHARE, selects_constants
+from halfwise.graph.sensitivity import MASK_SHARE, MOSTLY_TINY, selects_constants
 from halfwise.graph.weights import pieces
 from halfwise.observing.inner import CENTRING, is_exponent
 from halfwise.records import AdjustedConstant, Guard, NodeName, Observation
@@ -363,9 +363,6 @@ def _inner_squares(evidence: Evidence) -> Iterator[Guard]:
         )
 
 
-MOSTLY = 0.5
-"""A minority of tiny weights is usual and harmless next to large ones; a majority is not."""
-
 ADDENDS = {
     "Add": (0, 1), "Sub": (0, 1), "Sum": (0, 1, 2, 3), "Max": (0, 1), "Min": (0, 1),
     "Clip": (1, 2), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "LayerNormalization": (2,),
@@ -445,7 +442,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         largest = max(largest, float(magnitudes.max(initial=0)))
     nonzero, subnormal, zeroed, changed = map(int, counts)
     share = subnormal / max(1, nonzero)
-    if share <= MOSTLY and not (divides and changed):
+    if share <= MOSTLY_TINY and not (divides and changed):
         return []
     return evidence.guard(
         "constant-subnormal",

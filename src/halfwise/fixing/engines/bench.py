@@ -2,77 +2,101 @@
 
 An engine that passes on the calibration samples is judged on held-out ones at once: shrinking and
 confirming a plan first would lose those builds if it fails there.
+
+What the emulation predicts of an engine, without fusion, as plans are tried, and with fusion, costs
+no build.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
-from halfwise.fixing.engines.attempts import Attempts
-from halfwise.fixing.engines.device import side_by_side
+from halfwise.emulation.budget import OutOfTime
+from halfwise.fixing.bench import Bench as Emulated
+from halfwise.fixing.emulating import predicting
+from halfwise.fixing.engines.device import Device, side_by_side
 from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, Step, fastest
 from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.plan.plan import Nodes, Plan
+from halfwise.fixing.space import LowSpace
 from halfwise.interruption import interruption
 from halfwise.judging.judge import Judged
-from halfwise.records import BuildOutcome
+from halfwise.records import ALIKE
 from halfwise.tensorrt.failures import ENGINE_FAULTS
+
+WORK = 300.0
+"""Total work for predictions, in inferences over the data: a fifth of the search's.
+Beyond it nothing is predicted."""
+SECONDS = 300.0
+"""Total time, whatever work is left: as long as a few builds."""
+
+_Answer = TypeVar("_Answer")
 
 
 class Bench:
     """Builds and judges plans, and remembers what they gave.
 
     Attributes:
-        attempts: Builds and measures plans, by device; lost devices are removed.
-        gone: Why devices were lost.
+        devices: Build and measure plans, by name; lost devices are removed.
+        space: The plans of the emulation, on the samples that measure engines too.
         heldout: The samples that judge; failing ones join the calibration.
         builds: Builds of a plan before it counts as confirmed.
-        left: Builds left for new plans.
+        budget: Builds that may still be made of new plans.
+        losses: Why devices were lost.
         tried: All builds of each plan.
     """
 
     def __init__(
         self,
-        attempts: Mapping[str, Attempts],
+        devices: Mapping[str, Device],
+        space: LowSpace,
         heldout: HeldOut,
         *,
         builds: int,
-        most: int,
+        budget: int,
     ) -> None:
-        """Take the devices, at least one, builds per plan, and the budget."""
-        self.attempts, self.heldout = dict(attempts), heldout
-        self.builds, self.left = builds, most
-        self.gone: dict[str, str] = {}
+        """Take the devices, at least one, the plans, builds per plan, and the budget."""
+        self.devices, self.space, self.heldout = dict(devices), space, heldout
+        self.builds, self.budget = builds, budget
+        self.losses: dict[str, str] = {}
         self.tried: dict[EnginePlan, list[Outcome]] = {}
-        self._interruption = interruption()
 
     @property
     def is_over(self) -> bool:
         """Whether Ctrl-C came: nothing more is built."""
-        return self._interruption.asked
+        return interruption().asked
 
-    def evaluate(self, plan: EnginePlan, step: Step, *, free: bool = False) -> Outcome:
+    def evaluate(self, plan: EnginePlan, step: Step, *, extra: bool = False) -> Outcome:
         """Build a plan once more on every device, and judge its engines.
 
         Args:
             plan: The plan.
             step: Why it is built.
-            free: Whether it uses nothing of the budget, as confirmations do.
+            extra: Whether it uses nothing of the budget, as confirmations do.
         """
-        before = self.tried.get(plan, [])
-        self.left -= not (free or before)
+        earlier = self.tried.get(plan, [])
+        self.budget -= not (extra or earlier)
         parts: dict[str, Built] = {}
-        building = dict(self.attempts)
-        for fresh in (bool(before), True):
-            made = self._build({n: a.builder(plan, step, fresh=fresh) for n, a in building.items()})
-            parts |= {n: a.measured(plan, made[n]) for n, a in building.items()}
+        building = dict(self.devices)
+        for fresh in (bool(earlier), True):
+            builders = {n: d.builder(plan, step, fresh=fresh) for n, d in building.items()}
+            builds = side_by_side(self.devices, builders)
+            for name, device in building.items():
+                built = device.measured(plan, builds[name], self.space.bench)
+                before = [o.parts[name] for o in earlier if name in o.parts]
+                parts[name] = _fetched(device, plan, built, before)
             # A loss concerns the connection, not yet the plan.
-            building = {n: a for n, a in building.items() if parts[n].lost}
+            building = {n: d for n, d in building.items() if parts[n].lost}
             if not building:
                 break
         outcome = Outcome(plan, step, self._answering(parts))
         if any(part.build.status == "interrupted" for part in parts.values()):
             return outcome  # nothing is known about it
-        self.tried[plan] = [*before, outcome]
-        self._judge(outcome)
+        self.tried[plan] = [*earlier, outcome]
+        passed = sum(o.passed for group in self.tried.values() for o in group)
+        if outcome.passed and passed == 1 and self.heldout.unseen:
+            self.joins(plan)
         return self.tried[plan][-1]
 
     def joins(self, plan: EnginePlan) -> bool:
@@ -80,59 +104,109 @@ class Bench:
 
         They are added to the calibration of every later plan, and known builds are measured anew.
         """
-        return not self.is_over and self._join(self._on_heldout(fastest(self.tried[plan])))
-
-    def lose(self, name: str, why: str) -> None:
-        """Continue without a device."""
-        watcher = self.attempts.pop(name).device.bench.watcher
-        self.gone[name] = why
-        watcher.note(f"lost; the run continues without it: {why}")
-
-    def _judge(self, outcome: Outcome) -> None:
-        """Let held-out samples that the first passing engine fails join the search."""
-        passed = sum(o.passed for group in self.tried.values() for o in group)
-        if outcome.passed and passed == 1 and self.heldout.unseen:
-            self._join(self._on_heldout(outcome))
-
-    def _on_heldout(self, outcome: Outcome) -> dict[str, Judged]:
-        """Return the verdicts on its engines on held-out samples, by device, where they run."""
-        found: dict[str, Judged] = {}
-        samples, references = self.heldout.samples, self.heldout.references
-        for name in outcome.parts.keys() & self.attempts.keys():
-            engine = outcome.parts[name].build.engine
-            measure = self.attempts[name].device.bench.measure
-            try:
+        if self.is_over:
+            return False
+        heldout, verdicts = self.heldout, list[Judged]()
+        outcome, joined = fastest(self.tried[plan]), heldout.joined
+        for name in outcome.parts.keys() & self.devices.keys():
+            engine, measure = outcome.parts[name].build.engine, self.devices[name].measure
+            judging = heldout.samples, heldout.references
+            with suppress(*ENGINE_FAULTS):  # the table reports it
                 assert engine is not None
-                unseen = self.heldout.unseen
-                found[name] = measure.judge(engine, samples, references, unseen=unseen)
-            except ENGINE_FAULTS:
-                continue  # the table reports it
-        return found
-
-    def _join(self, judged: Mapping[str, Judged]) -> bool:
-        before, space = self.heldout.joined, next(iter(self.attempts.values())).spaces.low
-        for each in judged.values():
-            self.heldout.join(each, space, " in the engine")
-        has_joined = self.heldout.joined != before
-        if has_joined:
-            self.tried = {
-                plan: [self._again(outcome) for outcome in group]
-                for plan, group in self.tried.items()
-            }
-        return has_joined
+                verdicts.append(measure.judge(engine, *judging, unseen=heldout.unseen))
+        for judged in verdicts:
+            heldout.join(judged, self.space, " in the engine")
+        if heldout.joined == joined:
+            return False
+        self.tried = {p: [self._again(o) for o in group] for p, group in self.tried.items()}
+        return True
 
     def _again(self, outcome: Outcome) -> Outcome:
         """Return a build with its error on the present calibration samples."""
-        here = {n: part for n, part in outcome.parts.items() if n in self.attempts}
-        parts = {n: self.attempts[n].again(part) for n, part in here.items()}
+        here = outcome.parts.keys() & self.devices.keys()
+        emulated = self.space.bench
+        parts = {n: self.devices[n].again(outcome.parts[n], emulated) for n in here}
         return replace(outcome, parts=self._answering(parts) or outcome.parts)
-
-    def _build(self, builders: Mapping[str, Callable[[], BuildOutcome]]) -> dict[str, BuildOutcome]:
-        return side_by_side({n: a.device for n, a in self.attempts.items()}, builders)
 
     def _answering(self, parts: Mapping[str, Built]) -> dict[str, Built]:
         """Return the builds of devices that still answer; others are lost, unless all are."""
-        left = {name: part for name, part in parts.items() if not part.untold}
-        for name in parts.keys() - left.keys() if left else ():
-            self.lose(name, parts[name].failure or parts[name].build.message)
-        return left or dict(parts)
+        answering = {name: part for name, part in parts.items() if not part.shows_nothing}
+        for name in parts.keys() - answering.keys() if answering else ():
+            self.losses[name] = why = parts[name].failure or parts[name].build.message
+            self.devices.pop(name).watcher.note(f"lost; the run continues without it: {why}")
+        return answering or dict(parts)
+
+
+def _fetched(device: Device, plan: EnginePlan, built: Built, earlier: list[Built]) -> Built:
+    """Fetch the engine of a build that may be delivered or is a row of the table.
+
+    Only the fastest engine of a plan is delivered; the others stay with the worker.
+    """
+    wanted = [b for b in (built, *earlier) if b.excess is not None]
+    wanted = [b for b in wanted if not plan.keep or (b.excess or 0.0) <= 1]
+    is_fastest = all(built.milliseconds < b.milliseconds for b in wanted[1:])
+    return device.fetch(plan, built) if built in wanted[:1] and is_fastest else built
+
+
+class Prediction:
+    """Predicts the errors of engines on the present samples of a search, each once."""
+
+    def __init__(self, space: LowSpace, *, work: float = WORK, seconds: float = SECONDS) -> None:
+        """Take what has the emulation without fusion.
+
+        Args:
+            space: The plans.
+            work: Budget for predictions, in inferences over the data.
+            seconds: Time for them.
+        """
+        self._space = space
+        self._budget = space.budget.beside(seconds=seconds, work=work * space.unit)
+        self._fused: Emulated[Plan] | None = None
+        self._answers: dict[object, object] = {}
+
+    def is_enough(self, types: Plan, fp32: Nodes) -> bool:
+        """Return whether a plan passes with fusion; false once the budget is spent.
+
+        Args:
+            types: The plan.
+            fp32: Nodes that the engine with nothing kept has in FP32 by itself.
+        """
+        plan = replace(types, kept=types.kept | fp32)
+        return self._once(("enough", plan), lambda: self._bench.evaluate(plan).passed, False)
+
+    def is_beyond(self, types: Plan, fp32: Nodes) -> bool:
+        """Return whether both put a plan beyond the limit by more than chance explains.
+
+        False once the budget is spent; arguments as for `is_enough`.
+        """
+        plan = replace(types, kept=types.kept | fp32)
+
+        def beyond() -> bool:
+            outcomes = self._bench.evaluate(plan), self._space.bench.evaluate(types)
+            # A failed trial gives a lower bound: it ends at the first failing sample.
+            return all(outcome.excess > ALIKE for outcome in outcomes)
+
+        return self._once(("beyond", types, plan), beyond, False)
+
+    def fused(self, types: Plan, fp32: Nodes) -> float | None:
+        """Return the error with fusion, on all samples; None once the budget is spent."""
+        plan = replace(types, kept=types.kept | fp32)
+        return self._once(("error", plan), lambda: self._bench.excess(plan), None)
+
+    def _once(self, question: object, work: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        """Return the answer that was given before, even if the budget is spent by now."""
+        key = question, self._space.bench.samples.ids
+        if key not in self._answers:
+            try:
+                with self._budget.bounding():
+                    self._answers[key] = work()
+            except OutOfTime:
+                return otherwise
+        return self._answers[key]  # type: ignore[return-value]
+
+    @property
+    def _bench(self) -> Emulated[Plan]:
+        """Evaluates plans with fusion on the present samples."""
+        if self._fused is None or self._fused.samples is not self._space.bench.samples:
+            self._fused = predicting(self._space)
+        return self._fused

@@ -1,38 +1,124 @@
-"""`fix` with engines of one device or of several: the emulation proposes plans, engines decide."""
+"""`fix` with engines of one device or of several: the emulation proposes plans, engines decide.
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+The emulation searches during the FP32 build: one needs the CPU, the other the GPU. Serialising a
+model temporarily removes its weights, so each side has its own graph.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from halfwise.case import Case, EngineSettings
+from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.emulation.folding import settled
-from halfwise.fixing.engines.delivery import (
-    Relay,
-    delivered,
-    folder_of,
-    journal_of,
-    one_at_a_time,
-    recorded,
-    refused,
-    searching,
-    with_own_network,
-)
+from halfwise.errors import UsageError
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.run import EngineRun
-from halfwise.fixing.engines.workbench import Workbench
+from halfwise.fixing.engines.run import EngineRun, Proof
+from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.following import with_growth
-from halfwise.fixing.outcome import Result
+from halfwise.fixing.loop import fix as run_fix
+from halfwise.fixing.next_steps import diagnose_step
+from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
+from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.rewrite import save_checked
+from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network
-from halfwise.interruption import interruption
+from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
+from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Note, Run
+from halfwise.records import (
+    Engines,
+    LadderRung,
+    NodeName,
+    Note,
+    Remark,
+    Run,
+    Step,
+    WorkerInfo,
+)
 from halfwise.scratch import scratch
-from halfwise.store import engine_file
+from halfwise.store import (
+    BUILT_FILE,
+    FP32_FILE,
+    MODEL_FILE,
+    engine_file,
+    new_folder,
+    refuse_irregular,
+)
 from halfwise.tensorrt.client import usable
+from halfwise.tensorrt.constrain import readable
 from halfwise.tensorrt.failures import Journal
+from halfwise.tensorrt.recipe import is_built_apart
 from halfwise.tensorrt.workers import WorkerSpec
+
+JOURNAL_FILE = "journal.jsonl"
+TIMING_CACHE_FILE = "timing.cache"
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+class Relay:
+    """A watcher for several threads; holds messages back until it is released."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        """Take the watcher of the main thread."""
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._held: list[Callable[[], None]] | None = []
+        self._stopped = False
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """Begin a stage."""
+        self._tell(lambda: self._watcher.stage(name, total))
+
+    def step(
+        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+    ) -> None:
+        """Report progress within it."""
+        # Nobody misses steps of a stage that is over when it is shown.
+        self._tell(lambda: self._watcher.step(done, total, of, most=most), hold=False)
+
+    def left(self, seconds: float) -> None:
+        """Report how long a stage may go on."""
+        self._tell(lambda: self._watcher.left(seconds), hold=False)
+
+    def expect(self, seconds: float, of: str) -> None:
+        """Report how long a part of it will take."""
+        self._tell(lambda: self._watcher.expect(seconds, of), hold=False)
+
+    def note(self, line: str) -> None:
+        """Report something worth reading."""
+        self._tell(lambda: self._watcher.note(line))
+
+    def release(self) -> None:
+        """Pass on what was held back, and everything later at once."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            for tell in held:
+                tell()
+
+    def stop(self) -> None:
+        """End the reporting thread."""
+        self._stopped = True
+
+    def _tell(self, tell: Callable[[], None], *, hold: bool = True) -> None:
+        if self._stopped:
+            raise Stopped
+        with self._lock:
+            if self._held is None:
+                tell()
+            elif hold:
+                self._held.append(tell)
 
 
 class Named(Silent):
@@ -74,12 +160,16 @@ def fix_in_engines(
         HalfwiseError: see `fix`.
     """
     assert request.target is not None
-    shared, given = Relay(watcher), case
+    shared, original = Relay(watcher), case
     shared.release()
     case = one_at_a_time(case)
+    search = partial(run_fix, case, request.settings, start_from=start)
+    # On the GPU it would disturb the builds: there it starts when its result is requested.
+    is_beside = request.settings.runtime.device == "cpu"
+    beside = concurrently(search, shared) if is_beside else nullcontext(partial(search, shared))
     with (
-        searching(case, request, start, shared) as searched,
-        _devices(case, request, shared, out, started) as (devices, journals),
+        beside as searched,
+        _devices(case, request, shared, out, started) as devices,
     ):
         run = EngineRun(devices, shared)
         if (wrong := run.reference()) is None:
@@ -88,23 +178,23 @@ def fix_in_engines(
             proof = run.prove(fixed)
             passed = {name: each.delivered for name, each in proof.engines.items()}
             shared.stage("store")
-            with folder_of(out) as partial:
-                if partial is not None:
-                    paths = {name: partial / engine_file(name) for name in devices}
+            with nullcontext() if out is None else new_folder(out) as folder:
+                if folder is not None:
+                    paths = {name: folder / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
-                fixed = with_growth(delivered(fixed, proof, run.stages.seconds), partial)
-                found = list(proof.engines.values())
+                fixed = with_growth(delivered(fixed, proof, run.stages.seconds), folder)
+                engines = list(proof.engines.values())
                 record = recorded(
-                    partial, case, fixed, request, found, out, started, journals, shared
+                    folder, case, fixed, request, engines, out, started, devices, shared
                 )
             for name, device in devices.items():
-                device.bench.builds.forget(passed[name])
+                device.builds.forget(passed[name])
             return Result(record, out, fixed.rewritten.model)
         for device in devices.values():
-            device.bench.builds.forget(None)
-        other = None if request.target.shapes != ((), (), ()) else _settled(given)
+            device.builds.forget(None)
+        other = None if request.target.shapes != ((), (), ()) else _settled(original)
         if other is None:
-            return refused(with_own_network(case), request, wrong, out, started, shared)
+            return refused(with_copied_network(case), request, wrong, out, started, shared)
     watcher.note("the FP32 engine is wrong; trying it with fixed shapes, optimised")
     return fix_in_engines(other, request, watcher, start=start, out=out, started=started)
 
@@ -112,30 +202,28 @@ def fix_in_engines(
 @contextmanager
 def _devices(
     case: Case, request: Request, shared: Relay, out: Path | None, started: float
-) -> Iterator[tuple[dict[str, Device], dict[str, Journal | None]]]:
-    """Provide the devices with their journals, by name; a single one is named ""."""
+) -> Iterator[dict[str, Device]]:
+    """Provide the devices, by name; a single one is named ""."""
     assert request.target is not None
-    target, over = request.target, interruption()
-    named: list[tuple[str, WorkerSpec, EngineSettings]]
-    named = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
-    named = named or [("", target.worker, target.profiled(case))]
+    target = request.target
+    specs: list[tuple[str, WorkerSpec, EngineSettings]]
+    specs = [(spec.name, spec, how) for spec, how in target.each_profiled(case)]
+    specs = specs or [("", target.worker, target.profiled(case))]
     devices: dict[str, Device] = {}
-    journals: dict[str, Journal | None] = {}
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
-        for name, spec, how in named:
+        for name, spec, how in specs:
             watcher: Watcher = Named(shared, name) if name else shared
             worker = stack.enter_context(usable(spec, watcher, how.wait_timeout, exact=True))
             journal = journal_of(out, worker.info, resume=target.resume, device=name)
-            journals[name] = stack.enter_context(journal)
-            own, files = with_own_network(case), folder / (name or "engine")
+            files = folder / (name or "engine")
             files.mkdir()
-            bench = Workbench(
-                *(own, request.settings, how, worker, files, watcher, journals[name]),
-                over=lambda: over.asked,
+            devices[name] = Device(
+                *(with_copied_network(case), request.settings, how, worker, files, watcher),
+                journal=stack.enter_context(journal),
+                started=started,
             )
-            devices[name] = Device(bench, started)
-        yield devices, journals
+        yield devices
 
 
 def _settled(case: Case) -> Case | None:
@@ -149,3 +237,253 @@ def _settled(case: Case) -> Case | None:
         return None
     note = Note(kind="settled", severity="warning")
     return replace(case, network=network, notes=(*case.notes, note))
+
+
+def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:
+    """Return the result with the plan, the model and the verdict from the engines."""
+    chosen = proof.plan
+    if fixed.rungs:
+        rung = fixed.rungs[-1] if chosen is not None and chosen.rung == "int8" else fixed.rungs[0]
+        fixed = replace(rung, rungs=fixed.rungs, stage_seconds=fixed.stage_seconds)
+    bench = fixed.space.bench
+    joined = {
+        "joined": (*fixed.search.joined, *proof.joined),
+        "calibration": bench.samples.ids,
+        "seen": bench.samples.marks or (),
+    }
+    fixed = replace(
+        fixed,
+        verdict=proof.verdict,
+        search=fixed.search.model_copy(update=joined),
+        references=bench.references,
+        stage_seconds=fixed.stage_seconds | seconds,
+    )
+    if chosen is None:
+        return fixed
+    if chosen.is_full:
+        return fixed.telling(Remark(kind="other-engine"))
+    if chosen.types != fixed.assigned:
+        return _replanned(fixed, chosen.types, minimal=proof.minimal)
+    plan = fixed.plan.model_copy(update={"minimal": proof.minimal})
+    emulated = [Remark(kind="emulated")] if fixed.plan.minimal and not proof.minimal else []
+    return replace(fixed, plan=plan).telling(*emulated)
+
+
+def _replanned(fixed: Fixed, assigned: Plan, *, minimal: bool) -> Fixed:
+    """Return the result with a plan other than the emulation's, maybe of the unrepaired model."""
+    before, remarks, added = fixed.result.kept, list(fixed.plan.remarks), frozenset[NodeName]()
+    space, curve, result, observations = fixed.space, fixed.curve, fixed.result, fixed.observations
+    if assigned.of is not fixed.assigned.of:
+        assert curve.unrepaired is not None
+        space, curve, result = fixed.original, curve.unrepaired, replace(result, spare=added)
+        observations = space.evidence.observations
+        numbers = {"better": len(fixed.plan.repairs)}
+        remarks.insert(0, Remark(kind="unrepaired", numbers=numbers))
+    else:
+        added, dropped = assigned.kept - before, before - assigned.kept
+        numbers = {"elements": len(dropped), "size": len(before)}
+        remarks += [Remark(kind="spared", numbers=numbers)] if dropped else []
+        remarks += [Remark(kind="added", numbers={"elements": len(added)})] if added else []
+    assert isinstance(space, LowSpace)
+    rewritten, placed = space.variant.write(assigned)
+    result = replace(result, kept=assigned.kept, minimal=minimal)
+    plan = plan_of(space, assigned, result, placed, rewritten.casts, remarks)
+    by_engine = {"guard": None, "error_without": None, "kept_by": "engine"}
+    kept = tuple(
+        k.model_copy(update=by_engine)
+        if k.node in added and k.kept_by == "search" and k.guard is None
+        else k
+        for k in plan.keep
+    )
+    return replace(
+        fixed,
+        rewritten=rewritten,
+        plan=plan.model_copy(update={"keep": kept}),
+        guards=space.guards,
+        observations=observations,
+        result=result,
+        space=space,
+        assigned=assigned,
+        curve=curve,
+    )
+
+
+def refused(
+    case: Case,
+    request: Request,
+    proof: Proof,
+    out: Path | None,
+    started: float,
+    watcher: Watcher,
+) -> Result:
+    """Return the run that ends because the FP32 engine is wrong; arguments as for `recorded`."""
+    engines, worker = list(proof.engines.values()), proof.wrong or ""
+    run = unsearched_run(
+        "fix",
+        case,
+        request,
+        final_verdict(proof.verdict, case, request, ()),
+        cost(0, time.monotonic() - started, {}),
+        next_step=(diagnose_step(case, request, out, worker), Step(kind="other-builds")),
+    )
+    wrong = LadderRung(rung="fp32", passed=False, failures=proof.verdict.failures)
+    results = {"engines": engines[0], "further": tuple(engines[1:])}
+    run = run.model_copy(update=results | ({"rungs": (wrong,)} if request.ladder else {}))
+    if out is not None:
+        with new_folder(out) as partial:
+            finish(partial, run, case, watcher)
+    return Result(run, out)
+
+
+@contextmanager
+def journal_of(
+    out: Path | None, worker: WorkerInfo, *, resume: bool, device: str = ""
+) -> Iterator[Journal | None]:
+    """Provide the journal next to the run folder; it is kept only to remember a crash.
+
+    With several devices, each journal bears the device's name.
+
+    Raises:
+        UsageError: a journal of a run that ended early exists and no option says what to do with
+            it, or it cannot be written.
+    """
+    if out is None:
+        yield None
+        return
+    path = out.with_name(f"{out.name}.{f'{device}.' if device else ''}{JOURNAL_FILE}")
+    refuse_irregular(path, "The journal")
+    if path.exists() and not resume:
+        raise UsageError(
+            f"{path} is the journal of a run that ended early or is still running.",
+            "Continue without the builds that crashed (--resume), or remove the file to retry all.",
+        )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        journal = Journal(path, where=f"TensorRT {worker.tensorrt}, {worker.gpu}")
+    except OSError as error:
+        raise UsageError(
+            f"The journal {path} cannot be written: {error.strerror}.",
+            "It is next to the run folder: choose another folder with -o.",
+        ) from error
+    finished = False
+    try:
+        yield journal
+        finished = True
+    finally:
+        if finished or not journal.remembers:
+            path.unlink(missing_ok=True)
+
+
+def recorded(
+    partial: Path | None,
+    case: Case,
+    fixed: Fixed,
+    request: Request,
+    engines: Sequence[Engines],
+    out: Path | None,
+    started: float,
+    devices: Mapping[str, Device],
+    watcher: Watcher,
+) -> Run:
+    """Return the run of what was found and proven, with everything in `partial`, if any.
+
+    Args:
+        partial: The run folder while it is made; None for none.
+        case: The case.
+        fixed: What was found.
+        request: The options, with a target.
+        engines: Results of the engines, by device.
+        out: The run folder's later place.
+        started: `time.monotonic()` at the start of the command.
+        devices: The devices, by name, for their journals.
+        watcher: Receives progress.
+    """
+    assert request.target is not None
+    hints = criterion_hints(case.criterion, fixed.references)
+    seconds, (first, *further) = time.monotonic() - started, engines
+    run = fix_run(case, request, fixed, seconds, hints, out, first, tuple(further))
+    if partial is None:
+        return run
+    mixed, version = replace(case.network, model=fixed.rewritten.model), first.worker.tensorrt
+    if first.typing == "strong":
+        mixed = readable(mixed, version)
+    save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
+    # Weakly typed engines are built from it, and other workers' engines are compared with it.
+    save(readable(case.network, version).model, partial / FP32_FILE)
+    if is_built_apart(run):
+        built = fixed.assigned.of.network_of(fixed.assigned)
+        save(readable(built, version).model, partial / BUILT_FILE)
+    cache = request.target.settings.timing_cache
+    if cache is not None and cache.exists():
+        (partial / TIMING_CACHE_FILE).write_bytes(cache.read_bytes())
+        cached = run.devices[0].model_copy(update={"timing_cache": TIMING_CACHE_FILE})
+        run = run.model_copy(update={"engines": cached})
+    for name, device in devices.items():
+        if device.journal is not None:
+            file = f"journal.{name}.jsonl" if name else JOURNAL_FILE
+            (partial / file).write_bytes(device.journal.path.read_bytes())
+    finish(partial, run, case, watcher, mixed=mixed.model, observations=fixed.seen)
+    return run
+
+
+@contextmanager
+def concurrently(
+    search: Callable[[Watcher], _Result], watcher: Watcher
+) -> Iterator[Callable[[], _Result]]:
+    """Run `search` in a thread during the block; provide what waits for its result.
+
+    Its progress is shown only while it is waited for, so that one thread at a time uses `watcher`.
+    However the block ends, the search stops at its next report or evaluation, or during that
+    evaluation, and is joined.
+
+    Args:
+        search: Receives the watcher to report to; its errors are raised when the result is
+            requested.
+        watcher: Receives progress.
+    """
+    relay, stop, context = Relay(watcher), Stop(), copy_context()
+
+    def stoppable() -> _Result:
+        with stopped_by(stop), limited(expect=relay.expect):
+            return search(relay)
+
+    with ThreadPoolExecutor(1, "search") as pool:
+        future: Future[_Result] = pool.submit(context.run, stoppable)
+
+        def result() -> _Result:
+            relay.release()
+            return future.result()
+
+        try:
+            yield result
+        finally:
+            relay.stop()
+            stop.ask()
+
+
+def one_at_a_time(case: Case) -> Case:
+    """Return the case with its samples and metric, which are user code, called one at a time."""
+    lock, metric = threading.RLock(), case.metric
+    calibration, heldout = case.calibration, case.heldout
+    return replace(
+        case,
+        calibration=replace(calibration, load=_locked(calibration.load, lock)),
+        heldout=replace(heldout, load=_locked(heldout.load, lock)),
+        metric=None if metric is None else _locked(metric, lock),
+    )
+
+
+def with_copied_network(case: Case) -> Case:
+    """Return the case with a copy of its graph; weights are shared."""
+    network = case.network
+    return replace(case, network=replace(network, model=network.copy()))
+
+
+def _locked(
+    function: Callable[_Arguments, _Result], lock: AbstractContextManager[bool]
+) -> Callable[_Arguments, _Result]:
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        with lock:
+            return function(*args, **kwargs)
+
+    return call

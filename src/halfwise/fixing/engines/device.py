@@ -1,4 +1,4 @@
-"""One worker of a run, with its FP32 engines, and several of them side by side."""
+"""One worker of a run: its FP32 engines, and engines of plans; and several of them side by side."""
 
 import os
 import time
@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from signal import SIGTERM
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from halfwise.case import Samples
+from halfwise.emulation.rounding import fp32_nodes
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.engines.builds import judging
-from halfwise.fixing.engines.measure import again_if_lost, is_lost
-from halfwise.fixing.engines.plan import TF32_ENGINE
+from halfwise.fixing.bench import Bench
+from halfwise.fixing.engines.measure import again_if_lost, is_interrupted, is_lost
+from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan, Step
 from halfwise.fixing.engines.workbench import Workbench
-from halfwise.fixing.plan.rules import custom_roles
-from halfwise.graph.casts import low_type
-from halfwise.graph.roles import roles_of
+from halfwise.fixing.plan.plan import Nodes, Plan, Variant
+from halfwise.graph.roles import Role
 from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.records import (
@@ -30,52 +31,64 @@ from halfwise.records import (
     Criterion,
     EngineResult,
     EngineRung,
+    NodeName,
+    Precision,
     PrecisionProof,
     ProvenEngine,
     ShapeVerdict,
     Verdict,
 )
-from halfwise.reporting.rungs import own_criterion, proven_line
-from halfwise.tensorrt.constrain import same_outputs, shown
+from halfwise.reporting.rungs import move_line, own_criterion, proven_line
+from halfwise.store import BUILT_FILE, MODEL_FILE
+from halfwise.tensorrt.constrain import constraints, quantised_types, same_outputs, shown
 from halfwise.tensorrt.failures import ENGINE_FAULTS, EngineFailed
-from halfwise.tensorrt.refusals import build_failed
+from halfwise.tensorrt.refusals import LOST, build_failed
 from halfwise.tensorrt.versions import has_tf32
+from halfwise.wording import number
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 _LOOK_AGAIN = 0.2
 """Seconds after which a worker that restarted while being ended is ended again."""
 
 
-@dataclass(frozen=True)
-class Full:
+class Full(NamedTuple):
     """An FP32 engine that is judged.
 
     Attributes:
         row: Its row of the final table.
-        calibration: The calibration samples, and its outputs for them.
+        samples: The calibration samples.
+        outputs: Its outputs for them; empty if it does not run.
     """
 
     row: EngineResult
-    calibration: tuple[Samples, Sequence[Outputs]]
+    samples: Samples
+    outputs: Sequence[Outputs] = ()
 
 
-class Device:
-    """A worker with its FP32 engines.
+@dataclass
+class Device(Workbench):
+    """A worker that builds engines of plans, after its FP32 engines.
 
     Attributes:
-        bench: Builds engines and runs them.
-        fp32: The FP32 engine without TF32, judged by 60 dB; None before `reference`, and if Ctrl-C
-            came.
+        started: `time.monotonic()` at the start of the command.
+        fp32_row: The FP32 engine without TF32, judged by 60 dB; None before `reference`, and if
+            Ctrl-C came.
         full: The FP32 engines without and with TF32, judged like all others.
         proven: The first of them that passed on held-out samples; None if none did.
     """
 
-    def __init__(self, bench: Workbench, started: float) -> None:
-        """Take what builds engines, and `time.monotonic()` at the start of the command."""
-        self.bench, self._started, self._interruption = bench, started, interruption()
-        self.fp32: EngineResult | None = None
-        self.full: dict[EngineRung, Full] = {}
-        self.proven: ProvenEngine | None = None
+    started: float = 0.0
+    fp32_row: EngineResult | None = field(default=None, init=False)
+    full: dict[EngineRung, Full] = field(default_factory=dict, init=False)
+    proven: ProvenEngine | None = field(default=None, init=False)
+    _reasons: set[str] = field(default_factory=set, init=False)
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether its engines have the types of the ONNX file."""
+        return self.builds.typing == "strong"
+
+    # --- FP32 engines --------------------------------------------------------------------------
 
     def reference(self) -> None:
         """Build and judge the FP32 engine without TF32; if it is right, Ctrl-C keeps it.
@@ -87,25 +100,32 @@ class Device:
             RunFailed: it does not run.
             CaseError: samples, including the calibration, do not fit any engine.
         """
-        bench, measure, case = self.bench, self.bench.measure, self.bench.case
-        with judging():
-            build = bench.builds.build(bench.fp32, FP32_ENGINE)
-            if build.status == "interrupted":
-                return
-            if build.engine is None:
-                raise build_failed(build, "no FP32 engine of this model")
-            engine = build.engine
-            again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
-            samples = case.heldout or case.calibration
-            own = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
-            criterion = own if case.metric is None else None
-            judged = samples, measure.references(samples), criterion
-            verdict = again_if_lost(lambda: measure.judge(engine, *judged)).verdict
-            self.fp32 = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
-            bench.notes.append(own_criterion(verdict))
-            if verdict.passed:
-                self._interruption.offer()
-                self._judge("fp32", build)
+        try:
+            self._judge_reference()
+        except EngineFailed as failed:
+            if not is_lost(failed):
+                raise
+            why = "The worker was lost before a correct engine was fetched, so there is none to"
+            raise EngineFailed(f"{why} deliver: {failed.message}", LOST, status="lost") from failed
+
+    def _judge_reference(self) -> None:
+        measure, case = self.measure, self.case
+        build = self.builds.build(self.fp32, FP32_ENGINE)
+        if build.status == "interrupted":
+            return
+        if build.engine is None:
+            raise build_failed(build, "no FP32 engine of this model")
+        engine = build.engine
+        again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
+        samples = case.heldout or case.calibration
+        by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
+        judging = samples, measure.references(samples), by_snr if case.metric is None else None
+        verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
+        self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
+        self.notes.append(own_criterion(verdict))
+        if verdict.passed:
+            interruption().offer()
+            self._judge("fp32", build)
 
     def with_tf32(self) -> None:
         """Build and judge the FP32 engine with TF32.
@@ -114,104 +134,250 @@ class Device:
         timed, and needs no plan: so it is built while the emulation searches. On a GPU without TF32
         it would be the FP32 engine again, so it is not built there.
         """
-        if has_tf32(self.bench.worker.info) and not self._interruption.asked:
-            build = self.bench.builds.build(self.bench.fp32, TF32_ENGINE, tf32=True)
+        if has_tf32(self.worker.info) and not interruption().asked:
+            build = self.builds.build(self.fp32, TF32_ENGINE, tf32=True)
             if build.status != "interrupted":
                 self._judge("tf32", build)
 
     def judge_again(self, calibration: Samples, heldout: Samples) -> None:
         """Judge the FP32 engines on other samples; of one that is lost, what was known stands."""
         for rung, full in [*self.full.items()]:
-            found = self._judged(full.row, calibration, heldout)
-            self.full[rung] = full if found.row.lost else found
+            judged = self._judged(full.row, calibration, heldout)
+            self.full[rung] = full if judged.row.lost else judged
 
     def _judge(self, rung: EngineRung, build: BuildOutcome) -> None:
-        case, name = self.bench.case, FP32_ENGINE if rung == "fp32" else TF32_ENGINE
+        case, name = self.case, FP32_ENGINE if rung == "fp32" else TF32_ENGINE
         row = EngineResult(name=name, build=build, rung=rung)
-        found = self.full[rung] = self._judged(row, case.calibration, case.heldout)
-        if found.row.lost and rung == "fp32":
-            raise EngineFailed(found.row.failure, status="lost")
-        verdict = found.row.verdict
-        if verdict is None or not verdict.passed or self.proven is not None:
+        self.full[rung] = self._judged(row, case.calibration, case.heldout)
+        row = self.full[rung].row
+        if row.lost and rung == "fp32":
+            raise EngineFailed(row.failure, status="lost")
+        if row.verdict is None or not row.verdict.passed or self.proven is not None:
             return
-        latency, seconds = found.row.latency, time.monotonic() - self._started
+        seconds, latency = time.monotonic() - self.started, row.latency
         median_ms = None if latency is None else latency.median_ms
         self.proven = ProvenEngine(build=build.number, seconds=seconds, median_ms=median_ms)
-        self.bench.watcher.note(proven_line(self.proven, rung))
+        self.watcher.note(proven_line(self.proven, rung))
 
     def _judged(self, row: EngineResult, calibration: Samples, heldout: Samples) -> Full:
-        bench, measure, engine = self.bench, self.bench.measure, row.build.engine
+        measure, engine = self.measure, row.build.engine
         if engine is None:
-            return Full(row.model_copy(update={"failure": row.build.message}), (calibration, ()))
-        network, settings = bench.case.network, bench.settings
-        custom = custom_roles(network, settings.rules, settings.fmt)
-        roles = roles_of(network, low_type(settings.fmt), custom=custom)
-        full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
+            return Full(row.model_copy(update={"failure": row.build.message}), calibration)
+        variant = Variant(self.case, self.settings)
         samples = heldout or calibration
-        judged = samples, measure.references(samples), len(heldout) > 0
-        prove = partial(measure.proof, row.build, network, roles, {})
+        judging = samples, measure.references(samples), len(heldout) > 0
+        prove = partial(measure.proof, row.build, self.case.network, variant.roles, {})
         with suppress(*ENGINE_FAULTS):  # what is delivered is fetched once more
-            bench.fetched.keep(row.rung, engine)
-        row = row_of(bench, row, judged, full, prove)
+            self.fetched.keep(row.rung, engine)
+        row = self.row_of(row, judging, prove)
         try:
             outputs = again_if_lost(lambda: measure.outputs(engine, calibration))
         except ENGINE_FAULTS as failed:
-            known = {"failure": failed.message, "lost": is_lost(failed), "verdict": None}
-            return Full(row.model_copy(update=known), (calibration, ()))
-        return Full(row, (calibration, outputs))
+            failing = {"failure": failed.message, "lost": is_lost(failed), "verdict": None}
+            return Full(row.model_copy(update=failing), calibration)
+        return Full(row, calibration, outputs)
+
+    # --- engines of plans ----------------------------------------------------------------------
+
+    def builder(
+        self, plan: EnginePlan, step: Step, *, fresh: bool = False
+    ) -> Callable[[], BuildOutcome]:
+        """Return what builds a plan, in any thread; its model is written now.
+
+        Args:
+            plan: The plan.
+            step: Why it is built.
+            fresh: Whether it was built before: then tactics are timed again.
+        """
+        builds, purpose = self.builds, step if isinstance(step, str) else move_line(step)
+        try:
+            path = self.model_of(plan.types)
+        except OSError as error:
+            failed = builds.without_model(error, purpose)
+            self._tell(f"build {failed.number} did not start", failed.message)
+            return lambda: failed
+        return partial(
+            builds.build,
+            path,
+            purpose,
+            low=None if self.is_strong else self.settings.fmt.low,
+            tf32=builds.settings.tf32 or plan.tf32 or plan.types.tf32,
+            level=plan.level,
+            keep=() if self.is_strong else _constraints(plan),
+            fresh=fresh,
+        )
+
+    def measured(self, plan: EnginePlan, build: BuildOutcome, emulated: Bench[Plan]) -> Built:
+        """Return a build with its error on the calibration samples and its speed.
+
+        If its error is too large, or nothing is kept, what it computes in is read. An engine that
+        runs but cannot be timed counts as not running, unless Ctrl-C came.
+        """
+        built, note = Built(build), self.watcher.note
+        if build.engine is None:
+            return built
+        try:
+            excess = self._excess(build, emulated)
+            built, error = replace(built, excess=excess), number(excess)
+            note(f"build {build.number} keeps {len(plan.keep)}: error {error} of what is allowed")
+            latency = self.measure.latency(build.engine)
+            note(f"build {build.number} takes {number(latency.median_ms)} ms a run")
+            built = replace(built, latency=latency)
+        except ENGINE_FAULTS as failed:
+            if is_interrupted(failed):
+                return built
+            self._tell(f"the engine of build {build.number} does not run", failed.message)
+            return Built(build, failure=failed.message, lost=is_lost(failed))
+        if excess > 1 or not plan.keep:
+            with suppress(*ENGINE_FAULTS):  # there is less to tell then, but the error stands
+                built = replace(built, proof=self.proof(plan, build))
+        return built
+
+    def again(self, built: Built, emulated: Bench[Plan]) -> Built:
+        """Return a build with its error on the present calibration samples."""
+        if built.excess is None:
+            return built
+        try:
+            excess = again_if_lost(lambda: self._excess(built.build, emulated))
+        except ENGINE_FAULTS as failed:
+            return replace(built, excess=None, failure=failed.message, lost=is_lost(failed))
+        return replace(built, excess=excess)
+
+    def _excess(self, build: BuildOutcome, emulated: Bench[Plan]) -> float:
+        assert build.engine is not None
+        return emulated.excess_of(self.measure.outputs(build.engine, emulated.samples))
+
+    def fetch(self, plan: EnginePlan, built: Built) -> Built:
+        """Fetch the engine of a build in place of the plan's other ones; it may be delivered."""
+        assert built.build.engine is not None
+        self.watcher.note(f"the engine of build {built.build.number} is fetched")
+        try:
+            self.fetched.keep(plan, built.build.engine)
+        except ENGINE_FAULTS as failed:  # it runs, and may still exist
+            self._tell(f"the engine of build {built.build.number} is not fetched", failed.message)
+            return replace(built, lost=is_lost(failed))
+        return built
+
+    def model_of(self, types: Plan) -> Path:
+        """Return the ONNX file that a plan is built from; OSError if it cannot be written."""
+        of, network = types.of, types.of.network_of(types)
+        if self.is_strong:
+            mixed = lambda: replace(network, model=of.write(types)[0].model)  # noqa: E731
+            return self.file(types, MODEL_FILE, mixed)
+        if types.quantisation is None and not of.case.repairs:
+            return self.fp32
+        key = of, types.quantisation, types.int8
+        return self.file(key, BUILT_FILE, lambda: network)
+
+    def proof(
+        self,
+        plan: EnginePlan,
+        build: BuildOutcome,
+        *,
+        whole: bool = False,
+        as_fp32: bool = False,
+    ) -> PrecisionProof:
+        """Return what an engine computes in, by the nodes of the model it was built from.
+
+        Args:
+            plan: Its plan.
+            build: Its build.
+            whole: Compare all that was requested: of kept nodes with INT8 too, and in strong typing
+                of low ones; weak typing leaves these to the builder.
+            as_fp32: See `prove`.
+        """
+        types, requested = plan.types, dict[NodeName, Precision]()
+        of, network = types.of, types.of.network_of(types)
+        if whole or plan.rung != "int8":
+            requested = {name: types.precision(name) for name in types.kept}
+        if whole and self.is_strong:
+            requested |= dict.fromkeys(of.computing - types.kept, of.settings.fmt.low)
+        roles = of.roles_in(network) if plan.rung == "int8" else of.roles
+        requested |= quantised_types(network)
+        return self.measure.proof(build, network, roles, requested, as_fp32=as_fp32)
+
+    def fp32_anyway(self, plain: Built, variant: Variant) -> Nodes:
+        """Return the compute nodes that the engine with nothing kept has in FP32 by itself."""
+        layers = () if plain.proof is None else plain.proof.layers
+        return (fp32_nodes(variant.case.network, layers) & variant.computing) - variant.lowered
+
+    def _tell(self, event: str, why: str) -> None:
+        """Report what happened and why; a reason is given in full only once."""
+        note = f"{event}, as before" if why in self._reasons else f"{event}: {why}"
+        self._reasons.add(why)
+        self.notes.append(note)
+        self.watcher.note(note)
+
+    def row_of(
+        self,
+        row: EngineResult,
+        judging: tuple[Samples, Sequence[Outputs], bool],
+        prove: Callable[..., PrecisionProof],
+    ) -> EngineResult:
+        """Return the row of an engine, timed, judged and inspected.
+
+        One that cannot be timed has no result, but for the FP32 engine. After Ctrl-C an engine is
+        neither timed nor inspected, since builds of others may have the GPU: its row keeps what
+        time it has.
+
+        Args:
+            row: The row, without results.
+            judging: The samples that judge, their references, and whether no search has seen them.
+            prove: Returns what it computes in; receives `as_fp32`.
+        """
+        measure, engine, (samples, references, unseen) = self.measure, row.build.engine, judging
+        assert engine is not None
+        results: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
+
+        def failing(failed: HalfwiseError) -> EngineResult:
+            why = {"latency": None, "failure": failed.message, "lost": is_lost(failed)}
+            return row.model_copy(update=why)
+
+        def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
+            verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
+            # An engine that fails on the samples as they are is not delivered, whatever it does at
+            # other shapes.
+            return verdict, measure.at_shapes(engine, samples) if verdict.within else ()
+
+        try:
+            results["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
+        except ENGINE_FAULTS as failed:
+            if is_lost(failed) or (row.rung != "fp32" and not is_interrupted(failed)):
+                return failing(failed)
+            if row.latency is None:
+                results["untimed"] = failed.message
+        try:
+            verdict, at = again_if_lost(verdicts)
+        except ENGINE_FAULTS as failed:
+            return failing(failed)
+        full = {rung: v for rung, f in self.full.items() if (v := f.row.verdict) is not None}
+        shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
+        row = row.model_copy(update=results | {"verdict": verdict, "shapes": at, "shows": shows})
+        as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
+        try:
+            return row.model_copy(update={"proof": again_if_lost(lambda: prove(as_fp32=as_fp32))})
+        except ENGINE_FAULTS as failed:  # it still runs
+            if not is_interrupted(failed):
+                self.notes.append(f"what {row.name} computes in is not known: {failed.message}")
+            return row
 
 
-def row_of(
-    bench: Workbench,
-    row: EngineResult,
-    judged: tuple[Samples, Sequence[Outputs], bool],
-    full: Mapping[EngineRung, Verdict],
-    prove: Callable[..., PrecisionProof],
-) -> EngineResult:
-    """Return the row of an engine, timed, judged and inspected.
+def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
+    """Return the nodes to constrain to FP32: those that the emulation has in FP32.
 
-    One that cannot be timed has no result, but for the FP32 engine.
-
-    Args:
-        bench: What runs it.
-        row: The row, without results.
-        judged: The samples that judge, their references, and whether no search has seen them.
-        full: Verdicts of the FP32 engines, for comparison.
-        prove: Returns what it computes in; receives `as_fp32`.
+    None if only data movement between FP32 inputs and outputs is kept: that is plain low precision,
+    and its rounding is up to the builder. INT8 nodes take no constraint.
     """
-    measure, engine, (samples, references, unseen) = bench.measure, row.build.engine, judged
-    assert engine is not None
-    found: dict[str, Any] = {"untimed": "", "failure": "", "lost": False}
-    try:
-        found["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))
-    except ENGINE_FAULTS as failed:
-        if row.rung != "fp32" or is_lost(failed):
-            return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
-        found["untimed"] = failed.message
-
-    def verdicts() -> tuple[Verdict, tuple[ShapeVerdict, ...]]:
-        verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
-        # An engine that fails on the samples as they are is not delivered, whatever it does at
-        # other shapes.
-        return verdict, measure.at_shapes(engine, samples) if verdict.within else ()
-
-    try:
-        verdict, at = again_if_lost(verdicts)
-    except ENGINE_FAULTS as failed:
-        return row.model_copy(update={"failure": failed.message, "lost": is_lost(failed)})
-    shows = None if row.rung in FULL_RUNGS else shown(verdict, full)
-    row = row.model_copy(update=found | {"verdict": verdict, "shapes": at, "shows": shows})
-    as_fp32 = "fp32" in full and same_outputs(verdict, full["fp32"])
-    try:
-        return row.model_copy(update={"proof": again_if_lost(lambda: prove(as_fp32=as_fp32))})
-    except ENGINE_FAULTS as failed:  # it still runs
-        bench.notes.append(f"what {row.name} computes in is not known: {failed.message}")
-        return row
+    of, kept = plan.types.of, plan.types.kept
+    pinned = frozenset(name for name, role in of.roles.items() if role.role is Role.PINNED)
+    if plan.unconstrained or not (kept or pinned or of.forced.kept):
+        return ()
+    return constraints(of.case.network, of.roles, of.resolve(kept) | pinned)
 
 
 def side_by_side(
-    devices: Mapping[str, Device], calls: Mapping[str, Callable[[], _Found]]
-) -> dict[str, _Found]:
+    devices: Mapping[str, Device], calls: Mapping[str, Callable[[], _Result]]
+) -> dict[str, _Result]:
     """Return what each device's call returns; of several, each runs in its own thread.
 
     If one raises, what the others' workers do is ended, and the error, which names its device, is
@@ -230,9 +396,9 @@ def side_by_side(
                     raise error.on(name) if isinstance(error, HalfwiseError) else error
             return {name: each.result() for name, each in running.items()}
         finally:
-            while left := {name: each for name, each in running.items() if not each.done()}:
-                for number in (devices[name].bench.worker.process_id for name in left):
-                    if number is not None:  # to a build it looks like a lost connection
+            while waiting := {name: each for name, each in running.items() if not each.done()}:
+                for process in (devices[name].worker.process_id for name in waiting):
+                    if process is not None:  # to a build it looks like a lost connection
                         with suppress(ProcessLookupError):
-                            os.killpg(number, SIGTERM)
-                wait(left.values(), _LOOK_AGAIN)
+                            os.killpg(process, SIGTERM)
+                wait(waiting.values(), _LOOK_AGAIN)

@@ -38,7 +38,7 @@ from halfwise.tensorrt.layers import engine_layers
 from halfwise.tensorrt.ports import fit_inputs, fit_outputs, model_ports, profile_of
 from halfwise.tensorrt.prove import prove
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 QUICK_SECONDS = 0.5
 """Time spent timing a candidate of the search."""
@@ -70,15 +70,10 @@ class Measure:
     engine_settings: EngineSettings
     _batches: dict[tuple[str, ...], tuple[Batches, ...]] = field(default_factory=dict)
 
-    @property
-    def network(self) -> Network:
-        """The FP32 model."""
-        return self.case.network
-
     @cached_property
     def session(self) -> Session:
         """A session of the FP32 model."""
-        return Session(self.network.model, runtime=self.settings.runtime)
+        return Session(self.case.network.model, runtime=self.settings.runtime)
 
     def check_inputs(self, engine: EngineFile, samples: Samples) -> None:
         """Raise CaseError if an engine cannot take a sample: its names, shapes or values."""
@@ -103,7 +98,7 @@ class Measure:
         Raises:
             HalfwiseError: the engine cannot be read or run.
         """
-        ports = model_ports(self.network.graph.outputs)
+        ports = model_ports(self.case.network.graph.outputs)
         return [
             fit_outputs(self.run(engine, sample, profile), ports, identifier)
             for identifier, sample in zip(samples.ids, samples, strict=True)
@@ -140,21 +135,8 @@ class Measure:
         unseen: bool = True,
     ) -> Judged:
         """Return the verdict on an engine; `criterion` None means the user's, metric included."""
-        outputs = self.outputs(engine, samples)
-        return self.judged(outputs, samples, references, criterion, unseen=unseen)
-
-    def judged(
-        self,
-        outputs: Sequence[Outputs],
-        samples: Samples,
-        references: Sequence[Outputs],
-        criterion: Criterion | None = None,
-        *,
-        unseen: bool = True,
-    ) -> Judged:
-        """Return what `judge` does, from outputs recorded earlier."""
         return judge_outputs(
-            outputs,
+            self.outputs(engine, samples),
             samples,
             references,
             criterion or self.case.criterion,
@@ -173,15 +155,15 @@ class Measure:
         All engines of a case are timed on the same sample.
         """
         seconds = THOROUGH_SECONDS if thorough else QUICK_SECONDS
-        timed = partial(self.worker.time, seconds=seconds, warmup=WARM_SECONDS)
-        return timed(engine, *self._typical, iterations=TIMED_RUNS)
+        timing = partial(self.worker.time, engine, *self._typical, iterations=TIMED_RUNS)
+        return timing(seconds=seconds, warmup=WARM_SECONDS)
 
     def lap(self, engine: EngineFile) -> float | None:
         """Return the median time, ms, of an engine that takes turns; None if it fails."""
-        timed = partial(self.worker.time, engine, *self._typical, iterations=10)
-        timed = partial(timed, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
+        timing = partial(self.worker.time, engine, *self._typical, iterations=10)
+        timing = partial(timing, seconds=ROUND_SECONDS, warmup=ROUND_SECONDS / 4)
         try:
-            return again_if_lost(timed).median_ms
+            return again_if_lost(timing).median_ms
         except ENGINE_FAULTS:
             return None
 
@@ -190,7 +172,7 @@ class Measure:
         build: BuildOutcome,
         network: Network,
         roles: Roles,
-        asked: Mapping[NodeName, Precision],
+        requested: Mapping[NodeName, Precision],
         *,
         as_fp32: bool = False,
     ) -> PrecisionProof:
@@ -198,7 +180,7 @@ class Measure:
         assert build.engine is not None
         text, milliseconds = self.worker.inspect(build.engine, *self._typical)
         layers = engine_layers(text, network, tf32=build.config.tf32, built=build.layers)
-        return prove(layers, network, roles, asked, milliseconds, build.config, as_fp32=as_fp32)
+        return prove(layers, network, roles, requested, milliseconds, build.config, as_fp32=as_fp32)
 
     def _profile(self, sample: Sample) -> int:
         return profile_of(self.engine_settings.profiles, sample) or 0
@@ -216,20 +198,14 @@ class Measure:
         if not self.engine_settings.profiles:
             return ()
         if samples.ids not in self._batches:
-            found = find_batching(self.network, self.session, samples)
-            planned = plan_batches(found, self.engine_settings.profiles, samples)
+            batching = find_batching(self.case.network, self.session, samples)
+            planned = plan_batches(batching, self.engine_settings.profiles, samples)
             self._batches[samples.ids] = planned
         return self._batches[samples.ids]
 
-    def _where(self, batches: Batches) -> str:
-        return (
-            batches.at
-            if len(self.engine_settings.profiles) == 1
-            else f"{batches.at} of {batches.profile + 1}"
-        )
-
     def _at(self, engine: EngineFile, batches: Batches) -> ShapeVerdict:
-        at = self._where(batches)
+        is_only = len(self.engine_settings.profiles) == 1
+        at = batches.at if is_only else f"{batches.at} of {batches.profile + 1}"
         shapes: dict[TensorName, tuple[int, ...]] = dict(batches.shapes)
         if batches.samples is None or batches.judged is None:
             return ShapeVerdict(shapes=shapes, at=at, verdict=None, reason=batches.reason)
@@ -245,7 +221,7 @@ class Measure:
         return ShapeVerdict(shapes=shapes, at=at, verdict=judged.verdict, reason=batches.note)
 
 
-def again_if_lost(measured: Callable[[], _Found]) -> _Found:
+def again_if_lost(measured: Callable[[], _Result]) -> _Result:
     """Return the result of `measured`, called once more if the worker was lost.
 
     The loss concerns the worker, not the engine. If the engine went with it, the loss is raised.
@@ -265,6 +241,11 @@ def is_lost(failed: HalfwiseError) -> bool:
     """Return whether the worker was lost, which says nothing about the engine."""
     lost = isinstance(failed, EngineFailed) and failed.status == "lost"
     return lost or isinstance(failed, WORKER_GONE)
+
+
+def is_interrupted(failed: HalfwiseError) -> bool:
+    """Return whether Ctrl-C ended what would have waited for the GPU."""
+    return isinstance(failed, EngineFailed) and failed.status == "interrupted"
 
 
 def with_shapes(verdict: Verdict, shapes: Iterable[ShapeVerdict]) -> Verdict:

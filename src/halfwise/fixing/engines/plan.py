@@ -1,10 +1,11 @@
 """An engine's plan, and what building it gave: on each device, and on the worst of them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import exp, inf, log
 from statistics import fmean
 
+from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.records import (
     FULL_RUNGS,
     BuildOutcome,
@@ -16,8 +17,6 @@ from halfwise.records import (
     PrecisionProof,
 )
 
-Assignment = frozenset[NodeName]
-NOTHING: Assignment = frozenset()
 Step = str | Move
 
 TF32_ENGINE = "FP32, TF32 on"
@@ -31,31 +30,34 @@ class EnginePlan:
     """What distinguishes an engine from others of the run, chance aside.
 
     Attributes:
-        keep: Compute nodes in FP32; with INT8, those that are left out of INT8.
+        types: The types of its nodes, and the network with its repairs that it is of.
         rung: The lowest type that it may compute in.
         tf32: Whether FP32 nodes may be TF32 although neither settings nor types ask for it.
         level: Optimization level; None for that of the run.
-        repaired: Whether it is built from the repaired model, if there is one.
-        free: Whether nothing is constrained: the builder decides what is FP32. Weak typing only.
+        unconstrained: Whether the builder decides what is FP32. Weak typing only.
     """
 
-    keep: Assignment
+    types: Plan
     rung: EngineRung
     tf32: bool = False
     level: int | None = None
-    repaired: bool = True
-    free: bool = False
+    unconstrained: bool = False
+
+    @property
+    def keep(self) -> Nodes:
+        """Compute nodes in FP32, BF16 or TF32; with INT8, those that are left out of INT8."""
+        types = self.types
+        return types.kept if types.quantisation is None else types.quantisation.nodes - types.int8
 
     @property
     def is_full(self) -> bool:
         """Whether nothing may be low: the FP32 engines."""
         return self.rung in FULL_RUNGS
 
-
-FULL: Mapping[EngineRung, EnginePlan] = {
-    "fp32": EnginePlan(NOTHING, "fp32"),
-    "tf32": EnginePlan(NOTHING, "tf32", tf32=True),
-}
+    def keeping(self, keep: Nodes) -> "EnginePlan":
+        """Return the plan that keeps other nodes: those that this one keeps too in their types."""
+        bf16, tf32 = self.types.bf16 & keep, self.types.tf32 and bool(keep)
+        return replace(self, types=replace(self.types, kept=keep, bf16=bf16, tf32=tf32))
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Built:
         return inf if self.latency is None else self.latency.median_ms
 
     @property
-    def untold(self) -> bool:
+    def shows_nothing(self) -> bool:
         """Whether a lost connection is all that is known about it."""
         return self.excess is None and (self.lost or self.build.status == "lost")
 
@@ -107,6 +109,10 @@ class Outcome:
     plan: EnginePlan
     step: Step
     parts: Mapping[str, Built]
+
+    def on(self, names: Collection[str]) -> "Outcome":
+        """Return its builds on some of its devices, at least one."""
+        return replace(self, parts={n: part for n, part in self.parts.items() if n in names})
 
     @property
     def at(self) -> str:
@@ -131,8 +137,8 @@ class Outcome:
     @property
     def error(self) -> float:
         """Geometric mean of its errors: it falls if one device is mended; inf if one has none."""
-        known = [part.excess for part in self.parts.values()]
-        return mean([inf if excess is None else excess for excess in known])
+        errors = [part.excess for part in self.parts.values()]
+        return mean([inf if error is None else error for error in errors])
 
     @property
     def passed(self) -> bool:

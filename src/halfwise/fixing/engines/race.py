@@ -31,21 +31,21 @@ def time_ratio(one: Sequence[float], other: Sequence[float]) -> TimeRatio | None
         The ratio; None with fewer than `ROUNDS` rounds.
     """
     ratios = sorted(a / b for a, b in zip(one, other, strict=False))
-    left_out = _left_out(len(ratios))
-    if left_out is None:
+    trimmed = _trimmed(len(ratios))
+    if trimmed is None:
         return None
-    return TimeRatio(low=ratios[left_out], high=ratios[-1 - left_out], rounds=len(ratios))
+    return TimeRatio(low=ratios[trimmed], high=ratios[-1 - trimmed], rounds=len(ratios))
 
 
-def _left_out(rounds: int) -> int | None:
+def _trimmed(rounds: int) -> int | None:
     """Return how many of the smallest and largest the interval omits; None: too few rounds."""
-    chance, found = 0.0, None
+    chance, most = 0.0, None
     for k in range(rounds // 2):
         chance += 2 * comb(rounds, k) / 2**rounds
         if chance > 1 - CONFIDENCE:
             break
-        found = k
-    return found
+        most = k
+    return most
 
 
 def race(
@@ -63,6 +63,6 @@ def race(
             if None not in times[key]:
                 times[key].append(lap(engine))
     return {
-        key: tuple(t for t in own if t is not None) if None not in own else ()
-        for key, own in times.items()
+        key: tuple(t for t in laps if t is not None) if None not in laps else ()
+        for key, laps in times.items()
     }

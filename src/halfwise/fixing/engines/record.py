@@ -1,21 +1,22 @@
 """What a run with engines found, on each device: its record and its verdict.
 
 An error of at most twice what emulation predicts, as two builds of one plan differ by, is one of
-precision. A larger one is blamed on
-a kernel, or the compiler, only if the inspector shows every kept node in FP32 and another engine
-passes that differs only in some more FP32 nodes: the fault is there. If the builder refused every
-plan that the emulation predicts to pass, that is the cause. Otherwise the cause is unknown.
+precision. A larger one is blamed on a kernel, or the compiler, only if the inspector shows every
+kept node in FP32 and another engine passes that differs only in some more FP32 nodes: the fault is
+there. If the builder refused every plan that the emulation predicts to pass, that is the cause.
+Otherwise the cause is unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from halfwise.fixing.engines.attempts import Spaces
+from halfwise.fixing.engines.bench import Bench, Prediction
 from halfwise.fixing.engines.device import Device
-from halfwise.fixing.engines.plan import Assignment, EnginePlan, Outcome, is_steady
-from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.refusals import refusals
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, is_steady
+from halfwise.fixing.engines.search import refusals
 from halfwise.fixing.engines.table import Offer, is_faster, rows_of
+from halfwise.fixing.plan.plan import Nodes
 from halfwise.graph.model import node_name
 from halfwise.records import (
     ALIKE,
@@ -59,24 +60,24 @@ class Expected:
         return (outcome.excess or 0.0) <= ALIKE * self.most
 
 
-def expected_of(
-    plan: EnginePlan, spaces: Spaces, prediction: Prediction, own: Assignment
-) -> Expected:
-    """Return what emulation predicts of a plan.
+def expected_of(bench: Bench, prediction: Prediction, fp32: Nodes) -> dict[EnginePlan, Expected]:
+    """Return what emulation predicts of each plan that was built.
 
     Args:
-        plan: The plan.
-        spaces: What engines are plans of.
+        bench: What was built.
         prediction: Predicts errors of engines of the model with its repairs.
-        own: Compute nodes that the engine with nothing kept has in FP32 by itself.
+        fp32: Compute nodes that the engine with nothing kept has in FP32 by itself.
     """
-    stored = spaces.of(plan).excess(plan.keep)
-    fused = plan.rung != "int8" and plan.repaired
-    return Expected(stored, prediction.fused(plan.keep, own) if fused else None)
+    expected, space = dict[EnginePlan, Expected](), bench.space
+    for plan in bench.tried:
+        is_predicted = plan.rung != "int8" and plan.types.of is space.variant
+        fused = prediction.fused(plan.types, fp32) if is_predicted else None
+        expected[plan] = Expected(space.bench.excess(plan.types), fused)
+    return expected
 
 
 @dataclass(frozen=True)
-class Seen:
+class DeviceResults:
     """What one device showed.
 
     Attributes:
@@ -91,7 +92,7 @@ class Seen:
     tried: Mapping[EnginePlan, Sequence[Outcome]]
     offers: Sequence[Offer] = ()
     delivered: Offer | None = None
-    elsewhere: frozenset[EnginePlan] = field(default_factory=frozenset)
+    elsewhere: frozenset[EnginePlan] = frozenset()
 
     @property
     def low(self) -> list[Offer]:
@@ -105,13 +106,13 @@ class Seen:
         return self.delivered or (ran[-1] if ran else None)
 
 
-def seen_on(
+def results_on(
     name: str,
     tried: Mapping[EnginePlan, Sequence[Outcome]],
     offers: Sequence[Offer],
     delivered: Offer | None,
-    ruled: Assignment,
-) -> Seen:
+    ruled: Nodes,
+) -> DeviceResults:
     """Return what one device showed of plans that were tried on several.
 
     Args:
@@ -121,102 +122,98 @@ def seen_on(
         delivered: What of it is delivered.
         ruled: Nodes that every delivered plan keeps.
     """
-    here: dict[EnginePlan, list[Outcome]] = {}
-    for plan, group in tried.items():
-        own = [replace(o, parts={name: o.parts[name]}) for o in group if name in o.parts]
-        here |= {plan: own} if own else {}
-    seen, elsewhere, chosen = list[Offer](), set[EnginePlan](), None
+    groups = {p: [o.on((name,)) for o in group if name in o.parts] for p, group in tried.items()}
+    here = {plan: group for plan, group in groups.items() if group}
+    shown, elsewhere, chosen = list[Offer](), set[EnginePlan](), None
     for offer in offers:
         steady = is_steady(here.get(offer.plan, ())) and offer.plan.keep >= ruled
         one = replace(offer.on((name,)), allowed=offer.allowed or steady)
-        seen.append(one)
+        shown.append(one)
         if one.passed and not offer.passed:
             elsewhere.add(offer.plan)
         chosen = one if offer is delivered and one.passed else chosen
-    return Seen(name, here, seen, chosen, frozenset(elsewhere))
+    return DeviceResults(name, here, shown, chosen, frozenset(elsewhere))
 
 
 def rounds_of(
-    seen: Seen, spaces: Spaces, expected: Mapping[EnginePlan, Expected]
+    here: DeviceResults, expected: Mapping[EnginePlan, Expected]
 ) -> tuple[EngineRound, ...]:
     """Return every build of a plan with the emulation's predictions, in order."""
-    found = [
+    rounds = [
         EngineRound(
             step=o.step if isinstance(o.step, str) else "",
             move=None if isinstance(o.step, str) else o.step,
             build=o.number,
-            keep=in_order(plan, spaces),
+            keep=in_order(plan),
             predicted=expected[plan].stored,
             predicted_fused=expected[plan].fused,
             measured=o.excess,
             passed=o.passed,
             median_ms=None if o.worst.latency is None else o.worst.latency.median_ms,
         )
-        for plan, group in seen.tried.items()
+        for plan, group in here.tried.items()
         for o in group
     ]
-    return tuple(sorted(found, key=lambda one: one.build))
+    return tuple(sorted(rounds, key=lambda one: one.build))
 
 
-def in_order(plan: EnginePlan, spaces: Spaces) -> tuple[NodeName, ...]:
+def in_order(plan: EnginePlan) -> tuple[NodeName, ...]:
     """Return a plan's FP32 nodes in graph order."""
-    kept, network = spaces.kept(plan), spaces.of(plan).variant.case.network
-    return tuple(n for n in map(node_name, network.nodes()) if n in kept)
+    types = plan.types
+    return tuple(n for n in map(node_name, types.of.case.network.nodes()) if n in types.kept)
 
 
 def causes(
-    seen: Seen,
+    every: Sequence[Outcome],
     expected: Mapping[EnginePlan, Expected],
     refused: Sequence[Refusal],
     order: Sequence[NodeName],
     *,
+    passed: bool,
     relative: bool,
 ) -> tuple[Cause, ...]:
-    """Return what the engines in the low format show, most severe first.
-
-    If one of them passed, only what was seen on the way needs an explanation.
+    """Return what a device's engines in the low format show, most severe first.
 
     Args:
-        seen: What the device showed.
+        every: Every build in the low format, with the run's repairs and without further TF32.
         expected: What emulation predicts of each plan.
-        refused: What its builder refused.
+        refused: What the builder refused.
         order: All nodes in graph order.
+        passed: Whether something low passed: then only what was seen on the way needs an
+            explanation.
         relative: Whether errors are shares of what is allowed. The fall of a metric is not, and
             does not show that a kernel is at fault.
     """
-    passed = any(o.passed for o in seen.low)
-    plans = [p for p in seen.tried if p.rung != "int8" and p.repaired and not p.tf32]
-    every = [o for plan in plans for o in seen.tried[plan]]
     ran = [o for o in every if o.excess is not None]
     if not ran and not passed and every:
-        told = [o for o in every if not o.worst.untold]
-        built = any(o.worst.build.engine is not None for o in told)
-        kind: CauseKind = "lost" if not told else "not-run" if built else "no-engine"
-        return (Cause(kind=kind, builds=tuple(o.number for o in told or every)),)
+        answered = [o for o in every if not o.worst.shows_nothing]
+        built = any(o.worst.build.engine is not None for o in answered)
+        kind: CauseKind = "lost" if not answered else "not-run" if built else "no-engine"
+        return (Cause(kind=kind, builds=tuple(o.number for o in answered or every)),)
     off = [o for o in ran if not o.passed]
     nearest = min(off, key=lambda o: o.excess or 0.0, default=None)
 
     awaited = [o for o in every if expected[o.plan].most <= 1]
     nodes = {r.build: r.nodes for r in refused}
-    found = []
+    shown = list[Cause]()
     if awaited and not passed and all(o.number in nodes for o in awaited):
         places = {nodes[o.number] for o in awaited}
         where = places.pop() if len(places) == 1 else ()
-        found = [Cause(kind="refused", builds=tuple(o.number for o in awaited), nodes=where)]
+        shown = [Cause(kind="refused", builds=tuple(o.number for o in awaited), nodes=where)]
     if ignored := tuple(dict.fromkeys(n for o in off for n in o.ignored)):
-        shown = tuple(o.number for o in off if o.ignored)
-        found.append(Cause(kind="ignored", builds=shown, nodes=ignored))
+        builds = tuple(o.number for o in off if o.ignored)
+        shown.append(Cause(kind="ignored", builds=builds, nodes=ignored))
     if relative:
-        found += _kernels(off, ran, expected, order)
-    if nearest is not None and not found and not passed:
-        shown_ = not awaited or any(o.excess is not None for o in awaited)
-        kind = "precision" if shown_ and expected[nearest.plan].explains(nearest) else "unknown"
-        found = [Cause(kind=kind, builds=(nearest.number,))]
+        shown += _kernels(off, ran, expected, order)
+    if nearest is not None and not shown and not passed:
+        has_run = not awaited or any(o.excess is not None for o in awaited)
+        kind = "precision" if has_run and expected[nearest.plan].explains(nearest) else "unknown"
+        shown = [Cause(kind=kind, builds=(nearest.number,))]
     if nearest is not None and relative:
-        known = {"excess": nearest.excess, "other": expected[nearest.plan].most}
+        errors = {"excess": nearest.excess, "other": expected[nearest.plan].most}
         kinds = ("refused", "precision", "unknown")
-        return tuple(c.model_copy(update=known) if c.kind in kinds else c for c in found)
-    return tuple(found)
+        return tuple(c.model_copy(update=errors) if c.kind in kinds else c for c in shown)
+    return tuple(shown)
 
 
 def _kernels(
@@ -235,8 +232,7 @@ def _kernels(
         for wrong in off
         if not expected[wrong.plan].explains(wrong) and wrong.honoured
         for other in right
-        if other.plan.keep > wrong.plan.keep
-        and replace(other.plan, keep=wrong.plan.keep) == wrong.plan
+        if other.plan.keep > wrong.plan.keep and other.plan.keeping(wrong.plan.keep) == wrong.plan
     ]
     if pairs:
         wrong, other = min(pairs, key=lambda pair: len(pair[1].plan.keep - pair[0].plan.keep))
@@ -251,7 +247,7 @@ def _kernels(
 
 
 def rungs_tried(
-    seen: Seen,
+    here: DeviceResults,
     *,
     relative: bool = True,
     refused: bool = False,
@@ -259,22 +255,22 @@ def rungs_tried(
     """Return the result of every rung of a run, most exact first.
 
     Args:
-        seen: What the device showed.
+        here: What the device showed.
         relative: Whether errors are shares of what is allowed, and reported; not with a metric.
         refused: Whether every plan of the low rung predicted to pass was refused.
     """
-    found = []
-    for rung in dict.fromkeys(o.plan.rung for o in seen.offers):
-        plans = [group for plan, group in seen.tried.items() if plan.rung == rung]
-        plans = plans or [[o.outcome] for o in seen.offers if o.plan.rung == rung]
+    rungs = []
+    for rung in dict.fromkeys(o.plan.rung for o in here.offers):
+        plans = [group for plan, group in here.tried.items() if plan.rung == rung]
+        plans = plans or [[o.outcome] for o in here.offers if o.plan.rung == rung]
         builds = [o for plan in plans for o in plan]
         ran = [o for o in builds if o.excess is not None]
         shown = min(ran, key=lambda o: o.excess or 0.0, default=None)
-        if seen.delivered is not None and seen.delivered.plan.rung == rung:
-            shown = seen.delivered.outcome
-        end = _end(rung, plans, seen)
+        if here.delivered is not None and here.delivered.plan.rung == rung:
+            shown = here.delivered.outcome
+        end = _end(rung, plans, here)
         low = shown is not None and not shown.plan.is_full
-        found.append(
+        rungs.append(
             RungTried(
                 rung=rung,
                 end="refused" if refused and end == "tolerance" and low else end,
@@ -286,53 +282,55 @@ def rungs_tried(
                 kept=0 if shown is None else len(shown.plan.keep),
             )
         )
-    return tuple(found)
+    return tuple(rungs)
 
 
-def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], seen: Seen) -> RungEnd:
-    offers = [o for o in seen.offers if o.plan.rung == rung]
-    rows = [o.rows[seen.name] for o in offers]
-    passed, delivered = [o for o in offers if o.passed], seen.delivered
+def _end(rung: EngineRung, plans: Sequence[Sequence[Outcome]], here: DeviceResults) -> RungEnd:
+    offers = [o for o in here.offers if o.plan.rung == rung]
+    rows = [o.rows[here.name] for o in offers]
+    passed, delivered = [o for o in offers if o.passed], here.delivered
     if delivered is not None and passed:
-        effective = [o for o in passed if o.rows[seen.name].shows is None]
+        effective = [o for o in passed if o.rows[here.name].shows is None]
         if not effective or (delivered in passed and delivered not in effective):
             return "no-part"
         if delivered in effective:
             return "delivered"
-        if all(o.plan in seen.elsewhere for o in effective):
+        if all(o.plan in here.elsewhere for o in effective):
             return "elsewhere"
         slower = all(is_faster(delivered.times, o.times) for o in effective)
         return "slower" if slower else "not-preferred"
     builds = [o for plan in plans for o in plan]
-    known = [row for o, row in zip(offers, rows, strict=True) if o.is_known(seen.name)]
+    near = [row for o, row in zip(offers, rows, strict=True) if o.may_pass(here.name)]
     ends: tuple[tuple[RungEnd, bool], ...] = (
-        ("held-out", any(row.verdict is not None for row in known)),
-        ("lost", any(row.lost for row in known)),
-        ("not-run", bool(known)),
+        ("held-out", any(row.verdict is not None for row in near)),
+        ("lost", any(row.lost for row in near)),
+        ("not-run", bool(near)),
         ("unsteady", any(o.passed for plan in plans if not is_steady(plan) for o in plan)),
         ("tolerance", any(o.excess is not None for o in builds)),
-        ("lost", bool(builds) and all(o.worst.untold for o in builds)),
+        ("lost", bool(builds) and all(o.worst.shows_nothing for o in builds)),
         ("not-run", any(o.worst.build.engine is not None for o in builds)),
     )
     return next((end for end, came in ends if came), "unbuildable")
 
 
-def verdict_of(seen: Seen, emulated: Verdict, causes_: Sequence[Cause], builds: int) -> Verdict:
+def verdict_of(
+    here: DeviceResults, emulated: Verdict, causes_: Sequence[Cause], builds: int
+) -> Verdict:
     """Return the verdict on the delivered engine; else a failed one, on the closest engine.
 
     Args:
-        seen: What the device showed.
+        here: What the device showed.
         emulated: Verdict on the plan in the emulation.
         causes_: Why nothing in the low format passed.
         builds: Number of all builds.
     """
-    name, last = seen.name, seen.last
-    if seen.delivered is not None and (found := seen.delivered.verdict(name)) is not None:
-        return found
+    name, last = here.name, here.last
+    if here.delivered is not None and (verdict := here.delivered.verdict(name)) is not None:
+        return verdict
     failures = []
-    if not any(o.is_known(name) for o in seen.offers):
+    if not any(o.may_pass(name) for o in here.offers):
         failures.append(Failure(kind="no-engine", numbers={"elements": builds}))
-    lost = [o.rows[name].failure for o in seen.offers if o.plan.rung == "fp32"]
+    lost = [o.rows[name].failure for o in here.offers if o.plan.rung == "fp32"]
     failures += [Failure(kind="fp32-lost", names={"why": why}) for why in lost if why]
     failures += [Failure(kind="cause", text=cause_line(cause)) for cause in causes_]
     verdict = None if last is None else last.verdict(name)
@@ -341,83 +339,83 @@ def verdict_of(seen: Seen, emulated: Verdict, causes_: Sequence[Cause], builds: 
     return with_failures(verdict or emulated, failures, ahead=True)
 
 
-def all_of(verdicts: Mapping[str, Verdict], gone: Mapping[str, str], *, several: bool) -> Verdict:
+def all_of(verdicts: Mapping[str, Verdict], losses: Mapping[str, str], *, several: bool) -> Verdict:
     """Return the verdict on all devices: passed if all pass and none is lost.
 
     Args:
         verdicts: Verdicts of the judged devices, by name; at least one.
-        gone: Why the others were lost.
+        losses: Why the others were lost.
         several: Whether failures name their devices.
     """
     failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
-    shown = max((failed or verdicts).values(), key=_largest)
-    if not several or not (failed or gone):
+    error = lambda v: max((o.rel_max for o in v.outputs.values()), default=0.0)  # noqa: E731
+    shown = max((failed or verdicts).values(), key=error)
+    if not several or not (failed or losses):
         return shown
     failures = [f for name, v in failed.items() for f in under("device", name, v.failures)]
     failures += [
         Failure(kind="device-lost", names={"device": name, "why": why})
-        for name, why in gone.items()
+        for name, why in losses.items()
     ]
     return with_failures(shown.model_copy(update={"failures": ()}), failures)
 
 
-def _largest(verdict: Verdict) -> float:
-    return max((output.rel_max for output in verdict.outputs.values()), default=0.0)
-
-
 def engines_of(
-    device: Device,
-    rows: Sequence[EngineResult],
-    shown: int | None = None,
+    device: Device, rows: Sequence[EngineResult], shown: int | None = None, **results: Any
 ) -> Engines:
     """Return the record of a device with its rows; `shown` is the build that lists its layers."""
-    bench = device.bench
 
-    def briefly(build: BuildOutcome, *, tell: bool = False) -> BuildOutcome:
-        return build if tell else build.model_copy(update={"layers": ()})
+    def briefly(build: BuildOutcome) -> BuildOutcome:
+        return build.model_copy(update={"layers": ()})
 
+    builds, settings = device.builds.outcomes, device.engine_settings
     return Engines(
-        worker=bench.worker.info,
-        typing=bench.builds.typing,
-        profiles=bench.engine_settings.profiles,
+        worker=device.worker.info,
+        typing=device.builds.typing,
+        profiles=settings.profiles,
         results=tuple(row.model_copy(update={"build": briefly(row.build)}) for row in rows),
-        rounds=(),
-        builds=tuple(briefly(b, tell=b.number == shown) for b in bench.builds.outcomes),
-        keep=(),
-        prefer=bench.engine_settings.prefer,
-        notes=tuple(dict.fromkeys(bench.notes)),
+        builds=tuple(b if b.number == shown else briefly(b) for b in builds),
+        prefer=settings.prefer,
+        notes=tuple(dict.fromkeys(device.notes)),
+        **{"rounds": (), "keep": (), **results},
     )
 
 
 def recorded(
     device: Device,
-    seen: Seen,
-    spaces: Spaces,
+    here: DeviceResults,
+    bench: Bench,
     expected: Mapping[EnginePlan, Expected],
+    **results: Any,
 ) -> Engines:
-    """Return the record of a device whose engines are all judged."""
-    delivered, last = seen.delivered, seen.last
-    variant, relative = spaces.low.variant, spaces.low.bench.tolerance.metric is None
-    network = variant.case.network
-    outcomes = device.bench.builds.outcomes
-    refused = refusals(outcomes, network, variant.roles)
-    order = [node_name(n) for n in network.nodes()]
-    why = causes(seen, expected, refused, order, relative=relative)
+    """Return the record of a device whose engines are all judged, with more results."""
+    delivered, last, tried = here.delivered, here.last, here.tried
+    variant, relative = bench.space.variant, bench.space.bench.tolerance.metric is None
+    refused = refusals(device.builds.outcomes, variant.case.network, variant.roles)
+    comparable = [p for p in tried if p.rung != "int8" and p.types.of is variant and not p.tf32]
+    why = causes(
+        [o for plan in comparable for o in tried[plan]],
+        expected,
+        refused,
+        [node_name(n) for n in variant.case.network.nodes()],
+        passed=any(o.passed for o in here.low),
+        relative=relative,
+    )
     low = None if delivered is None or delivered.plan.is_full else delivered.plan
-    spread = [] if low is None else [o.excess for o in seen.tried[low] if o.excess is not None]
-    rows = list(rows_of(seen.offers, delivered, seen.name))
-    number = None if last is None else last.outcome.number
-    found = {
-        "rounds": rounds_of(seen, spaces, expected),
-        "keep": () if low is None else in_order(low, spaces),
-        "delivered": None if delivered is None else delivered.rows[seen.name].build.engine,
-        "rung": None if delivered is None else delivered.plan.rung,
-        "rungs": rungs_tried(
-            seen, relative=relative, refused=any(c.kind == "refused" for c in why)
-        ),
-        "causes": why,
-        "refusals": refused,
-        "spread": tuple(spread),
-        "confirmed": sum(error <= 1 for error in spread),
-    }
-    return engines_of(device, rows, number).model_copy(update=found)
+    spread = [] if low is None else [o.excess for o in tried[low] if o.excess is not None]
+    is_refused = any(cause.kind == "refused" for cause in why)
+    return engines_of(
+        device,
+        list(rows_of(here.offers, delivered, here.name)),
+        None if last is None else last.outcome.number,
+        rounds=rounds_of(here, expected),
+        keep=() if low is None else in_order(low),
+        delivered=None if delivered is None else delivered.rows[here.name].build.engine,
+        rung=None if delivered is None else delivered.plan.rung,
+        rungs=rungs_tried(here, relative=relative, refused=is_refused),
+        causes=why,
+        refusals=refused,
+        spread=tuple(spread),
+        confirmed=sum(error <= 1 for error in spread),
+        **results,
+    )

@@ -9,31 +9,37 @@ needs both products and everything between them in one type; with only Softmax i
 does not fuse, which took 4.3 times as long (Stability-AI/stable-audio-3#79). From 11.3 on, a core
 in FP32 whose queries, keys and values are cast up from FP16 is a fused kernel that sums in FP32
 (TensorRT release notes). Constraints of weak typing are hints: there only engines decide.
+
+A region that the builder refused had kernels in the all-FP32 engine, and usually in the all-low
+one: the plan's form is what has none. So the same plan is tried in other forms, then other plans.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
+from statistics import fmean
 
 from halfwise.emulation.typed import TENSOR_CORE_OPS
-from halfwise.fixing.engines.bench import Bench
-from halfwise.fixing.engines.plan import (
-    NOTHING,
-    Assignment,
-    EnginePlan,
-    Outcome,
-    Step,
-    fastest,
-    is_steady,
-)
-from halfwise.fixing.engines.prediction import Prediction
-from halfwise.fixing.engines.refusals import has_levels, instead, refusals
-from halfwise.fixing.space import LowSpace
+from halfwise.fixing.engines.bench import Bench, Prediction
+from halfwise.fixing.engines.plan import EnginePlan, Outcome, Step, fastest, is_steady
+from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import Role, Roles
 from halfwise.graph.written_out import attentions
-from halfwise.records import ALIKE, EngineRung, Spared
+from halfwise.records import (
+    ALIKE,
+    BuildOutcome,
+    EngineRung,
+    Move,
+    MoveKind,
+    Refusal,
+    RefusalKind,
+    Spared,
+)
+from halfwise.tensorrt.layers import region_of
+from halfwise.tensorrt.refusals import how_refused
+from halfwise.tensorrt.versions import has, version_of
 from halfwise.wording import count
 
 FUTILE = 1.07
@@ -48,6 +54,14 @@ SLOW = 1.1
 """A mixed engine that takes more than this many times as long as plain FP16 is tried otherwise."""
 RESERVED = 2
 """Builds that shrinking a slow plan leaves for speeding it up."""
+REFUSED = ("failed", "crashed", "timeout")
+"""Build outcomes that concern the request, not the worker."""
+LEVELS = (5, 1)
+"""Optimization levels to try: at 5 the builder tries every kernel that it has or can generate, at 1
+it generates none and uses its compiler least (TensorRT's developer guide, "Builder optimization
+level"; the default is 3). After a crash or a time-out, the lower one comes first."""
+ISLAND = 1 / 2
+"""Share of the compute nodes; with more in FP32 an engine is hardly mixed."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +72,13 @@ class Try:
         plan: The plan.
         step: Why.
         builds: How many builds of it are wanted, while all pass.
-        free: Whether it uses nothing of the budget.
+        extra: Whether it uses nothing of the budget.
     """
 
     plan: EnginePlan
     step: Step
     builds: int = 1
-    free: bool = False
+    extra: bool = False
 
 
 def near(milliseconds: float, other: float) -> bool:
@@ -72,15 +86,15 @@ def near(milliseconds: float, other: float) -> bool:
     return milliseconds < NEAR * other < inf
 
 
-def split(names: Sequence[Assignment], parts: int) -> Iterator[Assignment]:
+def split(names: Sequence[Nodes], parts: int) -> Iterator[Nodes]:
     """Yield the unions of `parts` (≥ 1) runs of nearly equal length, omitting empty ones."""
     edges = [round(i * len(names) / parts) for i in range(parts + 1)]
     for begin, end in pairwise(edges):
         if end > begin:
-            yield NOTHING.union(*names[begin:end])
+            yield NONE.union(*names[begin:end])
 
 
-def cores_of(network: Network, roles: Roles, lowered: Assignment) -> tuple[Assignment, ...]:
+def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...]:
     """Return the attention cores of a model, joined if they share nodes.
 
     Args:
@@ -88,14 +102,67 @@ def cores_of(network: Network, roles: Roles, lowered: Assignment) -> tuple[Assig
         roles: Roles of its nodes.
         lowered: Nodes that the user wants low: a core with one of them does not count.
     """
-    found: list[Assignment] = []
+    cores: list[Nodes] = []
     for nodes in attentions(network):
         names = map(node_name, nodes)
         core = frozenset(n for n in names if roles[n].role is Role.COMPUTE and roles[n].free)
-        joined = [other for other in found if other & core]
-        found = [other for other in found if other not in joined]
-        found.append(core.union(*joined))
-    return tuple(core for core in found if core and not core & lowered)
+        touching = [other for other in cores if other & core]
+        cores = [other for other in cores if other not in touching]
+        cores.append(core.union(*touching))
+    return tuple(core for core in cores if core and not core & lowered)
+
+
+def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> tuple[Refusal, ...]:
+    """Return what the builder refused, in order.
+
+    Args:
+        builds: All builds of a device.
+        network: The model that its plans are of.
+        roles: Roles of its nodes.
+    """
+    records = []
+    for build in builds:
+        if build.engine is not None or build.status not in REFUSED:
+            continue
+        how = how_refused(build)
+        region = region_of(network, roles, how.ends) if how.ends else NONE
+        line = how.line or (build.message if how.kind == "unknown" else "")
+        nodes = tuple(n for n in map(node_name, network.nodes()) if n in region)
+        refusal = Refusal(kind=how.kind, build=build.number, ends=how.ends, nodes=nodes, said=line)
+        records.append(refusal)
+    return tuple(records)
+
+
+def instead(
+    plan: EnginePlan, refused: Refusal | None, number: int, computing: Nodes, *, level: bool
+) -> Iterator[tuple[Move, EnginePlan]]:
+    """Yield what to try in place of a plan that gave no engine, most promising first.
+
+    Args:
+        plan: The plan.
+        refused: How and where it was refused; None if it was not refused, but lost.
+        number: Number of its build.
+        computing: All compute nodes of the model.
+        level: Whether the optimization level is free.
+    """
+    kind: RefusalKind = "unknown" if refused is None else refused.kind
+    ends = () if refused is None else refused.ends
+    named = NONE if refused is None else frozenset(refused.nodes)
+    # Nodes kept next to the named region may have created it: then it is the whole model.
+    region = named & computing if named & computing & plan.keep else computing
+
+    def move(kind: MoveKind, level: int | None = None) -> Move:
+        return Move(kind=kind, refused=number, ends=ends, level=level or plan.level)
+
+    whole = plan.keeping(plan.keep | region)
+    if is_small := len(whole.keep) <= ISLAND * len(computing):
+        yield move("region"), whole
+    levels = LEVELS[::-1] if kind in ("crash", "timeout") else LEVELS
+    for each in levels if level and plan.level is None else ():
+        yield move("level", each), replace(plan, level=each)
+    if not is_small:
+        yield move("region"), whole
+    yield move("none"), plan.keeping(plan.keep - region)
 
 
 class EngineSearch:
@@ -104,101 +171,92 @@ class EngineSearch:
     Attributes:
         bench: Builds and judges plans.
         ruled: Nodes that the user's rules keep: every delivered plan keeps them.
-        doomed: Sets that the emulations rule out, so that they were not built.
-        own_fp32: Compute nodes that engines with nothing kept have in FP32 by themselves.
+        fp32_anyway: Compute nodes that engines with nothing kept have in FP32 by themselves.
     """
 
     def __init__(
         self,
         bench: Bench,
-        space: LowSpace,
-        start: Assignment,
+        start: Plan,
         low: EngineRung,
         *,
         prediction: Prediction | None = None,
         full: tuple[int, float] | None = None,
-        unrepaired: Assignment | None = None,
-        int8: Assignment | None = None,
+        unrepaired: Plan | None = None,
+        int8: Plan | None = None,
     ) -> None:
         """Take where to start, and what is known.
 
         Args:
             bench: Builds and judges plans.
-            space: The plans that the emulation searched.
-            start: What the emulation's plan keeps.
+            start: The emulation's plan.
             low: The low format.
             prediction: Predictions of the emulation; None if it says nothing about these engines.
             full: Number and time, ms, of the fastest FP32 or TF32 engine that passes; None if none
                 does, or if speed does not decide.
-            unrepaired: What the cheapest plan known without repairs keeps; None if there is none.
-            int8: What the plan with INT8 leaves out of it; None if there is none.
+            unrepaired: The cheapest plan known without repairs; None if there is none.
+            int8: The plan with INT8; None if there is none.
         """
-        self.bench, self._space, self._low = bench, space, low
+        self.bench, self._low, self._variant = bench, low, start.of
         self._prediction, self._full = prediction, full
-        self._unrepaired, self._int8 = unrepaired, int8
-        variant = space.variant
+        self._unrepaired = None if unrepaired is None else EnginePlan(unrepaired, low)
+        self._int8 = None if int8 is None else EnginePlan(int8, "int8")
+        variant = self._variant
         network, roles = variant.case.network, variant.roles
         self._order = [node_name(n) for n in network.nodes()]
         self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
-        self.ruled = start & frozenset(variant.forced.kept)
-        typings = {a.device.bench.builds.typing for a in bench.attempts.values()}
-        self._strong = typings == {"strong"}
-        self._cores = cores_of(network, roles, self._lowered) if "strong" in typings else ()
-        self._emulated = start
-        self.start, self.plain = EnginePlan(self._whole(start), low), EnginePlan(NOTHING, low)
-        self.doomed: set[Assignment] = set()
-        self.own_fp32 = NOTHING
+        self.ruled = start.kept & frozenset(variant.forced.kept)
+        typings = [device.is_strong for device in bench.devices.values()]
+        self._strong = all(typings)
+        self._cores = cores_of(network, roles, self._lowered) if any(typings) else ()
+        self._emulated, self.plain = start.kept, EnginePlan(Plan(variant), low)
+        self.start = EnginePlan(start, low).keeping(self._whole(start.kept))
+        self.fp32_anyway = NONE
 
     def run(self) -> None:
         """Build plans until nothing is worth a build, and no held-out sample fails."""
         while True:
             while (move := self._next()) is not None:
-                outcome = self.bench.evaluate(move.plan, move.step, free=move.free)
-                if move.plan == self.plain and not self.own_fp32:
-                    self.own_fp32 = self._own_fp32(outcome)
+                outcome = self.bench.evaluate(move.plan, move.step, extra=move.extra)
+                if move.plan == self.plain and not self.fp32_anyway:
+                    self.fp32_anyway = self._fp32_anyway(outcome)
             best = self.best
             if best is None or not self.bench.joins(best):
                 return
-            self.doomed.clear()
 
     @property
     def best(self) -> EnginePlan | None:
-        """The smallest plan whose builds all passed, else the steadiest one; None without one."""
-        tried = self.bench.tried
-        plans = [p for p in tried if self._is_own(p) and p.keep >= self.ruled]
-        sound = [p for p in plans if self._passes(p)]
-        if sound:
-            return min(sound, key=lambda p: (len(p.keep), self._time(p)))
-        steady = [p for p in plans if is_steady(tried[p])]
-        share = {p: sum(o.passed for o in tried[p]) / len(tried[p]) for p in steady}
-        return max(steady, key=lambda p: share[p], default=None)
+        """The plan that passed in the largest share of its builds, of those alike the smallest.
+
+        None if none is steady.
+        """
+        plans = {p: group for p, group in self.bench.tried.items() if self._is_low(p)}
+        steady = [p for p, group in plans.items() if is_steady(group) and p.keep >= self.ruled]
+        share = {p: fmean(o.passed for o in plans[p]) for p in steady}
+        order = lambda p: (-share[p], len(p.keep), self._time(p))  # noqa: E731
+        return min(steady, key=order, default=None)
 
     @property
     def is_minimal(self) -> bool:
         """Whether no kept node of the best plan can be dropped, by builds or predictions."""
         best = self.best
-        if best is None or not self._passes(best):
-            return False
-        less = (best.keep - part for part in self._droppable(best.keep))
-        return all(self._fails(replace(best, keep=keep)) for keep in less)
+        return best is not None and self._passes(best) and all(map(self._fails, self._less(best)))
 
     @property
-    def predicted(self) -> Assignment:
+    def predicted(self) -> Nodes:
         """The kept nodes of the best plan that only a prediction shows to be needed."""
         best = self.best
-        if best is None:
-            return NOTHING
-        parts = self._droppable(best.keep)
-        return NOTHING.union(*(part for part in parts if best.keep - part in self.doomed))
+        unseen = [p for p in self._less(best) if self._was_seen_to_fail(p) is None] if best else []
+        return NONE.union(*(best.keep - p.keep for p in unseen if best and self._is_beyond(p)))
 
     @property
     def spared(self) -> Iterator[Spared]:
         """What was not built, and why."""
-        freed = replace(self.plain, tf32=True)
+        freed, tried = replace(self.plain, tf32=True), self.bench.tried
         if self._full is not None and self._is_slower(freed):
-            shown, (full, full_ms) = fastest(self.bench.tried[freed]), self._full
-            built = self.bench.tried.get(self._unrepaired_plan)
+            shown, (full, full_ms) = fastest(tried[freed]), self._full
+            built = None if self._unrepaired is None else tried.get(self._unrepaired)
             yield Spared(
                 kind="slower",
                 build=shown.number,
@@ -212,23 +270,24 @@ class EngineSearch:
 
     def _next(self) -> Try | None:
         """Return the first move that was not made; None if there is none, and after Ctrl-C."""
-        for move in self._moves() if not self.bench.is_over else ():
+        # By what it may save times its odds; much was built.
+        for move in chain(self._searched(), self._beside()) if not self.bench.is_over else ():
             tried = self.bench.tried.get(move.plan, ())
-            if not tried and (move.free or self.bench.left > 0):
+            if not tried and (move.extra or self.bench.budget > 0):
                 return move
             if 0 < len(tried) < move.builds and all(o.passed for o in tried):
                 step = f"build {len(tried) + 1} of {move.builds} of the same plan"
                 return replace(move, step=step)
         return None
 
-    def _moves(self) -> Iterator[Try]:
-        """Yield what is worth a build, by what it may save times its odds; much was built."""
-        yield from self._searched()
-        yield from self._beside()
-
     def _searched(self) -> Iterator[Try]:
-        plain = Try(self.plain, "plain low precision", free=True)
-        is_enough = not self.ruled and self._is_enough(NOTHING)
+        """Yield plans that are searched for.
+
+        A slow plan is tried with TF32 last: what is kept for its range has that range in TF32 too,
+        and a kept convolution or product is several times as fast.
+        """
+        plain = Try(self.plain, "plain low precision", extra=True)
+        is_enough = not self.ruled and self._is_enough(self.plain)
         if is_enough:
             yield plain
         if not (is_enough and self._passes(self.plain)):
@@ -236,17 +295,18 @@ class EngineSearch:
         yield plain
         if self._is_slower(self.plain) and self._is_slower(self.start):
             freed = replace(self.plain, tf32=True)
-            yield Try(freed, "plain low precision with TF32", free=True)
+            yield Try(freed, "plain low precision with TF32", extra=True)
             if self._is_slower(freed):
                 return
-            yield Try(replace(self.start, tf32=True), "the same plan with TF32", free=True)
+            yield Try(replace(self.start, tf32=True), "the same plan with TF32", extra=True)
         best = self.best
         if best is None:
             yield from self._repairs()
         elif self._passes(best):
             yield from self._smaller(best)
             yield Try(best, "", builds=self.bench.builds)
-            yield from self._faster(best)
+            if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
+                yield Try(replace(best, tf32=True), "the same plan with TF32")
 
     def _repairs(self) -> Iterator[Try]:
         """Yield what may mend plans that fail; an engine says more than a build that gave none.
@@ -254,80 +314,68 @@ class EngineSearch:
         The nearest engine, of those alike the one that keeps least, gets what guards suspect, then
         each half of its low nodes, each quarter …
         """
-        failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_own(plan)]
+        failed = [group[-1] for plan, group in self.bench.tried.items() if self._is_low(plan)]
         failed = [o for o in failed if not o.passed and o.plan.keep >= self._emulated]
-        if all(o.worst.untold for o in failed):
+        if all(o.worst.shows_nothing for o in failed):
             return
         ran = [o for o in failed if o.excess is not None]
-        low = self._space.choices & self._free
+        low, evidence = self._variant.computing & self._free, self.bench.space.evidence
         least = ALIKE * min((o.error for o in ran), default=inf)
         ran = sorted(ran, key=lambda o: (o.error > least, len(o.plan.keep), o.error))
         for outcome in ran:
-            keep = outcome.plan.keep
-            suspected = self._space.evidence.suspected
-            yield from self._tried(outcome.plan, suspected, "everything that guards suspect")
-            for rest in self._subsets(low - keep):
-                more = low - keep - rest
+            plan, lowest = outcome.plan, low - outcome.plan.keep
+            step = "everything that guards suspect"
+            yield from self._extended(plan, evidence.suspected, step)
+            for remaining in self._subsets(lowest):
+                more = lowest - remaining
                 step = f"whether {count(len(more), 'more node')} in FP32 mend it"
-                yield from self._tried(outcome.plan, more, step)
+                yield from self._extended(plan, more, step)
         for outcome in failed:
             if outcome.excess is None:
                 yield from self._instead(outcome)
 
     def _instead(self, failed: Outcome) -> Iterator[Try]:
         """Yield other forms of a plan that gave no engine."""
-        name, variant = failed.at, self._space.variant
-        if name not in self.bench.attempts:
+        device, variant = self.bench.devices.get(failed.at), self._variant
+        if device is None:
             return
-        bench = self.bench.attempts[name].device.bench
-        own = refusals([failed.worst.build], variant.case.network, variant.roles)
-        refused, computing = next(iter(own), None), variant.computing
-        args = failed.plan, refused, failed.number, computing
-        for move, plan in instead(*args, level=has_levels(bench)):
+        refused = refusals([failed.worst.build], variant.case.network, variant.roles)
+        has_levels = has("optimization levels", version_of(device.worker.info.tensorrt or ""))
+        is_free = has_levels and device.builds.settings.optimization_level is None
+        how = next(iter(refused), None), failed.number, variant.computing
+        for move, plan in instead(failed.plan, *how, level=is_free):
             # Then nothing is known about a missing kernel.
-            step = "instead of a plan that was lost" if failed.worst.untold else move
-            yield from self._tried(plan, NOTHING, step)
+            step = "instead of a plan that was lost" if failed.worst.shows_nothing else move
+            yield from self._extended(plan, NONE, step)
 
-    def _tried(self, plan: EnginePlan, more: Assignment, step: Step) -> Iterator[Try]:
+    def _extended(self, plan: EnginePlan, more: Nodes, step: Step) -> Iterator[Try]:
         """Yield a plan that keeps more, and whole cores, if the user's rules allow it."""
         keep = self._whole((plan.keep | more) & self._free)
         if self.ruled <= keep:
-            yield Try(replace(plan, keep=keep), step)
+            yield Try(plan.keeping(keep), step)
 
     def _smaller(self, best: EnginePlan) -> Iterator[Try]:
         """Yield plans that keep less: what fusion needs, then all but halves, quarters, one node.
 
         Sets that both emulations rule out are not built.
         """
-        if self.bench.left <= (RESERVED if self._is_slow(best) else 0):
+        if self.bench.budget <= (RESERVED if self._is_slow(best) else 0):
             return
         if self._prediction is not None:
             keep = best.keep
-            while less := next(filter(self._is_enough, self._subsets(keep)), None):
+            enough = lambda keep: self._is_enough(best.keeping(keep))  # noqa: E731
+            while less := next(filter(enough, self._subsets(keep)), None):
                 keep = less
             if keep != best.keep:
-                step = "what is enough by the emulation with fusion"
-                yield Try(replace(best, keep=keep), step)
+                yield Try(best.keeping(keep), "what is enough by the emulation with fusion")
         # What the emulation's plan keeps is needed in the emulation.
-        known, added = best.keep & self.start.keep, best.keep - self.start.keep
-        for keep in (*(known | rest for rest in self._subsets(added)), *self._subsets(best.keep)):
-            plan, dropped = replace(best, keep=keep), len(best.keep - keep)
+        needed, added = best.keep & self.start.keep, best.keep - self.start.keep
+        fewer = [needed | remaining for remaining in self._subsets(added)]
+        for keep in (*fewer, *self._subsets(best.keep)):
+            plan, dropped = best.keeping(keep), len(best.keep - keep)
             if keep and not self._fails(plan):
                 verb = "is" if dropped == 1 else "are"
                 yield Try(plan, f"whether {count(dropped, 'kept node')} {verb} needed")
-
-    def _faster(self, best: EnginePlan) -> Iterator[Try]:
-        """Yield a slow plan with TF32, and its confirmation if it is faster.
-
-        What is kept for its range has that range in TF32 too, and a kept convolution or product is
-        several times as fast.
-        """
-        if self._is_slow(best) and not best.tf32 and self._gains_from_tf32(best.keep):
-            yield Try(replace(best, tf32=True), "the same plan with TF32")
-
-    @property
-    def _unrepaired_plan(self) -> EnginePlan:
-        return EnginePlan(self._unrepaired or NOTHING, self._low, repaired=False)
 
     def _beside(self) -> Iterator[Try]:
         """Yield plans that are rows of the table, and use nothing of the budget.
@@ -337,22 +385,22 @@ class EngineSearch:
         them, since TensorRT 8.6 refuses some networks with constraints in addition to INT8
         (docs/int8.md).
         """
-        if self._unrepaired is not None:
-            plan, best = self._unrepaired_plan, self.best
+        builds = self.bench.builds
+        if (plan := self._unrepaired) is not None:
+            best = self.best
             limits = [] if best is None else [self._time(best)]
             limits += [] if self._full is None else [self._full[1]]
             is_fast = all(near(self._time(plan), ms) for ms in limits)
             step = "the plan that is known without repairs"
-            yield Try(plan, step, self.bench.builds if is_fast else 1, free=True)
-        if self._int8 is not None:
-            plan, builds = EnginePlan(self._int8, "int8"), self.bench.builds
-            yield Try(plan, "the plan with INT8", builds, free=True)
-            built, ruled = self.bench.tried.get(plan), self._space.variant.forced.kept
+            yield Try(plan, step, builds if is_fast else 1, extra=True)
+        if (plan := self._int8) is not None:
+            yield Try(plan, "the plan with INT8", builds, extra=True)
+            built, ruled = self.bench.tried.get(plan), self._variant.forced.kept
             if built and not built[-1].passed and built[-1].worst.build.config.keep and not ruled:
                 step = "the plan with INT8, nothing constrained"
-                yield Try(replace(plan, free=True), step, builds, free=True)
+                yield Try(replace(plan, unconstrained=True), step, builds, extra=True)
 
-    def _subsets(self, keep: Assignment) -> Iterator[Assignment]:
+    def _subsets(self, keep: Nodes) -> Iterator[Nodes]:
         """Yield a set without each half of it, each quarter …, each single node or whole core."""
         parts, many = self._droppable(keep), 2
         while parts:
@@ -361,7 +409,7 @@ class EngineSearch:
                 return
             many *= 2
 
-    def _droppable(self, keep: Assignment) -> list[Assignment]:
+    def _droppable(self, keep: Nodes) -> list[Nodes]:
         """Return what may be dropped alone, in graph order: whole cores, single nodes."""
         parts = {n: frozenset((n,)) for n in self._order if n in keep}
         for core in self._cores:
@@ -369,37 +417,45 @@ class EngineSearch:
                 parts |= dict.fromkeys(core, core)
         return [p for p in dict.fromkeys(parts.values()) if not p & self.ruled]
 
+    def _less(self, plan: EnginePlan) -> list[EnginePlan]:
+        """Return the plans without one of its kept nodes, or one of its whole cores."""
+        return [plan.keeping(plan.keep - part) for part in self._droppable(plan.keep)]
+
     def _fails(self, plan: EnginePlan) -> bool:
-        """Return whether a plan was seen to fail, or is ruled out by both emulations.
+        """Return whether a plan was seen to fail, or is ruled out by both emulations."""
+        failed = self._was_seen_to_fail(plan)
+        return self._is_beyond(plan) if failed is None else failed
+
+    def _was_seen_to_fail(self, plan: EnginePlan) -> bool | None:
+        """Return whether a plan failed in engines; None without one.
 
         What fails in FP32 fails in TF32 too.
         """
-        known = [p for p in (plan, replace(plan, tf32=False)) if p in self.bench.tried]
-        if known:
-            return not all(self._passes(p) for p in known)
-        prediction, keep = self._prediction, plan.keep
-        if prediction is None or not prediction.is_beyond(keep, self.own_fp32):
-            return False
-        self.doomed.add(keep)
-        return True
+        built = [p for p in (plan, replace(plan, tf32=False)) if p in self.bench.tried]
+        return not all(map(self._passes, built)) if built else None
 
-    def _is_enough(self, keep: Assignment) -> bool:
+    def _is_beyond(self, plan: EnginePlan) -> bool:
         prediction = self._prediction
-        return prediction is not None and prediction.is_enough(keep, self.own_fp32)
+        return prediction is not None and prediction.is_beyond(plan.types, self.fp32_anyway)
 
-    def _own_fp32(self, plain: Outcome) -> Assignment:
+    def _is_enough(self, plan: EnginePlan) -> bool:
+        prediction = self._prediction
+        return prediction is not None and prediction.is_enough(plan.types, self.fp32_anyway)
+
+    def _fp32_anyway(self, plain: Outcome) -> Nodes:
         """Return the compute nodes that each device's engine has in FP32 by itself."""
-        attempts = self.bench.attempts
-        here = {n: part for n, part in plain.parts.items() if n in attempts}
-        return frozenset.intersection(*(attempts[n].own_fp32(p) for n, p in here.items()))
+        devices = self.bench.devices
+        here = {n: part for n, part in plain.parts.items() if n in devices}
+        each = (devices[n].fp32_anyway(part, self._variant) for n, part in here.items())
+        return frozenset.intersection(*each)
 
-    def _whole(self, keep: Assignment) -> Assignment:
+    def _whole(self, keep: Nodes) -> Nodes:
         """Return `keep` extended to all of every core that it touches."""
         return keep.union(*(core for core in self._cores if core & keep))
 
-    def _is_own(self, plan: EnginePlan) -> bool:
+    def _is_low(self, plan: EnginePlan) -> bool:
         """Return whether it is a plan of the low format, with the run's repairs."""
-        return plan.rung == self._low and plan.repaired
+        return plan.rung == self._low and plan.types.of is self._variant
 
     def _passes(self, plan: EnginePlan) -> bool:
         """Return whether a plan was built, and all of its builds passed."""
@@ -422,11 +478,9 @@ class EngineSearch:
             return False
         return self._time(plan) >= FUTILE * self._full[1]
 
-    def _gains_from_tf32(self, keep: Assignment) -> bool:
+    def _gains_from_tf32(self, keep: Nodes) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""
-        devices = [a.device.bench for a in self.bench.attempts.values()]
-        nodes = self._space.variant.case.network.nodes()
-        products = (n for n in nodes if is_standard(n, *TENSOR_CORE_OPS))
-        return any(not bench.builds.settings.tf32 for bench in devices) and any(
-            node_name(n) in keep for n in products
-        )
+        nodes = self._variant.case.network.nodes()
+        products = {node_name(n) for n in nodes if is_standard(n, *TENSOR_CORE_OPS)}
+        devices = self.bench.devices.values()
+        return bool(keep & products) and any(not d.builds.settings.tf32 for d in devices)

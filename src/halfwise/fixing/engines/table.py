@@ -10,15 +10,12 @@ from functools import partial
 from math import inf
 from statistics import median
 
-from halfwise.fixing.bench import Bench
-from halfwise.fixing.engines.attempts import Attempts
-from halfwise.fixing.engines.device import Full, row_of
+from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.measure import with_shapes
-from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome, mean
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome, mean
 from halfwise.fixing.engines.race import race, time_ratio
-from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import Plan
-from halfwise.records import EngineResult, Latency, Prefer, TimeRatio, Verdict
+from halfwise.records import FULL_RUNGS, EngineResult, Prefer, Verdict
 from halfwise.tensorrt.constrain import as_exact, same_outputs
 
 
@@ -46,16 +43,15 @@ class Offer:
 
     def on(self, names: Collection[str]) -> "Offer":
         """Return the offer on some of its devices, at least one."""
-        parts = {n: part for n, part in self.outcome.parts.items() if n in names}
         rows = {n: row for n, row in self.rows.items() if n in names}
-        return replace(self, outcome=replace(self.outcome, parts=parts), rows=rows)
+        return replace(self, outcome=self.outcome.on(names), rows=rows)
 
     def verdict(self, name: str) -> Verdict | None:
         """Return that of a device: on held-out samples, and at the shapes of every profile."""
-        found = self.rows[name].verdict
-        return None if found is None else with_shapes(found, self.rows[name].shapes)
+        row = self.rows[name]
+        return None if row.verdict is None else with_shapes(row.verdict, row.shapes)
 
-    def is_known(self, name: str) -> bool:
+    def may_pass(self, name: str) -> bool:
         """Return whether it is allowed, and within its limit on the samples of the search."""
         excess = self.outcome.parts[name].excess
         return self.allowed and excess is not None and excess <= self.limit
@@ -64,7 +60,7 @@ class Offer:
         """Return whether it may be delivered on a device."""
         verdict, at = self.rows[name].verdict, (s.verdict for s in self.rows[name].shapes)
         return (
-            self.is_known(name)
+            self.may_pass(name)
             and verdict is not None
             and verdict.within
             and all(shaped is None or shaped.passed for shaped in at)
@@ -78,22 +74,21 @@ class Offer:
     @property
     def times(self) -> tuple[float, ...]:
         """Median times by round, ms: geometric means over its devices; empty if not timed so."""
-        known = [row.latency.medians for row in self.rows.values() if row.latency is not None]
-        if len(known) < len(self.rows):
-            return ()
-        return tuple(mean(each) for each in zip(*known, strict=False))
+        latencies = [row.latency for row in self.rows.values()]
+        medians = [() if latency is None else latency.medians for latency in latencies]
+        return tuple(mean(times) for times in zip(*medians, strict=False))
 
     @property
     def milliseconds(self) -> float:
         """Geometric mean of its median times; inf if not timed on one device."""
-        known = [row.latency for row in self.rows.values()]
-        return mean([inf if latency is None else latency.median_ms for latency in known])
+        latencies = [row.latency for row in self.rows.values()]
+        return mean([inf if latency is None else latency.median_ms for latency in latencies])
 
     @property
     def device_bytes(self) -> float:
         """Memory of its engine, the largest of its devices; inf if unknown."""
-        known = [row.latency for row in self.rows.values()]
-        return max(inf if latency is None else latency.device_bytes for latency in known)
+        latencies = [row.latency for row in self.rows.values()]
+        return max(inf if latency is None else latency.device_bytes for latency in latencies)
 
 
 def is_faster(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -122,7 +117,7 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     equal = [o for o in passed if not any(is_faster(p.times, o.times) for p in passed)] or passed
     # With nothing low in its outputs it gains nothing over an FP32 or TF32 engine as fast.
     full = [o for o in equal if o.plan.is_full]
-    equal = [o for o in equal if not (shows(o) and any(_as(o, other) for other in full))]
+    equal = [o for o in equal if not any(_gains_nothing(o, other) for other in full)]
     if prefer == "memory":
         return min(equal, key=lambda o: o.device_bytes)
     if prefer == "exact":
@@ -130,127 +125,106 @@ def choose(offers: Sequence[Offer], prefer: Prefer) -> Offer | None:
     return equal[0]
 
 
-def shows(offer: Offer) -> bool:
-    """Return whether the outputs of all of its engines are those of one FP32 or TF32 engine."""
-    return None not in (found := {row.shows for row in offer.rows.values()}) and len(found) == 1
+def _gains_nothing(offer: Offer, full: Offer) -> bool:
+    """Return whether the outputs of all of its engines are those of one rung, and of `full`.
 
-
-def _as(one: Offer, full: Offer) -> bool:
-    """Return whether its outputs are those of an FP32 or TF32 engine, or as exact."""
-    for name, row in one.rows.items():
-        own, other = row.verdict, full.rows[name].verdict
-        assert own is not None
-        assert other is not None
-        if not (same_outputs(own, other) or as_exact(own, other)):
-            return False
-    return True
-
-
-class Table:
-    """Makes rows.
-
-    Attributes:
-        offers: The offers so far, the FP32 engine's first.
+    Or as exact as these.
     """
+    rungs = {row.shows for row in offer.rows.values()}
+    pairs = [(row.verdict, full.rows[name].verdict) for name, row in offer.rows.items()]
+    is_one = len(rungs) == 1 and None not in rungs
+    return is_one and all(v and f and (same_outputs(v, f) or as_exact(v, f)) for v, f in pairs)
 
-    def __init__(self, attempts: Mapping[str, Attempts], heldout: HeldOut) -> None:
-        """Begin with the FP32 engines of each device, at least one, as they were judged.
 
-        If samples joined meanwhile, they are judged again.
-        """
-        self._attempts, self._heldout = attempts, heldout
-        self.offers: tuple[Offer, ...] = ()
-        bench = next(iter(attempts.values())).spaces.low.bench
-        devices = {name: each.device for name, each in attempts.items()}
-        for device in devices.values():
-            judged = {full.calibration[0].ids for full in device.full.values()}
-            if judged != {bench.samples.ids}:
-                device.judge_again(bench.samples, heldout.rest)
-        for plan in FULL.values():
-            full = {n: d.full[plan.rung] for n, d in devices.items() if plan.rung in d.full}
-            if len(full) < len(devices):
-                continue
-            parts = {n: self._built(f, bench) for n, f in full.items()}
-            outcome = Outcome(plan, next(iter(parts.values())).build.purpose, parts)
-            rows = {
-                n: f.row.model_copy(update={"excess": parts[n].excess}) for n, f in full.items()
-            }
-            # No search chose them: they have to be within the tolerance itself.
-            self.offers += (Offer(outcome, rows, bench.tolerance.full),)
+def full_offers(bench: Bench) -> tuple[Offer, ...]:
+    """Return the FP32 engines of each device, at least one, as they were judged.
 
-    @staticmethod
-    def _built(full: Full, bench: Bench[Plan]) -> Built:
-        samples, outputs = full.calibration
-        excess = bench.excess_of(outputs) if outputs and samples.ids == bench.samples.ids else None
-        row = full.row
-        return Built(row.build, excess, row.latency, row.failure, row.lost)
+    If samples joined meanwhile, they are judged again.
+    """
+    offers, emulated, devices = list[Offer](), bench.space.bench, bench.devices
+    for device in devices.values():
+        if any(full.samples.ids != emulated.samples.ids for full in device.full.values()):
+            device.judge_again(emulated.samples, bench.heldout.rest)
+    for rung in FULL_RUNGS:
+        full = {n: d.full[rung] for n, d in devices.items() if rung in d.full}
+        if len(full) < len(devices):
+            continue
+        parts, rows = dict[str, Built](), dict[str, EngineResult]()
+        for name, (row, samples, outputs) in full.items():
+            is_present = outputs and samples.ids == emulated.samples.ids
+            excess = emulated.excess_of(outputs) if is_present else None
+            parts[name] = Built(row.build, excess, row.latency, row.failure, row.lost)
+            rows[name] = row.model_copy(update={"excess": excess})
+        plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")
+        purpose = next(iter(rows.values())).build.purpose
+        # No search chose them: they have to be within the tolerance itself.
+        limit = emulated.tolerance.full
+        offers.append(Offer(Outcome(plan, purpose, parts), rows, limit))
+    return tuple(offers)
 
-    def add(self, outcome: Outcome, *, allowed: bool = True) -> None:
-        """Add an engine of each device, in the low format or with INT8."""
-        plan = outcome.plan
+
+def offer_of(
+    bench: Bench, outcome: Outcome, offers: Sequence[Offer], *, allowed: bool = True
+) -> Offer:
+    """Return engines in the low format or with INT8, judged; `offers` are those before."""
+    plan, rows = outcome.plan, dict[str, EngineResult]()
+    for device, built in outcome.parts.items():
         name = "mixed" if plan.keep and plan.rung != "int8" else plan.rung.upper()
-        name = name if plan.repaired else f"{name}, without repairs"
-        rows = {n: self._row(n, name, outcome) for n in self._attempts}
-        self.offers += (Offer(outcome, rows, 1.0, allowed),)
-
-    def race(self) -> None:
-        """Let engines that passed take turns, and set their times.
-
-        A single passing engine has nothing to be compared with. See `race`.
-        """
-        for name, attempts in self._attempts.items():
-            rows = {i: o.rows[name] for i, o in enumerate(self.offers) if o.passes(name)}
-            engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
-            if len(engines) < 2:
-                continue
-            lap = attempts.device.bench.measure.lap
-            times = race(engines, lap)
-            self.offers = tuple(
-                replace(o, rows={**o.rows, name: _timed(o.rows[name], times.get(i, ()))})
-                for i, o in enumerate(self.offers)
-            )
-
-    def _row(self, device: str, name: str, outcome: Outcome) -> EngineResult:
-        """Return the row of an engine."""
-        plan, built, attempts = outcome.plan, outcome.parts[device], self._attempts[device]
-        known = {o.rows[device].name for o in self.offers}
+        if plan.types.of is not bench.space.variant:
+            name = f"{name}, without repairs"
+        if name in {o.rows[device].name for o in offers}:
+            name = f"{name}, build {built.build.number}"
         row = EngineResult(
-            name=f"{name}, build {built.build.number}" if name in known else name,
+            name=name,
             build=built.build,
-            kept=len(attempts.spaces.kept(plan)),
+            kept=len(plan.types.kept),
             rung=plan.rung,
             excess=built.excess,
+            latency=built.latency,
         )
         if built.build.engine is None or built.failure:
-            found = {"failure": built.why, "latency": built.latency, "lost": built.untold}
-            return row.model_copy(update=found)
-        full = {o.plan.rung: o.rows[device].verdict for o in self.offers if o.plan.is_full}
-        heldout, asked = self._heldout, attempts.asked(plan, low=True)
-        judged = heldout.samples, heldout.references, heldout.unseen
-        prove = partial(attempts.proof, plan, built.build, asked)
-        verdicts = {rung: verdict for rung, verdict in full.items() if verdict is not None}
-        return row_of(attempts.device.bench, row, judged, verdicts, prove)
+            why = {"failure": built.why, "lost": built.shows_nothing}
+            rows[device] = row.model_copy(update=why)
+            continue
+        heldout, here = bench.heldout, bench.devices[device]
+        judging = heldout.samples, heldout.references, heldout.unseen
+        prove = partial(here.proof, plan, built.build, whole=True)
+        rows[device] = here.row_of(row, judging, prove)
+    return Offer(outcome, rows, 1.0, allowed)
+
+
+def raced(bench: Bench, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Return the offers with the times of rounds in which engines that passed take turns.
+
+    A single passing engine has nothing to be compared with. See `race`.
+    """
+    for name, device in bench.devices.items():
+        rows = {i: o.rows[name] for i, o in enumerate(offers) if o.passes(name)}
+        engines = {i: r.build.engine for i, r in rows.items() if r.latency and r.build.engine}
+        if len(engines) < 2:
+            continue
+        times = race(engines, device.measure.lap)
+        offers = [
+            replace(o, rows={**o.rows, name: _timed(o.rows[name], times.get(i, ()))})
+            for i, o in enumerate(offers)
+        ]
+    return tuple(offers)
 
 
 def rows_of(offers: Sequence[Offer], delivered: Offer | None, name: str) -> Iterator[EngineResult]:
     """Yield a device's rows of the table, each with its speed relative to `delivered`."""
-    own = None if delivered is None else delivered.rows[name].latency
+    one = None if delivered is None else delivered.rows[name].latency
     for offer in offers:
         row = offer.rows[name]
-        yield (
-            row
-            if offer is delivered
-            else row.model_copy(update={"ratio": _ratio(own, row.latency)})
-        )
-
-
-def _ratio(one: Latency | None, other: Latency | None) -> TimeRatio | None:
-    return None if one is None or other is None else time_ratio(one.medians, other.medians)
+        if one is None or row.latency is None or offer is delivered:
+            yield row
+        else:
+            yield row.model_copy(update={"ratio": time_ratio(one.medians, row.latency.medians)})
 
 
 def _timed(row: EngineResult, medians: tuple[float, ...]) -> EngineResult:
     """Return a row with its time by the rounds; one without rounds stays as it was."""
     if row.latency is None or not medians:
         return row
-    found = {"medians": medians, "median_ms": median(medians)}
-    return row.model_copy(update={"latency": row.latency.model_copy(update=found)})
+    times = {"medians": medians, "median_ms": median(medians)}
+    return row.model_copy(update={"latency": row.latency.model_copy(update=times)})

@@ -1,64 +1,212 @@
 """What every use of engines needs: types, builds, runs, and a model that the builder takes.
 
+Every build of a run is numbered, recorded before it begins, and kept with its outcome. If the
+worker is lost, a build is repeated once: the loss concerns the worker, not the build. A worker that
+has built before and no longer can, because its GPU is gone, counts as lost too.
+
 A container without a volume loses its files when the connection ends. Files kept here are sent to
 the next one, and end up in the run folder.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from shutil import disk_usage, rmtree
+from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.builds import Builds
+from halfwise.emulation.budget import limited, sized
+from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.measure import Measure
 from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.graph.model import Network
 from halfwise.graph.weights import is_large, weight_bytes
 from halfwise.progress import Watcher
 from halfwise.records import (
+    BuildConfig,
+    BuildOutcome,
     EngineFile,
+    NodeName,
+    TensorName,
+    Typing,
 )
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.constrain import readable
-from halfwise.tensorrt.failures import Journal
+from halfwise.tensorrt.failures import WORKER_GONE, Journal
+from halfwise.tensorrt.link import model_files
 from halfwise.tensorrt.ports import check_covered, profiles_from_data
+from halfwise.tensorrt.refusals import how_refused
 from halfwise.tensorrt.versions import regime
+from halfwise.wording import shorten
 
 
-class ModelFiles:
-    """Writes the models that engines are built from into folders of their own, each once."""
+@dataclass
+class Builds:
+    """Builds engines on one worker.
 
-    def __init__(self, folder: Path, tensorrt: str | None = None) -> None:
-        """Take an existing folder, and the version that will read the files."""
-        self._folder, self._tensorrt = folder, tensorrt
-        self._written: dict[Hashable, Path] = {}
+    Attributes:
+        worker: The worker.
+        settings: How to build, optimization profiles included.
+        typing: Typing regime.
+        journal: Written before and after each build; None for none.
+        watcher: Receives progress.
+        numbers: Counts builds across the command; None counts only these.
+        outcomes: Every build so far, in order.
+    """
 
-    def file(self, key: Hashable, name: str, made: Callable[[], Network]) -> Path:
-        """Return the file of the model with this key, written if it is not there yet.
+    worker: Worker
+    settings: EngineSettings
+    typing: Typing
+    journal: Journal | None
+    watcher: Watcher
+    numbers: Iterator[int] | None = None
+    outcomes: list[BuildOutcome] = field(default_factory=list)
+
+    def build(
+        self,
+        model: Path,
+        purpose: str,
+        *,
+        low: Literal["fp16", "bf16"] | None = None,
+        tf32: bool = False,
+        level: int | None = None,
+        keep: Iterable[NodeName] = (),
+        outputs: Iterable[TensorName] = (),
+        unfused: bool = False,
+        fresh: bool = False,
+    ) -> BuildOutcome:
+        """Build an engine and return the outcome.
 
         Args:
-            key: What distinguishes it from others.
-            name: Name of the file.
-            made: Returns the model.
+            model: ONNX file to build from; must not change during the run.
+            purpose: What the engine is for.
+            low: Low format that the builder may choose; weak typing only.
+            tf32: Whether FP32 products may be TF32.
+            level: Optimization level; None for the one in the settings.
+            keep: Nodes to constrain; weak typing only.
+            outputs: Further tensors to make outputs.
+            unfused: Mark what fusion leaves for debugging.
+            fresh: Time all tactics again, so that builds vary by chance, instead of reading them
+                from the cache shared by builds on this GPU. A user's cache is always used.
 
         Raises:
-            OSError: it cannot be written; nothing of it remains.
+            UsageError, CaseError: as for `Worker.build`.
+            BackendMissing, WorkerEnded: likewise, if nothing was built before.
         """
-        if key not in self._written:
-            path = self._folder / f"{len(self._written) + 1}" / name
-            path.parent.mkdir()
+        weak = self.typing == "weak"
+        config = BuildConfig(
+            model_sha256=model_files(model).sha256,
+            typing=self.typing,
+            low=low if weak else None,
+            tf32=tf32,
+            keep=tuple(keep) if weak else (),
+            profiles=self.settings.profiles,
+            workspace_bytes=self.settings.workspace_bytes,
+            optimization_level=self.settings.optimization_level if level is None else level,
+            tactic_sources=self.settings.tactic_sources,
+            plugins=self.settings.plugins,
+            outputs=tuple(outputs),
+            unfused=unfused,
+        )
+        outcome = self._once(model, config, purpose, fresh=fresh)
+        if outcome.status == "lost":
+            outcome = self._once(model, config, purpose, fresh=fresh)
+        return outcome
+
+    def _next(self) -> int:
+        """Return the number of the next build; unique across builds that share a count."""
+        return len(self.outcomes) + 1 if self.numbers is None else next(self.numbers)
+
+    def _once(self, model: Path, config: BuildConfig, purpose: str, *, fresh: bool) -> BuildOutcome:
+        number, settings = self._next(), self.settings
+        self.watcher.note(f"build {number}: {purpose}")
+        if number == 1:  # others are expected to take as long as this one did
+            self.watcher.left(settings.build_timeout)
+
+        def run() -> BuildOutcome:
             try:
-                save(readable(made(), self._tensorrt).model, path)
-            except OSError:
-                rmtree(path.parent, ignore_errors=True)
-                raise
-            self._written[key] = path
-        return self._written[key]
+                with limited(expect=self.watcher.expect), sized("building"):
+                    return self.worker.build(
+                        model,
+                        config,
+                        number=number,
+                        purpose=purpose,
+                        timeout=settings.build_timeout,
+                        timing_cache=settings.timing_cache,
+                        shared_timing_cache=settings.timing_cache is None and not fresh,
+                        verbose=settings.verbose,
+                        log=self._hear,
+                        progress=lambda phase, i, n: self.watcher.step(i, n or None, phase),
+                    )
+            except (*WORKER_GONE, OSError) as error:
+                return self._not_begun(error, number, config, purpose)
+
+        if self.journal is None:
+            return self._kept(run())
+        timeout = settings.build_timeout
+        return self._kept(
+            self.journal.record(run, number=number, purpose=purpose, config=config, timeout=timeout)
+        )
+
+    def without_model(self, error: OSError, purpose: str) -> BuildOutcome:
+        """Return the outcome for a model that cannot be written here.
+
+        Raises:
+            OSError: no engine was built before, so the run would lose nothing.
+        """
+        config = BuildConfig(model_sha256="", typing=self.typing, profiles=self.settings.profiles)
+        return self._kept(self._not_begun(error, self._next(), config, purpose))
+
+    def _not_begun(
+        self, error: HalfwiseError | OSError, number: int, config: BuildConfig, purpose: str
+    ) -> BuildOutcome:
+        """Return the outcome of a build that an error kept from starting.
+
+        If no engine was built before, the error is raised: the run would lose nothing.
+        """
+        if all(outcome.engine is None for outcome in self.outcomes):
+            raise error
+        is_gone = isinstance(error, HalfwiseError)
+        return BuildOutcome(
+            number=number,
+            purpose=purpose,
+            status="lost" if is_gone else "failed",
+            message=error.message
+            if isinstance(error, HalfwiseError)
+            else f"Its files cannot be written here: {error.strerror or error}.",
+            begun=False,
+            config=config,
+            seconds=0.0,
+        )
+
+    def _kept(self, outcome: BuildOutcome) -> BuildOutcome:
+        self.outcomes.append(outcome)
+        if outcome.number == 1:
+            self.watcher.left(inf)
+        if outcome.status != "built":
+            line = how_refused(outcome).line if outcome.status == "failed" else ""
+            note = f"build {outcome.number} {outcome.status}: {outcome.message}"
+            self.watcher.note(note if line in outcome.message else f"{note} {shorten(line, 200)}")
+        return outcome
+
+    def forget(self, but: EngineFile | None) -> None:
+        """Remove all engines on the worker except one; they may take gigabytes."""
+        engines = {o.engine.sha256: o.engine for o in self.outcomes if o.engine is not None}
+        # If the worker is lost, nobody needs the space.
+        with suppress(HalfwiseError):
+            for sha256, engine in engines.items():
+                if but is None or sha256 != but.sha256:
+                    self.worker.forget(engine)
+
+    def _hear(self, severity: str, text: str) -> None:
+        # Waiting may take minutes, without any other sign.
+        if severity in ("waiting", "remark"):
+            self.watcher.note(text)
 
 
 def save(model: ir.Model, path: Path) -> None:
@@ -110,10 +258,10 @@ class Fetched:
 
         Errors are those of `bring`.
         """
-        named = {e.sha256: e for e in self._named.values()}.get(engine.sha256)
+        here = [e for e in self._named.values() if e.sha256 == engine.sha256]
         # A cleaner of temporary folders may have removed it.
-        if named is not None and Path(named.path).is_file():
-            return named
+        if here and Path(here[0].path).is_file():
+            return here[0]
         return self.worker.fetch(engine, path)
 
 
@@ -129,11 +277,9 @@ class Workbench:
         folder: Holds ONNX files and engines; must exist as long as the workbench.
         watcher: Receives progress.
         journal: Written before and after each build; None for none.
-        over: Returns whether Ctrl-C came: a running build is then ended.
         notes: Collects notes.
         builds: Every build.
         measure: Runs and judges engines.
-        files: ONNX files.
         fetched: Engines fetched here.
     """
 
@@ -144,8 +290,8 @@ class Workbench:
     folder: Path
     watcher: Watcher
     journal: Journal | None = None
-    over: Callable[[], bool] = lambda: False
     notes: list[str] = field(default_factory=list)
+    _written: dict[Hashable, Path] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Check the worker's abilities, and that the profiles hold the data.
@@ -156,8 +302,7 @@ class Workbench:
             CaseError: samples are outside every profile, or the model's quantisation is refused.
         """
         self.worker.demand_usable()
-        version = self.worker.info.tensorrt
-        readable(self.case.network, version)
+        readable(self.case.network, self.worker.info.tensorrt)
         typing = regime(
             self.worker.info,
             self.engine_settings.typing,
@@ -168,14 +313,33 @@ class Workbench:
         profiles = self.engine_settings.profiles or profiles_from_data(self.case.network, samples)
         check_covered(profiles, samples)
         how = self.engine_settings = replace(self.engine_settings, profiles=profiles)
-        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher, self.over)
+        self.builds = Builds(self.worker, how, typing, self.journal, self.watcher)
         self.measure = Measure(self.worker, self.case, self.settings, how)
-        self.files, self.fetched = (
-            ModelFiles(self.folder, version),
-            Fetched(self.worker, self.folder),
-        )
+        self.fetched = Fetched(self.worker, self.folder)
 
     @property
     def fp32(self) -> Path:
         """The file of the FP32 model."""
-        return self.files.file(FP32_FILE, FP32_FILE, lambda: self.case.network)
+        return self.file(FP32_FILE, FP32_FILE, lambda: self.case.network)
+
+    def file(self, key: Hashable, name: str, network: Callable[[], Network]) -> Path:
+        """Return the file of a model to build from, written if it is not there yet.
+
+        Args:
+            key: What distinguishes it from others.
+            name: Name of the file; its folder has no other model.
+            network: Returns the model.
+
+        Raises:
+            OSError: it cannot be written; nothing of it remains.
+        """
+        if key not in self._written:
+            path = self.folder / f"{len(self._written) + 1}" / name
+            path.parent.mkdir()
+            try:
+                save(readable(network(), self.worker.info.tensorrt).model, path)
+            except OSError:
+                rmtree(path.parent, ignore_errors=True)
+                raise
+            self._written[key] = path
+        return self._written[key]

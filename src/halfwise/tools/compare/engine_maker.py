@@ -18,7 +18,6 @@ from halfwise.errors import BuildFailed
 from halfwise.fixing.engines.workbench import Workbench, save
 from halfwise.formats import LOW_FORMATS, ROUNDINGS
 from halfwise.graph.model import tensor_name
-from halfwise.interruption import interruption
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import relative_rms
 from halfwise.options.options import Request
@@ -237,10 +236,9 @@ class EngineMaker(Workbench):
     numbers: Iterator[int] = field(default_factory=partial(counting, 1))
 
     def __post_init__(self) -> None:
-        """Count builds with other makers', and let Ctrl-C end them where that is offered."""
+        """Count builds with other makers'."""
         super().__post_init__()
-        offer = interruption()
-        self.builds.numbers, self.builds.over = self.numbers, lambda: offer.asked
+        self.builds.numbers = self.numbers
 
     @property
     def rounds(self) -> int:

@@ -39,9 +39,6 @@ from halfwise.tools.preprocessing.comparing import compare_arrays
 from halfwise.wording import capital, count, number, percent, stopped, verb
 
 PIPELINES_CODE, CODE_FILE = "a_to_b.py", "framework_inputs.py"
-_SAME = 1e-6
-"""Relative RMS difference of inputs below which two pipelines agree: FP32 arithmetic in another
-order differs by less."""
 MAKE_ALIKE = (
     "First make both pipelines do the same (channel order, scale, mean, resize, padding): no "
     "precision can repair a difference here."

@@ -30,13 +30,12 @@ from halfwise.records import (
     said,
 )
 from halfwise.reporting.guards import explained, worded
-from halfwise.reporting.parts import MOST_ROWS
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import all_low
 from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
 from halfwise.tools.diagnose.subject import Subject, signs_of
-from halfwise.wording import count, stopped
+from halfwise.wording import MOST_ROWS, count, stopped
 
 _OFF = (
     "Build without TF32: trtexec --noTF32, or clear BuilderFlag.TF32; NVIDIA_TF32_OVERRIDE=0 "

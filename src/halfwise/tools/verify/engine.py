@@ -6,9 +6,8 @@ from pathlib import Path
 
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.builds import Builds
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.engines.workbench import Builds, save
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from halfwise.case import Case, EngineSettings, Settings
-from halfwise.fixing.engines.attempts import Attempts, Spaces
 from halfwise.fixing.engines.bench import Bench
 from halfwise.fixing.engines.device import Device
+from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.fixing.engines.run import EngineRun, Proof
-from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
+from halfwise.fixing.plan.plan import Nodes, Plan
 from halfwise.fixing.space import LowSpace
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
@@ -48,11 +48,6 @@ class Stage:
     listener: Listener
     journal: Journal
 
-    @property
-    def bench(self) -> Workbench:
-        """Builds engines and runs them."""
-        return self.device.bench
-
     @cached_property
     def run(self) -> EngineRun:
         """The run of this one device."""
@@ -70,21 +65,19 @@ class Stage:
         return fix(self.case, self.settings, Silent())
 
     @property
-    def attempts(self) -> Attempts:
-        """Builds and measures plans."""
-        space = self.fixed.space
-        assert isinstance(space, LowSpace)
-        return Attempts(self.device, Spaces(space))
+    def space(self) -> LowSpace:
+        """The plans of the emulation."""
+        assert isinstance(self.fixed.space, LowSpace)
+        return self.fixed.space
 
-    def plans(self, *, builds: int = 1, most: int = 6) -> Bench:
+    def bench(self, *, builds: int = 1, budget: int = 6) -> Bench:
         """Judge plans on this one device."""
         heldout = self.fixed.heldout.anew(self.listener)
-        return Bench({"": self.attempts}, heldout, builds=builds, most=most)
+        return Bench({"": self.device}, self.space, heldout, builds=builds, budget=budget)
 
-    @property
-    def notes(self) -> list[str]:
-        """What was noted."""
-        return self.bench.notes
+    def plan(self, keep: Nodes, **terms: Any) -> EnginePlan:
+        """Return the plan in FP16 that keeps nodes in FP32."""
+        return EnginePlan(Plan(self.space.variant, keep), "fp16", **terms)
 
 
 @pytest.fixture
@@ -108,10 +101,8 @@ def stage(
             version: str = "8.6.1",
             **knobs: Any,
         ) -> Stage:
-            given = dict(options or {})
-            request = understand(
-                dict(ill.inputs), given if heldout is None else {**given, "heldout": heldout}
-            )
+            unseen = {} if heldout is None else {"heldout": heldout}
+            request = understand(dict(ill.inputs), {**(options or {}), **unseen})
             case = load_case(ill.proto, request.data, request.criterion)
             settings = EngineSettings(**{"builds": 1, "max_builds": 2, **(engine or {})})
             worker = stack.enter_context(Worker("fake", fake_worker(version, **knobs)))
@@ -119,7 +110,7 @@ def stage(
             folder.mkdir()
             journal = Journal(tmp_path / "journal.jsonl")
             how = case, request.settings, settings, worker, folder, listener, journal
-            device = Device(Workbench(*how), time.monotonic())
+            device = Device(*how, started=time.monotonic())
             return Stage(case, request.settings, worker, device, listener, journal)
 
         yield stage

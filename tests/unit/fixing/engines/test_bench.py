@@ -12,79 +12,79 @@ from tests.unit.casing import names
 from tests.unit.fixing.engines.test_run import wide
 from tests.unit.graph.sketch import Sketch
 
-KEPT = EnginePlan(names(*models.layer_norm().kept), "fp16")
-PLAIN = EnginePlan(names(), "fp16")
+KEPT, NOTHING = names(*models.layer_norm().kept), names()
 
 
 @pytest.mark.parametrize("version", ["8.6.1", "10.0.1"])
 def test_plans_are_built_and_measured(stage, version):
     ready = stage(models.layer_norm(), version=version)
-    bench, space = ready.plans(), ready.fixed.space
-    mixed, plain = bench.evaluate(KEPT, "mixed"), bench.evaluate(PLAIN, "plain", free=True)
-    assert (mixed.passed, plain.passed, bench.left) == (True, False, 5)
-    assert bench.tried == {KEPT: [mixed], PLAIN: [plain]}
-    assert mixed.excess == pytest.approx(space.bench.excess(space.plan(KEPT.keep)), rel=1e-3)
+    bench, space, kept, nothing = ready.bench(), ready.space, *map(ready.plan, (KEPT, NOTHING))
+    mixed, plain = bench.evaluate(kept, "mixed"), bench.evaluate(nothing, "plain", extra=True)
+    assert (mixed.passed, plain.passed, bench.budget) == (True, False, 5)
+    assert bench.tried == {kept: [mixed], nothing: [plain]}
+    assert mixed.excess == pytest.approx(space.bench.excess(space.plan(KEPT)), rel=1e-3)
     assert plain.excess is not None
     assert plain.excess > 10
-    weak, (own, other) = version == "8.6.1", (o.worst.build.config for o in (mixed, plain))
-    assert own.low == ("fp16" if weak else None)
-    assert (set(own.keep) >= KEPT.keep) == weak
+    weak, (one, other) = version == "8.6.1", (o.worst.build.config for o in (mixed, plain))
+    assert one.low == ("fp16" if weak else None)
+    assert (set(one.keep) >= KEPT) == weak
     assert other.keep == ()
-    assert (own.model_sha256 == other.model_sha256) == weak
-    bench.evaluate(KEPT, "again")
-    assert bench.left == 5
-    assert [o.number for o in bench.tried[KEPT]] == [1, 3]
+    assert (one.model_sha256 == other.model_sha256) == weak
+    bench.evaluate(kept, "again")
+    assert bench.budget == 5
+    assert [o.number for o in bench.tried[kept]] == [1, 3]
 
 
 def test_what_does_not_run_is_told(stage):
     ready = stage(models.layer_norm(), faults=[Fault("run", "segv")])
-    found = ready.plans().evaluate(KEPT, "mixed")
-    assert (found.excess, found.passed) == (None, False)
-    assert "SIGSEGV" in found.worst.failure
-    assert any("does not run" in note for note in ready.notes)
-    assert ready.attempts.again(found.worst) == found.worst
+    outcome = ready.bench().evaluate(ready.plan(KEPT), "mixed")
+    assert (outcome.excess, outcome.passed) == (None, False)
+    assert "SIGSEGV" in outcome.worst.failure
+    assert any("does not run" in note for note in ready.device.notes)
+    assert ready.device.again(outcome.worst, ready.space.bench) == outcome.worst
 
 
 def test_a_worker_that_is_lost_when_a_plan_is_measured_again_tells_nothing_of_it(
     stage, monkeypatch
 ):
     ready = stage(models.layer_norm())
-    built = ready.plans().evaluate(KEPT, "mixed").worst
+    built = ready.bench().evaluate(ready.plan(KEPT), "mixed").worst
 
     def lost(*_):
         raise EngineFailed("The connection is lost.", status="lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ready.bench.measure, "outputs", lost)
-        assert ready.attempts.again(built).untold
-    assert ready.attempts.again(built).excess == built.excess
+        patched.setattr(ready.device.measure, "outputs", lost)
+        assert ready.device.again(built, ready.space.bench).shows_nothing
+    assert ready.device.again(built, ready.space.bench).excess == built.excess
 
 
 @pytest.mark.parametrize("on", [(1,), range(1, 10)])
 def test_a_connection_lost_in_a_run_is_not_held_against_a_plan_at_once(stage, on):
     ready = stage(models.layer_norm(), faults=[Fault("run", "disconnect", on=tuple(on))])
-    found = ready.plans().evaluate(KEPT, "mixed")
-    assert (found.passed, found.worst.lost) == (len(on) == 1, len(on) > 1)
-    assert [o.status for o in ready.bench.builds.outcomes] == ["built"] * 2
-    first, *later = ready.notes
+    outcome = ready.bench().evaluate(ready.plan(KEPT), "mixed")
+    assert (outcome.passed, outcome.worst.lost) == (len(on) == 1, len(on) > 1)
+    assert [o.status for o in ready.device.builds.outcomes] == ["built"] * 2
+    first, *later = ready.device.notes
     assert "is lost: " in first
     assert [note.endswith("does not run, as before") for note in later] == [True] * (len(on) > 1)
 
 
 def test_what_an_engine_alone_refuses_is_its_own_failure(stage):
     fault = Fault("deserialise", "device", when={"low": "fp16"})
-    found = stage(models.layer_norm(), faults=[fault]).plans().evaluate(KEPT, "mixed").worst
-    assert found.build.engine is not None
-    assert "cannot read the engine" in found.failure
+    ready = stage(models.layer_norm(), faults=[fault])
+    built = ready.bench().evaluate(ready.plan(KEPT), "mixed").worst
+    assert built.build.engine is not None
+    assert "cannot read the engine" in built.failure
 
 
 def here(ready):
-    return {path.stem for path in ready.bench.fetched.folder.glob("*.engine")}
+    return {path.stem for path in ready.device.fetched.folder.glob("*.engine")}
 
 
 def test_of_a_plan_s_engines_that_pass_the_fastest_is_brought_here(stage, monkeypatch):
     ready = stage(models.layer_norm(), vary=(0.5, 1))
-    bench, took = ready.plans(), iter((5.0, 3.0, 4.0))
+    bench, took = ready.bench(), iter((5.0, 3.0, 4.0))
     time = ready.worker.time
     monkeypatch.setattr(
         ready.worker,
@@ -93,19 +93,19 @@ def test_of_a_plan_s_engines_that_pass_the_fastest_is_brought_here(stage, monkey
     )
     built = []
     for step in ("first", "faster", "slower"):
-        found = bench.evaluate(KEPT, step)
-        assert found.passed
-        built.append(found.worst.build.engine.sha256)
+        outcome = bench.evaluate(ready.plan(KEPT), step)
+        assert outcome.passed
+        built.append(outcome.worst.build.engine.sha256)
         assert here(ready) == {built[0] if step == "first" else built[1]}
     assert len(set(built)) == 3
 
 
 def test_what_fails_is_not_brought_here_but_for_the_table(stage):
     ready = stage(models.layer_norm())
-    bench = ready.plans()
-    assert not bench.evaluate(EnginePlan(names("gamma"), "fp16"), "wrong").passed
+    bench = ready.bench()
+    assert not bench.evaluate(ready.plan(names("gamma")), "wrong").passed
     assert here(ready) == set()
-    plain = bench.evaluate(PLAIN, "plain low precision")
+    plain = bench.evaluate(ready.plan(NOTHING), "plain low precision")
     assert not plain.passed
     assert here(ready) == {plain.worst.build.engine.sha256}
 
@@ -115,14 +115,17 @@ def test_what_must_be_fp32_is_constrained_even_where_nothing_is_kept(stage):
     window = s.op("HannWindow", np.asarray(16), name="pinned")
     proto = s.proto(s.op("Mul", s.input("x", [1, 16]), window, name="times"))
     ready = stage(Ill(proto, {"x": models.signals(1, 16, seed=1)}))
-    assert ready.plans().evaluate(PLAIN, "plain").worst.build.config.keep == ("pinned",)
+    assert ready.bench().evaluate(ready.plan(NOTHING), "plain").worst.build.config.keep == (
+        "pinned",
+    )
 
 
-@pytest.mark.parametrize("plan", [KEPT, EnginePlan(KEPT.keep, "fp16", tf32=True, level=5)])
+@pytest.mark.parametrize("terms", [{}, {"tf32": True, "level": 5}])
 @pytest.mark.parametrize("tf32", [True, False])
-def test_terms_of_a_plan_are_asked_for(stage, plan, tf32):
+def test_terms_of_a_plan_are_asked_for(stage, terms, tf32):
     ready = stage(models.layer_norm(), engine={"tf32": tf32})
-    config = ready.plans().evaluate(plan, "mixed").worst.build.config
+    plan = ready.plan(KEPT, **terms)
+    config = ready.bench().evaluate(plan, "mixed").worst.build.config
     assert (config.tf32, config.optimization_level) == (tf32 or plan.tf32, plan.level)
 
 
@@ -139,34 +142,40 @@ def test_engines_are_asked_for_the_types_of_the_plan(stage, ill, type_, version)
     ready = stage(ill, version=version, options={f"allow_{type_}": True})
     kept = {k.node: k.precision for k in ready.fixed.plan.keep}
     assert type_ in kept.values()
-    plan = EnginePlan(ready.fixed.result.kept, "fp16")
-    found = ready.plans().evaluate(plan, "mixed").worst.build
-    assert found.config.tf32 == (type_ == "tf32")
-    proof = ready.attempts.proof(plan, found, ready.attempts.asked(plan, low=True))
+    plan = EnginePlan(ready.fixed.assigned, "fp16")
+    bench = ready.bench()
+    # Samples that join change nothing of what a plan is.
+    sample = ready.space.bench.samples.select([0])
+    ready.space.join(sample, [ready.space.bench.references[0]])
+    build = bench.evaluate(plan, "mixed").worst.build
+    assert build.config.tf32 == (type_ == "tf32")
+    proof = ready.device.proof(plan, build, whole=True)
     assert kept.items() <= {n.node: n.asked for n in proof.nodes}.items()
     assert proof.findings == ()
 
 
 def test_a_sample_that_the_first_passing_engine_fails_joins_at_once(stage):
     ready = stage(wide(), options={"max_abs": 0.06}, lossy={"scale": 1.01})
-    bench = ready.plans()
-    found = bench.evaluate(PLAIN, "plain")
+    bench, plain = ready.bench(), ready.plan(NOTHING)
+    outcome = bench.evaluate(plain, "plain")
     assert bench.heldout.joined == ("inputs[3]",)
-    assert "inputs[3]" in bench.attempts[""].spaces.low.bench.samples.ids
+    assert "inputs[3]" in bench.space.bench.samples.ids
     # Known builds are measured on it.
-    assert not found.passed
-    assert found == bench.tried[PLAIN][0]
-    assert not bench.joins(PLAIN) or len(bench.heldout.joined) > 1
+    assert not outcome.passed
+    assert outcome == bench.tried[plain][0]
+    assert not bench.joins(plain) or len(bench.heldout.joined) > 1
 
 
 def test_a_build_that_ctrl_c_ended_tells_nothing(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    bench = ready.plans()
+    bench = ready.bench()
     build = ready.worker.build
 
-    def interrupted(*given, **named):
-        return build(*given, **named).model_copy(update={"status": "interrupted", "engine": None})
+    def interrupted(*arguments, **named):
+        return build(*arguments, **named).model_copy(
+            update={"status": "interrupted", "engine": None}
+        )
 
     monkeypatch.setattr(ready.worker, "build", interrupted)
-    assert bench.evaluate(KEPT, "mixed").excess is None
+    assert bench.evaluate(ready.plan(KEPT), "mixed").excess is None
     assert bench.tried == {}

@@ -1,10 +1,343 @@
 import shlex
+import threading
+import time
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 
 from halfwise import api
+from halfwise.case import Case, Samples
+from halfwise.emulation import budget as bounded
+from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
+from halfwise.fixing.engines.command import (
+    TIMING_CACHE_FILE,
+    Named,
+    Relay,
+    _replanned,
+    concurrently,
+    journal_of,
+    one_at_a_time,
+)
+from halfwise.fixing.space import LowSpace
+from halfwise.records import Criterion, WorkerInfo
+from halfwise.store import MODEL_FILE, engine_file, read_run
+from halfwise.tensorrt.link import model_files
+from tests import models
+from tests.fake_tensorrt.faults import Fault
 from tests.fake_tensorrt.regions import Wrong
 from tests.unit.emulation.test_folding import exported
+from tests.unit.fixing.engines.test_run import wide
+from tests.unit.fixing.running import found
+
+pytestmark = pytest.mark.usefixtures("unrepaired")
+
+
+class Told:
+    """A watcher that keeps what it is told, and by which thread."""
+
+    def __init__(self):
+        self.lines = []
+
+    def stage(self, name, _total=None):
+        self.lines.append(("stage", name))
+
+    def step(self, done, _total=None, _of="", *, most=False):
+        self.lines.append(("step", done, most))
+
+    def left(self, seconds):
+        self.lines.append(("left", seconds))
+
+    def expect(self, seconds, of):
+        self.lines.append(("expect", seconds, of))
+
+    def note(self, line):
+        self.lines.append(("note", line))
+
+
+def test_both_go_on_at_the_same_time():
+    met = threading.Barrier(2)
+
+    def search(_):
+        met.wait()
+        return 3
+
+    with concurrently(search, Told()) as result:
+        met.wait()
+        assert result() == 3
+
+
+def test_what_is_told_is_shown_when_it_is_waited_for():
+    shown, begun, go_on = Told(), threading.Event(), threading.Event()
+
+    def search(watcher):
+        watcher.stage("search", 2)
+        watcher.step(1, 2)
+        watcher.note("half")
+        begun.set()
+        go_on.wait()
+        watcher.step(2, 2)
+
+    with concurrently(search, shown) as result:
+        begun.wait()
+        assert shown.lines == []
+        threading.Timer(0.05, go_on.set).start()
+        result()
+    assert shown.lines == [("stage", "search"), ("note", "half"), ("step", 2, False)]
+
+
+def test_errors_come_with_the_result():
+    def search(_):
+        raise CaseError("no")
+
+    with concurrently(search, Told()) as result, pytest.raises(CaseError, match="no"):
+        result()
+
+
+def test_leaving_ends_the_search():
+    def search(watcher):
+        while True:
+            watcher.step(1)
+
+    with pytest.raises(KeyboardInterrupt), concurrently(search, Told()):
+        raise KeyboardInterrupt
+    assert not any(t.name.startswith("search") for t in threading.enumerate())
+
+
+def test_the_users_code_runs_one_at_a_time():
+    running, most = [], []
+
+    def enter():
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.005)
+        running.pop()
+
+    def metric(*_):
+        enter()
+        return 1.0
+
+    def load(index):
+        enter()
+        return {"x": np.full(1, index, np.float32)}
+
+    samples = Samples(("a", "b"), load)
+    network: Any = None
+    case = Case(network, samples, samples, Criterion(), metric, (), "")
+    locked = one_at_a_time(case)
+    metric_locked: Any = locked.metric
+    calls = [
+        lambda: locked.calibration[0],
+        lambda: locked.heldout[0],
+        lambda: metric_locked((), (), None),
+    ]
+    threads = [threading.Thread(target=call) for call in calls for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1
+    assert len(most) == 12
+    np.testing.assert_array_equal(locked.calibration[1]["x"], [1])
+    assert one_at_a_time(replace(case, metric=None)).metric is None
+
+
+def test_an_evaluation_ends_when_the_block_is_left():
+    begun, stopped = threading.Event(), threading.Event()
+
+    def search(_):
+        def work():
+            begun.set()
+            stopped.wait()
+
+        bounded.call(work, stopped.set, "An evaluation")
+        pytest.fail("the search goes on")
+
+    def leave():
+        with concurrently(search, Told()):
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert stopped.is_set()
+
+
+def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
+    was_left = threading.Event()
+
+    def search(_):
+        was_left.wait()
+        bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
+
+    def leave():
+        with concurrently(search, Told()):
+            threading.Timer(0.05, was_left.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+
+
+def test_what_holds_for_evaluations_holds_beside():
+    stopped = threading.Event()
+    with (
+        bounded.limited(0.05),
+        concurrently(
+            lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()
+        ) as result,
+        pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
+    ):
+        result()
+
+
+BLOCK = ("square", "variance", "eps", "root", "divide")
+
+
+@pytest.fixture
+def fix(fake_worker):
+    def fix(ill, out=None, *, options=None, version="8.6.1", **knobs):
+        how = {"builds": 1, "max_builds": 1, **(options or {})}
+        command = shlex.join(fake_worker(version, **knobs))
+        return api.fix(
+            ill.proto, dict(ill.inputs), out=out, target="tensorrt", trt_command=command, **how
+        )
+
+    return fix
+
+
+def test_without_a_folder_the_engine_stays_where_it_was_built(fix, tmp_path):
+    result = fix(models.layer_norm())
+    delivered = result.run.engines.delivered
+    assert delivered.side == "worker"
+    assert (tmp_path / "worker-cache" / "files" / delivered.sha256).exists()
+    assert result.folder is None
+    assert result.model is not None
+    assert result.run.next_step == ()
+
+
+def test_what_the_engine_does_not_need_is_dropped(fix, tmp_path):
+    result = fix(models.layer_norm(), tmp_path / "run", fused=[BLOCK])
+    run = result.run
+    assert run.verdict.passed
+    assert run.plan.keep == run.engines.keep == ()
+    assert run.plan.minimal
+    (spared,) = [r for r in run.plan.remarks if r.kind == "spared"]
+    assert spared.numbers == {"elements": 4, "size": 4}
+    delivered = run.engines.delivered.sha256
+    rows = [row for row in run.engines.results if row.build.engine.sha256 == delivered]
+    assert [row.name for row in rows] == ["FP16"]
+    assert read_run(tmp_path / "run") == run
+    assert {MODEL_FILE, engine_file()} <= {path.name for path in (tmp_path / "run").iterdir()}
+    sha256 = model_files(tmp_path / "run" / "model.fp32.onnx").sha256
+    assert {build.config.model_sha256 for build in run.engines.builds} == {sha256}
+
+
+def test_what_the_engine_needs_besides_is_kept_and_told(fix):
+    run = fix(models.layer_norm(), options={"max_builds": 4}, lossy={"gamma": 1.5}).run
+    assert run.verdict.passed
+    kept = {entry.node: entry.reason for entry in run.plan.keep}
+    assert kept.keys() > models.layer_norm().kept
+    assert "The engine needs it" in kept["gamma"]
+    assert "added" in [r.kind for r in run.plan.remarks]
+
+
+def test_a_plan_that_the_engine_did_not_shrink_is_not_called_minimal(fix):
+    run = fix(models.layer_norm(), version="10.0.1").run
+    assert run.verdict.passed
+    assert not run.plan.minimal
+    assert "emulated" in [r.kind for r in run.plan.remarks]
+
+
+def test_held_out_samples_that_joined_are_on_record(fix):
+    run = fix(wide(), options={"max_builds": 6, "max_abs": 0.06}, lossy={"scale": 1.01}).run
+    assert run.verdict.passed
+    assert run.search.joined == ("inputs[3]",)
+    assert "inputs[3]" in run.search.calibration
+    assert "inputs[3]" not in run.verdict.samples
+
+
+def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tmp_path):
+    cache = tmp_path / "t.cache"
+    cache.write_bytes(b"of another GPU")
+    run = fix(models.layer_norm(), tmp_path / "run", options={"timing_cache": cache}).run
+    assert run.engines.timing_cache == TIMING_CACHE_FILE
+    assert (tmp_path / "run" / TIMING_CACHE_FILE).read_bytes() == cache.read_bytes()
+    assert (tmp_path / "t.cache.old").read_bytes() == b"of another GPU"
+    assert cache.read_bytes().startswith(b"faketiming")
+    remarks = [
+        line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line
+    ]
+    assert len(remarks) == 1
+
+
+def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):
+    out, journal = tmp_path / "run", tmp_path / "run.journal.jsonl"
+    crash = {"faults": [Fault("build", "segv", on=(1,))]}
+    with pytest.raises(BuildFailed, match="by SIGSEGV"):
+        fix(models.layer_norm(), out, **crash)
+    assert journal.exists()
+    with pytest.raises(UsageError, match="run that ended early"):
+        fix(models.layer_norm(), out, **crash)
+    with pytest.raises(BuildFailed, match="not tried again"):
+        fix(models.layer_norm(), out, options={"resume": True}, **crash)
+    journal.unlink()
+    assert fix(models.layer_norm(), out, **crash).run.verdict.passed
+    assert not journal.exists()
+
+
+def test_a_connection_that_is_lost_in_two_runs_is_not_tried_a_third_time(fix, tmp_path):
+    losing = {"faults": [Fault("build", "disconnect")]}
+    for _ in range(2):
+        with pytest.raises(BuildFailed, match="is lost"):
+            fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+    with pytest.raises(BuildFailed, match="2 runs in a row got no result"):
+        fix(models.small(), tmp_path / "run", options={"resume": True}, **losing)
+
+
+def test_a_journal_that_cannot_be_written_is_told(fix, tmp_path):
+    (tmp_path / "run.journal.jsonl").mkdir()
+    with pytest.raises(UsageError, match="is a folder; only regular files are replaced"):
+        fix(models.layer_norm(), tmp_path / "run", options={"resume": True})
+
+
+def test_a_journal_without_crashes_goes(fix, tmp_path):
+    with pytest.raises(BuildFailed):
+        fix(models.layer_norm(), tmp_path / "run", faults=[Fault("build", "memory")])
+    assert not (tmp_path / "run.journal.jsonl").exists()
+
+
+def test_bf16(fix):
+    run = fix(models.small(), options={"to": "bf16", "rel_max": 0.1}, version="10.0.1").run
+    assert run.verdict.passed
+    assert run.engines.results[-1].name == "BF16"
+
+
+def test_each_of_several_devices_has_a_journal_of_its_own(tmp_path):
+    info, out = WorkerInfo(name="orin", command=("x",)), tmp_path / "run"
+    with journal_of(out, info, resume=False, device="orin") as journal:
+        assert journal is not None
+        assert journal.path == tmp_path / "run.orin.journal.jsonl"
+        with journal_of(out, info, resume=False, device="a100"):
+            assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unrepaired")
+def test_what_the_repaired_model_need_not_keep_is_not_said_of_the_unrepaired_one():
+    fixed = found(models.layer_norm())
+    kept, space = fixed.result.kept, fixed.space
+    assert isinstance(space, LowSpace)
+    curve = fixed.curve.model_copy(update={"unrepaired": fixed.curve})
+    result = replace(fixed.result, spare=kept)
+    other = replace(space, variant=replace(space.variant))
+    space.observed.look(other.variant, space.bench.samples)
+    fixed = replace(fixed, space=replace(space, original=other), result=result, curve=curve)
+    unrepaired = _replanned(fixed, other.plan(kept), minimal=False)
+    assert unrepaired.space is other
+    assert "unrepaired" in {remark.kind for remark in unrepaired.plan.remarks}
+    assert not any(k.spare for k in unrepaired.plan.keep)
 
 
 def test_a_wrong_fp32_engine_is_cured_by_fixing_shapes_and_folding_constants(fake_worker, tmp_path):
@@ -32,3 +365,47 @@ def test_with_shapes_of_the_user_an_engine_for_one_shape_is_not_what_was_asked_f
         max_shapes=shapes,
     )
     assert not result.run.verdict.passed
+
+
+class Listener:
+    def __init__(self):
+        self.told = []
+
+    def stage(self, name, total=None):
+        self.told.append(("stage", name, total))
+
+    def step(self, done, total=None, of="", *, most=False):
+        self.told.append(("step", done, total, of, most))
+
+    def left(self, seconds):
+        self.told.append(("left", seconds))
+
+    def expect(self, seconds, of):
+        self.told.append(("expect", seconds, of))
+
+    def note(self, line):
+        self.told.append(("note", line))
+
+
+def test_what_a_device_tells_bears_its_name():
+    listener = Listener()
+    shared = Relay(listener)
+    shared.release()
+    one = Named(shared, "orin")
+    one.stage("engines", 3)
+    one.step(1, 2)
+    one.left(9.0)
+    one.expect(9.0, "loading")
+    one.note("build 1")
+    shared.step(1, 3, "samples", most=True)
+    shared.left(8.0)
+    shared.expect(7.0, "loading")
+    shared.note("done")
+    assert listener.told == [
+        ("stage", "engines on orin", 3),
+        ("note", "orin: build 1"),
+        ("step", 1, 3, "samples", True),
+        ("left", 8.0),
+        ("expect", 7.0, "loading"),
+        ("note", "done"),
+    ]

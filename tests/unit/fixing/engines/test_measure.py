@@ -5,7 +5,6 @@ from halfwise.case import Samples
 from halfwise.errors import RunFailed
 from halfwise.fixing.engines import measure as timing
 from halfwise.fixing.engines.measure import again_if_lost
-from halfwise.fixing.engines.plan import EnginePlan
 from halfwise.records import Criterion, Profile, ShapeRange, TensorName
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
@@ -18,11 +17,11 @@ KEPT = names(*models.layer_norm().kept)
 
 def test_an_fp32_engine_gives_what_the_model_gives(stage):
     ready = stage(models.layer_norm())
-    measure, samples = ready.bench.measure, ready.case.heldout
-    engine = ready.bench.builds.build(ready.bench.fp32, "FP32").engine
+    measure, samples = ready.device.measure, ready.case.heldout
+    engine = ready.device.builds.build(ready.device.fp32, "FP32").engine
     references = measure.references(samples)
-    for found, wanted in zip(measure.outputs(engine, samples), references, strict=True):
-        np.testing.assert_allclose(found["gamma_out"], wanted["gamma_out"], rtol=1e-5)
+    for results, wanted in zip(measure.outputs(engine, samples), references, strict=True):
+        np.testing.assert_allclose(results["gamma_out"], wanted["gamma_out"], rtol=1e-5)
     judged = measure.judge(engine, samples, references, Criterion(snr_db=60))
     assert judged.verdict.passed
     assert (judged.verdict.level, judged.verdict.samples) == ("engine", samples.ids)
@@ -32,9 +31,11 @@ def test_an_fp32_engine_gives_what_the_model_gives(stage):
 
 def test_what_an_engine_computes_in(stage):
     ready = stage(models.layer_norm())
-    build = ready.plans().evaluate(EnginePlan(KEPT, "fp16"), "mixed").worst.build
+    build = ready.bench().evaluate(ready.plan(KEPT), "mixed").worst.build
     roles = ready.fixed.space.variant.roles
-    proof = ready.bench.measure.proof(build, ready.case.network, roles, dict.fromkeys(KEPT, "fp32"))
+    proof = ready.device.measure.proof(
+        build, ready.case.network, roles, dict.fromkeys(KEPT, "fp32")
+    )
     assert {n.node for n in proof.nodes if n.precision == "fp32"} == KEPT
     assert proof.findings == ()
 
@@ -53,30 +54,30 @@ def limits(low: int, mid: int, high: int, longest: int) -> Profile:
 
 def test_every_shape_of_the_profiles_is_judged_or_named(stage):
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3), limits(5, 6, 8, 9))})
-    engine = ready.bench.builds.build(ready.bench.fp32, "FP32").engine
-    found = {s.at: s for s in ready.bench.measure.at_shapes(engine, ready.case.heldout)}
-    assert [at for at, s in found.items() if s.verdict is None] == ["max of 2"]
-    assert found["max of 2"].reason
-    assert found["opt of 1"].verdict.passed
-    assert found["opt of 1"].shapes == {"x": (2, 3)}
+    engine = ready.device.builds.build(ready.device.fp32, "FP32").engine
+    results = {s.at: s for s in ready.device.measure.at_shapes(engine, ready.case.heldout)}
+    assert [at for at, s in results.items() if s.verdict is None] == ["max of 2"]
+    assert results["max of 2"].reason
+    assert results["opt of 1"].verdict.passed
+    assert results["opt of 1"].shapes == {"x": (2, 3)}
 
 
 def test_all_engines_are_timed_on_the_same_shapes(stage, monkeypatch):
     monkeypatch.undo()  # the number of runs is that of users
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3),)})
-    builds, fp32 = ready.bench.builds, ready.bench.fp32
-    measure = ready.bench.measure
-    found = [measure.latency(builds.build(fp32, "", low=low).engine) for low in (None, "fp16")]
-    assert [latency.shapes for latency in found] == [{"x": (2, 3)}] * 2
-    assert all(latency.iterations >= timing.TIMED_RUNS for latency in found)
+    builds, fp32 = ready.device.builds, ready.device.fp32
+    measure = ready.device.measure
+    results = [measure.latency(builds.build(fp32, "", low=low).engine) for low in (None, "fp16")]
+    assert [latency.shapes for latency in results] == [{"x": (2, 3)}] * 2
+    assert all(latency.iterations >= timing.TIMED_RUNS for latency in results)
 
 
 def test_samples_run_in_the_profile_that_holds_them(stage):
     ready = stage(dynamic(), engine={"profiles": (limits(1, 2, 4, 3), limits(5, 6, 8, 3))})
-    engine = ready.bench.builds.build(ready.bench.fp32, "FP32").engine
+    engine = ready.device.builds.build(ready.device.fp32, "FP32").engine
     six = Samples(("six",), lambda _: {"x": np.ones((6, 3), np.float32)})
-    (found,) = ready.bench.measure.outputs(engine, six)
-    assert found["relu_out"] == pytest.approx(np.full((6, 3), 2.0))
+    (results,) = ready.device.measure.outputs(engine, six)
+    assert results["relu_out"] == pytest.approx(np.full((6, 3), 2.0))
 
 
 def test_only_what_a_lost_connection_ended_is_asked_again():

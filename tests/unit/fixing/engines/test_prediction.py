@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from halfwise.fixing.engines.prediction import Prediction
+from halfwise.fixing.engines.bench import Prediction
 from tests import models
 from tests.unit.casing import names
 from tests.unit.fixing.running import space_of
@@ -31,48 +31,61 @@ def scaled() -> models.Ill:
 
 
 @pytest.fixture(scope="module")
-def made():
+def space():
     return space_of(scaled())
 
 
-def test_fusion_needs_the_norm_and_storage_the_factor_too(made):
-    found = Prediction(made)
-    assert made.bench.evaluate(made.plan(ALL)).passed
-    assert made.bench.excess(made.plan(NORM)) == inf
-    assert found.is_enough(NORM, NOTHING)
-    assert not found.is_enough(names("factor", "product"), NOTHING)
-    norm, nothing = (found.fused(kept, NOTHING) for kept in (NORM, NOTHING))
+def test_fusion_needs_the_norm_and_storage_the_factor_too(space):
+    prediction = Prediction(space)
+    assert space.bench.evaluate(space.plan(ALL)).passed
+    assert space.bench.excess(space.plan(NORM)) == inf
+    assert prediction.is_enough(space.plan(NORM), NOTHING)
+    assert not prediction.is_enough(space.plan(names("factor", "product")), NOTHING)
+    norm, nothing = (prediction.fused(space.plan(kept), NOTHING) for kept in (NORM, NOTHING))
     assert norm is not None
     assert nothing is not None
     assert norm < 1 < nothing
 
 
-def test_a_plan_is_beyond_the_limit_where_both_say_so(made):
-    found = Prediction(made)
-    assert found.is_beyond(NOTHING, NOTHING)
-    assert not found.is_beyond(NORM, NOTHING)
-    assert not found.is_beyond(ALL, NOTHING)
+def test_a_plan_is_beyond_the_limit_where_both_say_so(space):
+    prediction = Prediction(space)
+    assert prediction.is_beyond(space.plan(NOTHING), NOTHING)
+    assert not prediction.is_beyond(space.plan(NORM), NOTHING)
+    assert not prediction.is_beyond(space.plan(ALL), NOTHING)
 
 
-def test_what_the_engine_has_in_fp32_by_itself_need_not_be_kept(made):
-    found = Prediction(made)
-    assert found.is_enough(NOTHING, NORM)
-    assert found.fused(NOTHING, NORM) == found.fused(NORM, NOTHING)
+def test_what_the_engine_has_in_fp32_by_itself_need_not_be_kept(space):
+    prediction = Prediction(space)
+    assert prediction.is_enough(space.plan(NOTHING), NORM)
+    assert prediction.fused(space.plan(NOTHING), NORM) == prediction.fused(
+        space.plan(NORM), NOTHING
+    )
 
 
-def test_when_time_is_up_nothing_is_foretold(made):
-    found = Prediction(made, seconds=-1.0)
-    assert not found.is_enough(NORM, NOTHING)
-    assert not found.is_beyond(NOTHING, NOTHING)
-    assert found.fused(NORM, NOTHING) is None
+def test_when_time_is_up_nothing_is_foretold(space):
+    prediction = Prediction(space, seconds=-1.0)
+    assert not prediction.is_enough(space.plan(NORM), NOTHING)
+    assert not prediction.is_beyond(space.plan(NOTHING), NOTHING)
+    assert prediction.fused(space.plan(NORM), NOTHING) is None
 
 
 def test_samples_that_join_count():
-    own = space_of(scaled())
-    found = Prediction(own)
-    assert found.is_enough(NORM, NOTHING)
-    sample = own.bench.samples[0]["x"]
-    louder = replace(own.bench.samples.select([0]), load=lambda _: {"x": 60 * sample})
+    space = space_of(scaled())
+    prediction = Prediction(space)
+    assert prediction.is_enough(space.plan(NORM), NOTHING)
+    sample = space.bench.samples[0]["x"]
+    louder = replace(space.bench.samples.select([0]), load=lambda _: {"x": 60 * sample})
     # The norm of 60 · x is that of x, but what is larger overflows.
-    own.join(louder, [own.bench.references[0]])
-    assert not found.is_enough(NORM, NOTHING)
+    space.join(louder, [space.bench.references[0]])
+    assert not prediction.is_enough(space.plan(NORM), NOTHING)
+
+
+def test_an_answer_stands_when_time_is_up(space):
+    """What a record says must not depend on when it is asked."""
+    prediction = Prediction(space)
+    assert prediction.is_beyond(space.plan(NOTHING), NOTHING)
+    error = prediction.fused(space.plan(NORM), NOTHING)
+    prediction._budget.work = 0.0
+    assert prediction.is_beyond(space.plan(NOTHING), NOTHING)
+    assert prediction.fused(space.plan(NORM), NOTHING) == error
+    assert not prediction.is_enough(space.plan(NORM), NORM)

@@ -12,9 +12,9 @@ from halfwise.records import TimeRatio
 
 
 def known(one: Sequence[float], other: Sequence[float]) -> TimeRatio:
-    found = time_ratio(one, other)
-    assert found is not None
-    return found
+    ratio = time_ratio(one, other)
+    assert ratio is not None
+    return ratio
 
 
 def test_of_two_equal_engines_the_interval_seldom_misses_one():
@@ -69,14 +69,14 @@ def laps(**times):
 
 
 def test_each_runs_seven_rounds_in_turn():
-    found = race({"a": "a", "b": "b"}, laps(a=[1.0], b=[1.2, 1.1]))
-    assert found == {"a": (1.0,) * ROUNDS, "b": (1.2, 1.1, 1.2, 1.1, 1.2, 1.1, 1.2)}
+    times = race({"a": "a", "b": "b"}, laps(a=[1.0], b=[1.2, 1.1]))
+    assert times == {"a": (1.0,) * ROUNDS, "b": (1.2, 1.1, 1.2, 1.1, 1.2, 1.1, 1.2)}
     assert race({}, laps()) == {}
 
 
 def test_one_that_fails_has_no_times():
     engines = dict.fromkeys("abc")
-    found = race({n: n for n in engines}, laps(a=[1.0, 1.3, 0.8], b=[1.0, None], c=[1.0]))
-    assert found["b"] == ()
-    assert len(found["a"]) == ROUNDS
+    times = race({n: n for n in engines}, laps(a=[1.0, 1.3, 0.8], b=[1.0, None], c=[1.0]))
+    assert times["b"] == ()
+    assert len(times["a"]) == ROUNDS
     assert race({"a": "a"}, laps(a=[None])) == {"a": ()}

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from halfwise.fixing.engines.plan import FULL, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
 from halfwise.fixing.engines.record import (
+    DeviceResults,
     Expected,
-    Seen,
     all_of,
     causes,
+    results_on,
     rungs_tried,
-    seen_on,
     verdict_of,
 )
 from halfwise.fixing.engines.table import Offer
+from halfwise.fixing.plan.plan import Plan
 from halfwise.records import (
     Cause,
     EngineRung,
@@ -28,27 +29,28 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.rungs import cause_line
-from tests.unit.fixing.engines.test_table import changed, offer
+from tests.unit.fixing.engines.test_table import VARIANT, changed, offer
 from tests.unit.reporting.engine_runs import build, failed, latency, proof, result
 from tests.unit.reporting.runs import output_error, verdict
 
 A, B, C = ORDER = NodeName("a"), NodeName("b"), NodeName("c")
-KEPT = EnginePlan(frozenset({A}), "fp16")
+
+
+def plan(*keep: NodeName, rung: EngineRung = "fp16") -> EnginePlan:
+    return EnginePlan(Plan(VARIANT, frozenset(keep)), rung)
+
+
+KEPT = plan(A)
 
 
 def outcome(built: Built, *keep: NodeName, rung: EngineRung = "fp16") -> Outcome:
-    return Outcome(EnginePlan(frozenset(keep), rung), "", {"": built})
+    return Outcome(plan(*keep, rung=rung), "", {"": built})
 
 
 def tried(number: int, excess: float | None, *keep: NodeName, shown: Precision = "fp32") -> Outcome:
     """Return a build whose inspector shows what is kept as `shown`."""
     nodes = tuple(NodePrecision(node=n, precision=shown, asked="fp32") for n in keep)
     return outcome(Built(build(number, ""), excess, proof=proof(nodes=nodes)), *keep)
-
-
-def seen(*outcomes: Outcome, passed: bool = False) -> Seen:
-    groups = {o.plan: [o] for o in outcomes}
-    return Seen("", groups, [offer("fp16", 1.0)] if passed else [])
 
 
 def kinds(
@@ -60,20 +62,19 @@ def kinds(
 ) -> dict[str, Cause]:
     """Return the causes by kind; what is not predicted has no limit."""
     expected = {o.plan: Expected(predicted.get(o.number, 1e9)) for o in outcomes}
-    given = seen(*outcomes, passed=passed)
-    found = causes(given, expected, refused, ORDER, relative=relative)
-    return {cause.kind: cause for cause in found}
+    shown = causes(outcomes, expected, refused, ORDER, passed=passed, relative=relative)
+    return {cause.kind: cause for cause in shown}
 
 
 def test_an_error_of_twice_what_is_predicted_is_one_of_precision():
     off, worse = tried(1, 2.4), tried(2, 9.0, A)
-    (found,) = kinds(off, worse, predicted={1: 1.2, 2: 0.4}).values()
-    assert (found.kind, found.builds) == ("precision", (1,))
-    assert (found.excess, found.other) == (2.4, 1.2)
+    (cause,) = kinds(off, worse, predicted={1: 1.2, 2: 0.4}).values()
+    assert (cause.kind, cause.builds) == ("precision", (1,))
+    assert (cause.excess, cause.other) == (2.4, 1.2)
     # Better than expected is explained too: a builder may compute more in FP32 than it must.
     assert kinds(tried(1, 1.4), predicted={1: 90.0}).keys() == {"precision"}
-    (found,) = kinds(tried(1, 2.5), predicted={1: 1.2}).values()
-    assert (found.kind, found.other) == ("unknown", 1.2)
+    (cause,) = kinds(tried(1, 2.5), predicted={1: 1.2}).values()
+    assert (cause.kind, cause.other) == ("unknown", 1.2)
 
 
 def without(number: int, *keep: NodeName) -> Outcome:
@@ -87,24 +88,24 @@ def test_where_all_that_is_predicted_to_pass_was_refused_plain_precision_is_no_c
         Refusal(kind="no-kernel", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5)
     )
     predicted = {3: 0.1, 4: 99.0, 5: 0.1}
-    given = plain, without(3, A), without(5, A, B)
-    (found,) = kinds(*given, predicted=predicted, refused=refused).values()
-    assert (found.kind, found.builds, found.nodes) == ("refused", (3, 5), (A, B))
-    assert (found.excess, found.other) == (99.0, 99.0)
-    assert cause_line(found) == (
+    builds = plain, without(3, A), without(5, A, B)
+    (cause,) = kinds(*builds, predicted=predicted, refused=refused).values()
+    assert (cause.kind, cause.builds, cause.nodes) == ("refused", (3, 5), (A, B))
+    assert (cause.excess, cause.other) == (99.0, 99.0)
+    assert cause_line(cause) == (
         "the builder refused every plan that the emulation predicts to pass, at 2 nodes from a to "
         "b (builds 3, 5); the nearest engine has 99 times what is allowed, where the emulation "
         "predicts 99"
     )
     # In several places none is told; of a build that was lost nothing is known.
     elsewhere = refused[0], Refusal(kind="crash", build=5)
-    assert kinds(*given, predicted=predicted, refused=elsewhere)["refused"].nodes == ()
-    assert kinds(*given, predicted=predicted, refused=refused[:1]).keys() == {"unknown"}
+    assert kinds(*builds, predicted=predicted, refused=elsewhere)["refused"].nodes == ()
+    assert kinds(*builds, predicted=predicted, refused=refused[:1]).keys() == {"unknown"}
     # What is predicted to fail, and was refused, explains nothing; nor where another one ran.
-    assert kinds(*given, predicted={4: 99.0, 3: 2.0}, refused=refused).keys() == {"precision"}
+    assert kinds(*builds, predicted={4: 99.0, 3: 2.0}, refused=refused).keys() == {"precision"}
     ran = plain, without(3, A), tried(5, 1.2, A, B)
     assert kinds(*ran, predicted=predicted | {5: 0.7}, refused=refused[:1]).keys() == {"precision"}
-    metric = kinds(*given, predicted=predicted, refused=refused, relative=False)
+    metric = kinds(*builds, predicted=predicted, refused=refused, relative=False)
     assert metric["refused"].excess is None
 
 
@@ -112,10 +113,10 @@ def test_a_kernel_is_blamed_where_an_engine_without_it_is_right():
     plain, wrong = tried(1, 90.0), tried(2, 30.0, A)
     wide, near = tried(3, 0.3, A, B, C), tried(4, 0.3, A, B)
     predicted = {1: 90.0, 2: 0.5, 3: 0.4, 4: 0.4}
-    found = kinds(plain, wrong, wide, near, predicted=predicted, passed=True)
-    assert found.keys() == {"kernel"}
-    assert (found["kernel"].builds, found["kernel"].nodes) == ((2, 4), (B,))
-    assert (found["kernel"].excess, found["kernel"].other) == (30.0, 0.5)
+    by_kind = kinds(plain, wrong, wide, near, predicted=predicted, passed=True)
+    assert by_kind.keys() == {"kernel"}
+    assert (by_kind["kernel"].builds, by_kind["kernel"].nodes) == ((2, 4), (B,))
+    assert (by_kind["kernel"].excess, by_kind["kernel"].other) == (30.0, 0.5)
     # Right is also what is off by no more than precision explains.
     fails = tried(4, 1.2, A, B)
     assert kinds(plain, wrong, fails, predicted=predicted | {4: 0.7})["kernel"].nodes == (B,)
@@ -139,17 +140,17 @@ def test_no_kernel_is_blamed_where_the_inspector_hides_what_is_kept():
 def test_what_a_metric_falls_is_no_share_of_what_is_allowed():
     # 1 plus what it falls beyond its allowance: from 0.9 too much to 0.2 is an effect.
     plain, kept = tried(1, 1.9), tried(2, 1.2, A)
-    (found,) = kinds(plain, kept, predicted={1: 1.9, 2: -3.0}, relative=False).values()
-    assert (found.kind, found.excess, found.other) == ("unknown", None, None)
+    (cause,) = kinds(plain, kept, predicted={1: 1.9, 2: -3.0}, relative=False).values()
+    assert (cause.kind, cause.excess, cause.other) == ("unknown", None, None)
     ignored = tried(2, 1.9, A, shown="fp16")
     assert kinds(plain, ignored, predicted={1: 1.9, 2: 0.9}, relative=False).keys() == {"ignored"}
 
 
 def test_constraints_that_are_not_honoured_are_told():
     plain, kept = tried(1, 90.0), tried(2, 89.0, A, shown="fp16")
-    found = kinds(plain, kept, predicted={1: 90.0, 2: 0.5})
-    assert found["ignored"].nodes == (A,)
-    assert "kernel" not in found
+    by_kind = kinds(plain, kept, predicted={1: 90.0, 2: 0.5})
+    assert by_kind["ignored"].nodes == (A,)
+    assert "kernel" not in by_kind
 
 
 def test_engines_that_are_not_there_blame_nobody():
@@ -162,8 +163,8 @@ def test_engines_that_were_lost_show_nothing():
     unbuilt = build(1, "", engine=None, status="lost")
     lost = outcome(Built(unbuilt)), outcome(Built(build(2, ""), lost=True), A)
     assert kinds(*lost, predicted={})["lost"].builds == (1, 2)
-    found = kinds(*lost, tried(3, None, B), predicted={})
-    assert {kind: cause.builds for kind, cause in found.items()} == {"not-run": (3,)}
+    by_kind = kinds(*lost, tried(3, None, B), predicted={})
+    assert {kind: cause.builds for kind, cause in by_kind.items()} == {"not-run": (3,)}
 
 
 def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
@@ -177,8 +178,8 @@ def test_where_a_plan_passed_only_what_was_seen_on_the_way_is_told():
 def ends(*offers: Offer, delivered: Offer | None = None, **more) -> list[str]:
     """Return how the rungs of a table ended."""
     plans = {o.plan: [o.outcome] for o in offers if not o.plan.is_full}
-    given = Seen("", plans | more.pop("tried", {}), offers, delivered)
-    return [told.end for told in rungs_tried(given, **more)]
+    results = DeviceResults("", plans | more.pop("tried", {}), offers, delivered)
+    return [rung.end for rung in rungs_tried(results, **more)]
 
 
 def test_every_rung_is_told_with_what_became_of_it():
@@ -186,13 +187,13 @@ def test_every_rung_is_told_with_what_became_of_it():
     low = offer("fp16", *[6] * ROUNDS, passed=False, excess=14.0)
     refused = outcome(Built(failed(2)), A)
     plans = {low.plan: [low.outcome], refused.plan: [refused]}
-    given = Seen("", plans, [fp32, tf32, low], tf32)
-    *_, found = rungs_tried(given)
-    assert (found.plans, found.builds, found.built, found.ran) == (2, 2, 1, 1)
-    assert (found.excess, found.kept) == (14.0, 0)
+    results = DeviceResults("", plans, [fp32, tf32, low], tf32)
+    *_, rung = rungs_tried(results)
+    assert (rung.plans, rung.builds, rung.built, rung.ran) == (2, 2, 1, 1)
+    assert (rung.excess, rung.kept) == (14.0, 0)
     assert ends(fp32, tf32, low, delivered=tf32) == ["slower", "delivered", "tolerance"]
     assert ends(fp32, tf32, low, delivered=tf32, refused=True)[-1] == "refused"
-    assert {told.excess for told in rungs_tried(given, relative=False)} == {None}
+    assert {each.excess for each in rungs_tried(results, relative=False)} == {None}
 
 
 @pytest.mark.parametrize(
@@ -239,15 +240,15 @@ def test_a_device_sees_its_own_builds_and_what_fails_elsewhere():
     off = row.model_copy(update={"verdict": verdict(level="engine", passed=False)})
     low = Offer(both, {"orin": row, "a100": off}, allowed=False)
     fp32 = offer("fp32", 1.0, on=("orin", "a100"))
-    orin = seen_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
+    orin = results_on("orin", {KEPT: [both]}, [fp32, low], fp32, frozenset())
     assert [o.number for o in orin.tried[KEPT]] == [3]
     assert orin.delivered is not None
-    assert orin.delivered.plan == FULL["fp32"]
+    assert orin.delivered.plan.rung == "fp32"
     assert orin.elsewhere == {KEPT}
-    assert [told.end for told in rungs_tried(orin)] == ["delivered", "elsewhere"]
-    a100 = seen_on("a100", {KEPT: [both]}, [fp32, low], fp32, frozenset())
-    assert [told.end for told in rungs_tried(a100)] == ["delivered", "tolerance"]
-    gone = seen_on("h200", {KEPT: [both]}, [], None, frozenset())
+    assert [rung.end for rung in rungs_tried(orin)] == ["delivered", "elsewhere"]
+    a100 = results_on("a100", {KEPT: [both]}, [fp32, low], fp32, frozenset())
+    assert [rung.end for rung in rungs_tried(a100)] == ["delivered", "tolerance"]
+    gone = results_on("h200", {KEPT: [both]}, [], None, frozenset())
     assert (gone.tried, gone.last) == ({}, None)
 
 
@@ -261,9 +262,9 @@ def test_all_devices_have_to_pass():
     worse = verdict(outputs={"y": output_error(rel_max=1e-3)})
     assert all_of({"orin": better, "a100": worse}, {}, several=True) is worse
     each = {"orin": verdict(), "a100": failing("not-run"), "h200": failing("not-run")}
-    found = all_of(each, {}, several=True)
-    assert not found.passed
-    assert [f.under for f in found.failures] == [{"device": "a100"}, {"device": "h200"}]
+    all_three = all_of(each, {}, several=True)
+    assert not all_three.passed
+    assert [f.under for f in all_three.failures] == [{"device": "a100"}, {"device": "h200"}]
     assert all_of({"": each["a100"]}, {}, several=False) is each["a100"]
     lost = all_of({"orin": verdict()}, {"a100": "The connection is lost."}, several=True)
     assert not lost.passed
@@ -275,7 +276,7 @@ def test_all_devices_have_to_pass():
 
 def judged(*offers: Offer, delivered: Offer | None = None, cause: Cause | None = None) -> Verdict:
     why = () if cause is None else (cause,)
-    return verdict_of(Seen("", {}, offers, delivered), verdict(), why, 3)
+    return verdict_of(DeviceResults("", {}, offers, delivered), verdict(), why, 3)
 
 
 def test_the_verdict_is_that_of_what_is_delivered():
@@ -286,19 +287,19 @@ def test_the_verdict_is_that_of_what_is_delivered():
 def test_where_nothing_passed_what_came_closest_is_told_with_its_cause():
     low, cause = offer("fp16", 2, passed=False, excess=1.4), Cause(kind="unknown", builds=(2,))
     fp32 = offer("fp32", 1, passed=False, excess=1.2)
-    found = judged(fp32, low, cause=cause)
-    assert (found.passed, found.level) == (False, "engine")
-    assert [f.kind for f in found.failures][:2] == ["no-engine", "cause"]
-    known = judged(replace(fp32, limit=2.0), low, cause=cause)
-    assert next(f.kind for f in known.failures) == "cause"
+    closest = judged(fp32, low, cause=cause)
+    assert (closest.passed, closest.level) == (False, "engine")
+    assert [f.kind for f in closest.failures][:2] == ["no-engine", "cause"]
+    within = judged(replace(fp32, limit=2.0), low, cause=cause)
+    assert next(f.kind for f in within.failures) == "cause"
     silent = judged(offer("fp16", 2, excess=None))
     assert (silent.passed, silent.level) == (False, verdict().level)
 
 
 def test_what_does_not_run_is_told():
     fp32 = changed(offer("fp32", 1), verdict=None, failure="The connection is lost.")
-    found = judged(fp32, offer("fp16", 2, excess=None))
-    assert reasons(found.failures)[0].endswith("does not run to the end: The connection is lost.")
+    silent = judged(fp32, offer("fp16", 2, excess=None))
+    assert reasons(silent.failures)[0].endswith("does not run to the end: The connection is lost.")
     low = changed(offer("fp16", 2), verdict=None, failure="it crashed")
     why = reasons(judged(low).failures)
     assert any("does not run on the held-out samples: it crashed" in r for r in why)

@@ -19,11 +19,11 @@ from tests.unit.graph.sketch import Sketch, f32
 
 def test_a_run_in_order(stage):
     ready = stage(models.layer_norm(), engine={"builds": 2, "max_builds": 1})
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.plan is not None
-    assert found.plan.keep == models.layer_norm().kept
-    engines = found.engines[""]
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.plan is not None
+    assert proof.plan.keep == models.layer_norm().kept
+    engines = proof.engines[""]
     assert [row.name for row in engines.results] == [
         *("FP32, TF32 off", "FP32, TF32 on", "FP16", "mixed")
     ]
@@ -37,11 +37,11 @@ def test_a_run_in_order(stage):
 
 def test_the_fp32_engine_is_wrong(stage):
     ready = stage(models.layer_norm(), broken={"square": 1.5})
-    found = ready.run.reference()
-    assert found is not None
-    assert "precision is not the problem" in reasons(found.verdict.failures)[0]
-    assert found.engines[""].delivered is found.plan is None
-    assert any("SNR ≥ 60 dB" in note for note in found.engines[""].notes)
+    wrong = ready.run.reference()
+    assert wrong is not None
+    assert "precision is not the problem" in reasons(wrong.verdict.failures)[0]
+    assert wrong.engines[""].delivered is wrong.plan is None
+    assert any("SNR ≥ 60 dB" in note for note in wrong.engines[""].notes)
 
 
 @pytest.mark.parametrize("place", ["deserialise", "run"])
@@ -64,26 +64,26 @@ def test_calibration_samples_that_no_engine_takes_end_the_command_at_once(stage)
 def test_engines_that_only_the_fp32_one_is_not(stage):
     fault = Fault("deserialise", "device", when={"low": "fp16"})
     ready = stage(models.layer_norm(), faults=[fault])
-    found = ready.proven()
-    assert found.verdict.passed
-    assert (found.engines[""].rung, found.engines[""].rungs[-1].end) == ("fp32", "not-run")
-    assert [c.kind for c in found.engines[""].causes] == ["not-run"]
-    assert all(r.measured is None for r in found.engines[""].rounds)
-    failures = {row.name: row.failure for row in found.engines[""].results}
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert (proof.engines[""].rung, proof.engines[""].rungs[-1].end) == ("fp32", "not-run")
+    assert [c.kind for c in proof.engines[""].causes] == ["not-run"]
+    assert all(r.measured is None for r in proof.engines[""].rounds)
+    failures = {row.name: row.failure for row in proof.engines[""].results}
     assert failures["FP32, TF32 off"] == failures["FP32, TF32 on"] == ""
     assert "cannot read the engine" in failures["FP16"]
 
 
 def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
     ready = stage(models.layer_norm())
-    found = ready.proven()
-    engine = found.engines[""].delivered
-    brought = ready.run.brought(found, {"": tmp_path / "e"})
+    proof = ready.proven()
+    engine = proof.engines[""].delivered
+    brought = ready.run.brought(proof, {"": tmp_path / "e"})
     assert brought.engines[""].delivered.side == "here"
-    assert brought.verdict == found.verdict
+    assert brought.verdict == proof.verdict
     ready.worker.forget(engine)
-    ready.bench.fetched = Fetched(ready.worker, ready.bench.fetched.folder)
-    gone = ready.run.brought(found, {"": tmp_path / "e"})
+    ready.device.fetched = Fetched(ready.worker, ready.device.fetched.folder)
+    gone = ready.run.brought(proof, {"": tmp_path / "e"})
     assert gone.engines[""].delivered is None
     assert gone.engines[""].rungs[-1].end == "unfetched"
     assert not gone.verdict.passed
@@ -94,11 +94,11 @@ def test_what_passed_and_cannot_be_fetched_is_told(stage, tmp_path):
 def test_no_low_engine_is_right(stage):
     # A fault that only a constraint on every node would avoid, and builds for one try.
     ready = stage(models.layer_norm(), lossy={"gamma": 1.5}, engine={"max_builds": 1})
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.plan is not None
-    assert found.plan.is_full
-    engines = found.engines[""]
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.plan is not None
+    assert proof.plan.is_full
+    engines = proof.engines[""]
     assert (engines.rung, engines.keep) == ("fp32", ())
     assert engines.delivered == engines.results[0].build.engine
     low = engines.rungs[-1]
@@ -113,23 +113,23 @@ def test_where_fp32_is_out_of_tolerance_too_nothing_is_delivered(stage):
     ready = stage(
         models.layer_norm(), broken={"gamma": 1.00002}, options={"rel_max": 1e-5, "margin": 1.0}
     )
-    found = ready.proven()
-    assert not found.verdict.passed
-    assert found.engines[""].rung is found.engines[""].delivered is None
-    assert {tried.end for tried in found.engines[""].rungs} == {"tolerance"}
-    assert "no engine of" in reasons(found.verdict.failures)[0]
+    proof = ready.proven()
+    assert not proof.verdict.passed
+    assert proof.engines[""].rung is proof.engines[""].delivered is None
+    assert {tried.end for tried in proof.engines[""].rungs} == {"tolerance"}
+    assert "no engine of" in reasons(proof.verdict.failures)[0]
 
 
 def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
     pace = {"fp32": 3.0, "tf32": 0.5, "low": 2.0, "border": 0.0}
     ready = stage(models.conv_chain(), pace=pace, options={"snr_db": 30.0, "rel_max": 0.1})
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.engines[""].rung == "tf32"
-    assert [tried.end for tried in found.engines[""].rungs] == ["slower", "delivered", "slower"]
-    medians = {r.rung: r.latency.medians for r in found.engines[""].results if r.verdict.passed}
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.engines[""].rung == "tf32"
+    assert [tried.end for tried in proof.engines[""].rungs] == ["slower", "delivered", "slower"]
+    medians = {r.rung: r.latency.medians for r in proof.engines[""].results if r.verdict.passed}
     assert {len(m) for m in medians.values()} == {ROUNDS}
-    ratios = {r.rung: r.ratio for r in found.engines[""].results if r.verdict.passed}
+    ratios = {r.rung: r.ratio for r in proof.engines[""].results if r.verdict.passed}
     assert ratios["tf32"] is None
     assert ratios["fp32"].high < 0.5
     assert max(medians["tf32"]) < min(medians["fp32"])
@@ -137,30 +137,30 @@ def test_a_faster_tf32_engine_is_delivered_although_a_mixed_one_passes(stage):
 
 def test_on_small_models_an_engine_is_proven_within_three_builds(stage):
     ready = stage(models.residual(), version="10.0.1", engine={"builds": 1, "max_builds": 1})
-    found = ready.proven()
-    assert found.engines[""].proven[0].build <= 3
-    assert found.engines[""].delivered is not None
+    proof = ready.proven()
+    assert proof.engines[""].proven[0].build <= 3
+    assert proof.engines[""].delivered is not None
 
 
 def test_without_tf32_on_the_gpu_no_engine_with_it_is_built(stage, monkeypatch):
     ready = stage(models.layer_norm())
     turing = ready.worker.info.model_copy(update={"compute_capability": "7.5"})
     monkeypatch.setattr(ready.worker._link, "info", turing)
-    found = ready.proven()
-    assert found.verdict.passed
-    assert not any(b.config.tf32 for b in found.engines[""].builds)
-    assert "no-tf32" in {spared.kind for spared in found.engines[""].spared}
-    assert [tried.rung for tried in found.engines[""].rungs] == ["fp32", "fp16"]
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert not any(b.config.tf32 for b in proof.engines[""].builds)
+    assert "no-tf32" in {spared.kind for spared in proof.engines[""].spared}
+    assert [tried.rung for tried in proof.engines[""].rungs] == ["fp32", "fp16"]
 
 
 def test_what_is_preferred_decides_within_the_noise_of_times(stage):
     pace = {"fp32": 1.0, "low": 0.999, "border": 0.0, "jitter": 0.2}
     ready = stage(models.layer_norm(), pace=pace, engine={"prefer": "exact"})
-    found = ready.proven()
-    assert found.verdict.passed
+    proof = ready.proven()
+    assert proof.verdict.passed
     # Without a product TF32 computes what FP32 does.
-    assert found.engines[""].rung in ("fp32", "tf32")
-    ends = {tried.end for tried in found.engines[""].rungs}
+    assert proof.engines[""].rung in ("fp32", "tf32")
+    ends = {tried.end for tried in proof.engines[""].rungs}
     assert ends == {"delivered", "not-preferred"}
 
 
@@ -169,10 +169,10 @@ def test_without_held_out_samples_an_engine_is_left_and_none_is_called_off(stage
     ill = models.layer_norm()
     faults = [Fault("build", "segv", when={"low": "fp16"})] if crashes else []
     ready = stage(Ill(ill.proto, {"x": ill.inputs["x"][:1]}), faults=faults)
-    found = ready.proven()
-    assert not found.verdict.passed
-    assert found.verdict.within
-    engines = found.engines[""]
+    proof = ready.proven()
+    assert not proof.verdict.passed
+    assert proof.verdict.within
+    engines = proof.engines[""]
     assert engines.delivered is not None
     assert engines.rung == ("fp32" if crashes else "fp16")
     assert [c.kind for c in engines.causes] == (["no-engine"] if crashes else [])
@@ -194,10 +194,10 @@ def test_heldout_samples_that_fail_without_builds_left_leave_fp32(stage):
         lossy={"scale": 1.01, "shift": 1.01},
         engine={"max_builds": 1},
     )
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.engines[""].rung == "fp32"
-    assert found.joined == ("inputs[3]",)
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.engines[""].rung == "fp32"
+    assert proof.joined == ("inputs[3]",)
 
 
 def test_constraints_that_reach_no_layer_are_told(stage):
@@ -206,9 +206,9 @@ def test_constraints_that_reach_no_layer_are_told(stage):
     x = s.op("Mul", s.input("x", [1, 4]), constant, name="times")
     ill = Ill(s.proto(x), {"x": models.signals(1, 4, seed=1)})
     ready = stage(ill, options={"keep": ["folded", "times"]})
-    found = ready.proven()
-    unconstrained = found.engines[""].results[-1].build.unconstrained
-    assert any("No constraint reached folded" in n for n in found.engines[""].notes) == bool(
+    proof = ready.proven()
+    unconstrained = proof.engines[""].results[-1].build.unconstrained
+    assert any("No constraint reached folded" in n for n in proof.engines[""].notes) == bool(
         unconstrained
     )
 
@@ -235,11 +235,11 @@ def test_what_the_user_keeps_stays_although_the_engine_does_not_need_it(stage):
     ready = stage(
         models.layer_norm(), options={"keep": ["gamma"]}, fused=[block], engine={"max_builds": 4}
     )
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.plan is not None
-    assert "gamma" in found.plan.keep
-    low = [row.name for row in found.engines[""].results if row.rung == "fp16"]
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.plan is not None
+    assert "gamma" in proof.plan.keep
+    low = [row.name for row in proof.engines[""].results if row.rung == "fp16"]
     assert low[0] == "FP16"
     assert all(name.startswith("mixed") for name in low[1:])
 
@@ -250,27 +250,27 @@ def full_disk(*_, **__):
 
 def test_a_disk_that_fills_keeps_the_engine_that_passed(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    once = ready.bench.builds._once
+    once = ready.device.builds._once
 
     def then_full(*args, **named):
         outcome = once(*args, **named)
-        if ready.fixed.result.kept and len(ready.bench.builds.outcomes) == 2:  # FP32, and the plan
+        if ready.fixed.result.kept and len(ready.device.builds.outcomes) == 2:  # FP32, and the plan
             monkeypatch.setattr(workbench, "save", full_disk)
-            monkeypatch.setattr(ready.bench.builds.journal, "_write", full_disk)
+            monkeypatch.setattr(ready.device.builds.journal, "_write", full_disk)
         return outcome
 
-    monkeypatch.setattr(ready.bench.builds, "_once", then_full)
-    found = ready.proven()
-    assert found.verdict.passed
-    assert found.engines[""].delivered is not None
-    failed = [b for b in found.engines[""].builds if b.status == "failed"]
+    monkeypatch.setattr(ready.device.builds, "_once", then_full)
+    proof = ready.proven()
+    assert proof.verdict.passed
+    assert proof.engines[""].delivered is not None
+    failed = [b for b in proof.engines[""].builds if b.status == "failed"]
     assert failed
     assert all("No space left on device" in b.message for b in failed)
-    assert any("No space left on device" in note for note in found.engines[""].notes)
+    assert any("No space left on device" in note for note in proof.engines[""].notes)
 
 
 def test_a_disk_that_is_full_before_any_engine_ends_the_run(stage, monkeypatch):
     ready = stage(models.layer_norm(), version="10.0.1")
-    monkeypatch.setattr(ready.bench.builds.worker, "build", full_disk)
+    monkeypatch.setattr(ready.device.builds.worker, "build", full_disk)
     with pytest.raises(OSError, match="No space left"):
         ready.run.reference()

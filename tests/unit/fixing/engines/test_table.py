@@ -1,12 +1,22 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfwise.fixing.engines.plan import FULL, TF32_ENGINE, Built, EnginePlan, Outcome
+from halfwise.fixing.engines.plan import TF32_ENGINE, Built, EnginePlan, Outcome
 from halfwise.fixing.engines.race import ROUNDS
-from halfwise.fixing.engines.table import Offer, Table, choose, is_faster, rows_of
+from halfwise.fixing.engines.table import (
+    Offer,
+    choose,
+    full_offers,
+    is_faster,
+    offer_of,
+    raced,
+    rows_of,
+)
+from halfwise.fixing.plan.plan import Plan
 from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
@@ -16,6 +26,7 @@ from tests.unit.casing import names
 from tests.unit.reporting.engine_runs import build, latency, result
 from tests.unit.reporting.runs import verdict
 
+VARIANT: Any = None
 KEPT = names(*models.layer_norm().kept)
 NOTHING = names()
 
@@ -24,67 +35,68 @@ def table(ready, *keeps, **terms):
     """Return the table of plans, after plain low precision."""
     ready.device.reference()
     ready.device.with_tf32()
-    bench = ready.plans()
-    outcomes = [bench.evaluate(EnginePlan(NOTHING, "fp16"), "plain")]
-    outcomes += [bench.evaluate(EnginePlan(keep, "fp16", **terms), "mixed") for keep in keeps]
-    made = Table(bench.attempts, bench.heldout)
+    bench = ready.bench()
+    outcomes = [bench.evaluate(ready.plan(NOTHING), "plain")]
+    outcomes += [bench.evaluate(ready.plan(keep, **terms), "mixed") for keep in keeps]
+    offers = full_offers(bench)
     for outcome in outcomes:
-        made.add(outcome)
-    made.race()
-    return made
+        offers = (*offers, offer_of(bench, outcome, offers))
+    return raced(bench, offers)
 
 
 def rows(ready, *keeps, **terms):
     """Return rows by name."""
-    return {o.rows[""].name: o.rows[""] for o in table(ready, *keeps, **terms).offers}
+    return {o.rows[""].name: o.rows[""] for o in table(ready, *keeps, **terms)}
 
 
 def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     ready = stage(models.layer_norm())
-    found = rows(ready, KEPT)
-    assert list(found) == [FP32_ENGINE, TF32_ENGINE, "FP16", "mixed"]
-    assert [row.verdict.passed for row in found.values()] == [True, True, False, True]
-    assert {row.verdict.samples for row in found.values()} == {ready.fixed.heldout.samples.ids}
-    assert {tuple(row.latency.shapes.items()) for row in found.values()} == {(("x", (1, 4, 32)),)}
-    assert all(row.proof for row in found.values())
-    assert found["mixed"].kept == 4
+    table_rows = rows(ready, KEPT)
+    assert list(table_rows) == [FP32_ENGINE, TF32_ENGINE, "FP16", "mixed"]
+    assert [row.verdict.passed for row in table_rows.values()] == [True, True, False, True]
+    assert {row.verdict.samples for row in table_rows.values()} == {ready.fixed.heldout.samples.ids}
+    assert {tuple(row.latency.shapes.items()) for row in table_rows.values()} == {
+        (("x", (1, 4, 32)),)
+    }
+    assert all(row.proof for row in table_rows.values())
+    assert table_rows["mixed"].kept == 4
 
 
 def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):
     ready = stage(models.layer_norm(), pace={"fp32": 3.0, "low": 1.0, "border": 0.5})
-    found = rows(ready, *(KEPT | names(n) for n in ("gamma", "divide", "mean")))
-    assert len(found) == 6
-    mixed = [row for row in found.values() if row.kept]
+    table_rows = rows(ready, *(KEPT | names(n) for n in ("gamma", "divide", "mean")))
+    assert len(table_rows) == 6
+    mixed = [row for row in table_rows.values() if row.kept]
     times = {row.build.number: row.latency.median_ms for row in mixed}
     assert len(set(times.values())) > 1
     for row in mixed:
-        own = ready.bench.measure.latency(row.build.engine).median_ms
-        assert row.latency.medians == (own,) * ROUNDS
+        median = ready.device.measure.latency(row.build.engine).median_ms
+        assert row.latency.medians == (median,) * ROUNDS
 
 
 def test_where_no_engine_runs_plain_low_precision_is_told(stage):
     ready = stage(models.layer_norm(), faults=[Fault("run", "abort", when={"low": "fp16"})])
-    found = rows(ready)
-    assert list(found) == [FP32_ENGINE, TF32_ENGINE, "FP16"]
-    assert "SIGABRT" in found["FP16"].failure
-    assert found["FP16"].verdict is None
+    table_rows = rows(ready)
+    assert list(table_rows) == [FP32_ENGINE, TF32_ENGINE, "FP16"]
+    assert "SIGABRT" in table_rows["FP16"].failure
+    assert table_rows["FP16"].verdict is None
 
 
 def test_a_connection_lost_once_leaves_every_row(stage, monkeypatch):
     lost = [True]
     ready = stage(models.layer_norm())
-    at_shapes = ready.bench.measure.at_shapes
+    at_shapes = ready.device.measure.at_shapes
 
-    def once(*given):
+    def once(*arguments):
         if lost:
             lost.clear()
             raise EngineFailed("The connection is lost.", status="lost")
-        return at_shapes(*given)
+        return at_shapes(*arguments)
 
-    monkeypatch.setattr(ready.bench.measure, "at_shapes", once)
-    found = rows(ready, KEPT)
+    monkeypatch.setattr(ready.device.measure, "at_shapes", once)
+    table_rows = rows(ready, KEPT)
     assert not lost
-    assert [row.failure for row in found.values()] == [""] * 4
+    assert [row.failure for row in table_rows.values()] == [""] * 4
 
 
 def crashing(*_, **__):
@@ -93,34 +105,36 @@ def crashing(*_, **__):
 
 def test_engines_that_cannot_be_inspected_are_judged_and_timed(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    monkeypatch.setattr(ready.bench.measure, "proof", crashing)
-    found = rows(ready, KEPT)
-    assert all(row.verdict and row.latency and not row.proof for row in found.values())
-    assert not any(row.failure or row.untimed for row in found.values())
-    told = [note for note in ready.notes if "computes in is not known: It ended with" in note]
-    assert len(told) == 4
+    monkeypatch.setattr(ready.device.measure, "proof", crashing)
+    table_rows = rows(ready, KEPT)
+    assert all(row.verdict and row.latency and not row.proof for row in table_rows.values())
+    assert not any(row.failure or row.untimed for row in table_rows.values())
+    notes = [
+        note for note in ready.device.notes if "computes in is not known: It ended with" in note
+    ]
+    assert len(notes) == 4
 
 
 def test_fp32_that_cannot_be_timed_is_judged_and_inspected_and_no_other(stage, monkeypatch):
     ready = stage(models.layer_norm())
-    monkeypatch.setattr(ready.bench.measure, "latency", crashing)
-    found = rows(ready)
-    assert (found[FP32_ENGINE].untimed, found[FP32_ENGINE].failure) == (
+    monkeypatch.setattr(ready.device.measure, "latency", crashing)
+    table_rows = rows(ready)
+    assert (table_rows[FP32_ENGINE].untimed, table_rows[FP32_ENGINE].failure) == (
         "It ended with SIGSEGV.",
         "",
     )
-    assert found[FP32_ENGINE].verdict.passed
-    assert found[FP32_ENGINE].proof
-    assert found[TF32_ENGINE].failure == "It ended with SIGSEGV."
+    assert table_rows[FP32_ENGINE].verdict.passed
+    assert table_rows[FP32_ENGINE].proof
+    assert table_rows[TF32_ENGINE].failure == "It ended with SIGSEGV."
 
 
 def test_an_engine_that_is_fp32_in_truth_is_told(stage):
     # Every free node FP32, whatever was allowed; and FP32 engines that are not exact.
     ready = stage(models.layer_norm(), vary=(1.0, 1), broken={"gamma": 1.000003})
-    found = rows(ready, KEPT)
-    assert found["mixed"].shows == found["FP16"].shows == "fp32"
-    assert found[FP32_ENGINE].shows is found[TF32_ENGINE].shows is None
-    assert any("nothing in FP16" in line for line in found["mixed"].proof.findings)
+    table_rows = rows(ready, KEPT)
+    assert table_rows["mixed"].shows == table_rows["FP16"].shows == "fp32"
+    assert table_rows[FP32_ENGINE].shows is table_rows[TF32_ENGINE].shows is None
+    assert any("nothing in FP16" in line for line in table_rows["mixed"].proof.findings)
 
 
 @pytest.mark.parametrize(("exact", "shows"), [(False, "tf32"), (True, "fp32")])
@@ -130,20 +144,20 @@ def test_a_plan_that_is_tf32_in_truth_is_told_and_not_delivered(stage, exact, sh
     pace = {"fp32": 2.0, "tf32": 1.0, "low": 1.0}
     broken = {"gamma": 1.000003} if exact else None
     ready = stage(ill, vary=(1.0, 1), broken=broken, pace=pace)
-    offers = table(ready, names(*ill.kept), tf32=True).offers
-    found = {o.rows[""].name: o for o in offers}
-    assert found["mixed"].rows[""].shows == shows
-    assert found["mixed"].passed
+    offers = table(ready, names(*ill.kept), tf32=True)
+    table_rows = {o.rows[""].name: o for o in offers}
+    assert table_rows["mixed"].rows[""].shows == shows
+    assert table_rows["mixed"].passed
     best = choose(offers, "speed")
     assert best is not None
-    assert best.plan in FULL.values()
+    assert best.plan.is_full
 
 
 def test_in_strong_typing_every_node_was_asked_for(stage):
-    found = rows(stage(models.layer_norm(), version="10.0.1"), KEPT)
-    asked = {node.asked for node in found["mixed"].proof.nodes}
-    assert {"fp32", "fp16"} <= asked
-    assert found["mixed"].proof.findings == ()
+    table_rows = rows(stage(models.layer_norm(), version="10.0.1"), KEPT)
+    requested = {node.asked for node in table_rows["mixed"].proof.nodes}
+    assert {"fp32", "fp16"} <= requested
+    assert table_rows["mixed"].proof.findings == ()
 
 
 PREFERRED: tuple[Prefer, ...] = ("speed", "memory", "exact")
@@ -161,9 +175,9 @@ def offer(
     """Return an engine with the medians of its rounds, alike on each device."""
     time = latency(sorted(medians)[len(medians) // 2])
     time = time.model_copy(update={"medians": medians, "device_bytes": memory})
-    told = verdict(level="engine", passed=passed)
-    row: EngineResult = result(rung, 1, 1.0, latency=time, verdict=told, rung=rung)
-    plan = FULL.get(rung, EnginePlan(NOTHING, rung))
+    judged = verdict(level="engine", passed=passed)
+    row: EngineResult = result(rung, 1, 1.0, latency=time, verdict=judged, rung=rung)
+    plan = EnginePlan(Plan(VARIANT, NOTHING), rung, tf32=rung == "tf32")
     parts = {name: Built(build(1, rung), excess, time) for name in on}
     return Offer(Outcome(plan, "", parts), dict.fromkeys(on, row), limit)
 
@@ -239,18 +253,18 @@ def test_what_fails_while_others_take_turns_is_not_chosen(prefer):
 
 def test_without_held_out_samples_what_is_within_the_tolerance_may_be_delivered():
     low = offer("fp16", 1)
-    seen = verdict(level="engine", passed=False).model_copy(update={"unseen": False})
+    unheld = verdict(level="engine", passed=False).model_copy(update={"unseen": False})
     for passed in (True, False):
-        outputs = {n: o.model_copy(update={"passed": passed}) for n, o in seen.outputs.items()}
-        judged = seen.model_copy(update={"outputs": outputs})
+        outputs = {n: o.model_copy(update={"passed": passed}) for n, o in unheld.outputs.items()}
+        judged = unheld.model_copy(update={"outputs": outputs})
         assert changed(low, verdict=judged).passed == passed
 
 
 def test_what_the_search_knows_to_be_off_is_not_delivered():
-    known = offer("tf32", 1, excess=1.2, limit=2.0)
-    assert known.passed
-    assert not replace(known, limit=1.0).passed
-    assert not replace(known, allowed=False).passed
+    off = offer("tf32", 1, excess=1.2, limit=2.0)
+    assert off.passed
+    assert not replace(off, limit=1.0).passed
+    assert not replace(off, allowed=False).passed
     assert not offer("fp16", 1, excess=None).passed
 
 

@@ -1,5 +1,4 @@
 import threading
-import time
 from math import inf, log10
 
 import numpy as np
@@ -228,14 +227,8 @@ class Pressing(Silent):
 def test_ctrl_c_ends_the_search(subject):
     fake = {"wrong": [Wrong(nodes=("b",), size=0.5)], "faults": [Fault("build", "hang", on=(3,))]}
     with offered() as interruption:
-
-        def press():
-            while not interruption.then:
-                time.sleep(0.01)
-            assert interruption.take()
-
         made = subject(fake=fake)
-        made.engines.watcher = made.engines.builds.watcher = Pressing("build 3:", press)
+        made.engines.watcher = made.engines.builds.watcher = Pressing("build 3:", interruption.take)
         rung = fp32_engine(made)
     assert told(rung).interrupted
     assert told(rung).builds == 3
