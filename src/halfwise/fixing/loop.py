@@ -304,7 +304,7 @@ class _Fix:
         if best is not None and not judged.verdict.passed:
             (found, plan), passed = self._returned(found, *best), False
             judged = self._judged(found, plan)
-        if passed and judged.verdict.sums == "fp32":
+        if passed and judged.verdict.sums == "fp32" and "sums" not in found.space.budget.cut:
             found, plan, judged = self._summed(found, plan, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
