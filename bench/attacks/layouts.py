@@ -56,10 +56,20 @@ class Layout:
     Attributes:
         parts: Their parts.
         join: Adds the nodes that turn the parts' tensors into outputs; returns their names.
+        image: Height and width of an input image, whose first numbers are x; None for x itself.
     """
 
     parts: tuple[Part, ...]
     join: Joined
+    image: tuple[int, int] | None = None
+
+    def inputs(self, samples: Array) -> dict[str, Array]:
+        """Return the model's inputs for samples f32[n, 1, FEATURES]."""
+        if self.image is None:
+            return {"x": samples}
+        images = np.zeros((len(samples), 1, 3 * self.image[0] * self.image[1]), np.float32)
+        images[..., :FEATURES] = samples
+        return {"image": images.reshape(len(samples), 1, 3, *self.image)}
 
 
 def part(
@@ -158,6 +168,12 @@ def save(
         limit: If given, they replace only on samples whose last feature is above it.
     """
     graph, broken = Graph(), broken or {}
+    given, shape = "x", [1, FEATURES]
+    if layout.image is not None:
+        given, shape = "image", [1, 3, *layout.image]
+        flat = graph.shaped(given, 1, -1)
+        first = graph.constant(np.arange(FEATURES))
+        graph.nodes.append(helper.make_node("Gather", [flat, first], ["x"], name="x", axis=1))
     names = []
     for index, one in enumerate(layout.parts):
         sound = graph.computed(one) if limit is not None or index not in broken else ""
@@ -171,7 +187,7 @@ def save(
     made = helper.make_graph(
         graph.nodes,
         "layout",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, FEATURES])],
+        [helper.make_tensor_value_info(given, TensorProto.FLOAT, shape)],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         graph.constants,
     )

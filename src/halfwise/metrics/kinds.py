@@ -25,6 +25,7 @@ from halfwise.metrics.evidence import (
     whole_numbers,
     within_unit,
 )
+from halfwise.metrics.grids import cells_in
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import SIDE
@@ -385,9 +386,14 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     floats, discrete = _seen(references)
     boxes = boxes_in(floats, discrete, inputs)
     recognised = [boxes] if boxes is not None and boxes.boxes is not None else []
+    taken = {name for one in recognised for name in one.outputs}
+    rest = {name: arrays for name, arrays in floats.items() if name not in taken}
+    recognised += cells_in(rest, inputs)
+    # What looks like boxes that cannot be read is nothing else, unless these are their cells.
+    taken = {name for one in (*recognised, *([boxes] if boxes else [])) for name in one.outputs}
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
-        if boxes is not None and name in boxes.outputs:
+        if name in taken:
             continue
         arrays: Arrays = floats.get(name) or discrete.get(name) or ()
         if arrays and _tells(arrays):

@@ -80,6 +80,7 @@ _CONVENTIONS: dict[str, _Convention] = {
     "mean-iou": _SHARE,
     "detection-f1": _SHARE,
     "map": _SHARE,
+    "cells": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
     "snr": _SIGNAL,
     "psnr": _Convention(

@@ -1,0 +1,66 @@
+"""Layouts that show what they are only beside an input image: its size tells what cells are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.attacks.layouts import Graph, Joined, Layout, Part, maps, part, rows
+
+_SPARSE = {"spread": 2.0, "bias": -6.0}
+"""Logits of scores that are mostly low."""
+_CLASSES = {"spread": 2.0, "bias": -1.0}
+_OFFSETS = {"spread": 1.5}
+
+
+def _cells(count: int, *, act: str = "", seed: int = 0) -> tuple[Part, Part, Part]:
+    """Return box numbers, objectness and scores of ten classes for so many boxes."""
+    return (
+        part("boxes", count, 4, **_OFFSETS, seed=seed),
+        part("scores", count, 1, act=act, **_SPARSE, seed=seed),
+        part("scores", count, 10, act=act, **_CLASSES, seed=seed),
+    )
+
+
+def _one_map(side: int) -> Joined:
+    """One output [1, all columns, side, side]."""
+    return lambda graph, names: maps(side, side)(graph, rows(graph, names))
+
+
+def _maps_of_anchors(*sides: int) -> Joined:
+    """An output [1, 3 · columns, side, side] of each three parts."""
+
+    def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+        outputs = []
+        for index, side in enumerate(sides):
+            (table,) = rows(graph, names[3 * index : 3 * index + 3])
+            table = graph.shaped(table, 1, 3, side * side, -1)
+            (turned,) = graph.add("Transpose", table, perm=[0, 1, 3, 2])
+            outputs.append(graph.shaped(turned, 1, -1, side, side))
+        return outputs
+
+    return join
+
+
+def _by_anchor(side: int) -> Joined:
+    """One output [1, 3, side, side, columns]."""
+    return lambda graph, names: [graph.shaped(*rows(graph, names), 1, 3, side, side, -1)]
+
+
+def _detectors() -> Mapping[str, Layout]:
+    boxes, objects, _ = _cells(144, act="Sigmoid")
+    return {
+        "FastestDet": Layout(
+            (objects, boxes, part("scores", 144, 10, act="Softmax", spread=3.0)),
+            _one_map(12),
+            image=(96, 96),
+        ),
+        "YOLOX maps": Layout(_cells(144, act="Sigmoid"), _one_map(12), image=(96, 96)),
+        "YOLOv3 maps": Layout(
+            (*_cells(432), *_cells(108, seed=1)), _maps_of_anchors(12, 6), image=(96, 96)
+        ),
+        "YOLOv5 maps": Layout(_cells(432), _by_anchor(12), image=(96, 96)),
+        "YOLO rows of logits": Layout(_cells(252), rows, image=(64, 64)),
+    }
+
+
+IMAGED = _detectors()
