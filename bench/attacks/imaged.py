@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from bench.attacks.layouts import Graph, Joined, Layout, Part, maps, part, rows
 
 _SPARSE = {"spread": 2.0, "bias": -6.0}
@@ -63,4 +65,22 @@ def _detectors() -> Mapping[str, Layout]:
     }
 
 
-IMAGED = _detectors()
+def _regions(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+    """Each part [1, 16, columns] is an output [1, 64, 64, columns] of 4 × 4 regions."""
+    outputs = []
+    for name in maps(4, 4)(graph, names):
+        scales = graph.constant(np.float32([1, 1, 16, 16]))
+        (large,) = graph.add("Resize", name, "", scales, mode="nearest")
+        outputs += graph.add("Transpose", large, perm=[0, 2, 3, 1])
+    return outputs
+
+
+def _segmenters() -> Mapping[str, Layout]:
+    return {
+        "segmenter, channels last": Layout(
+            (part("classmap", 16, 3, act="Softmax", spread=4.0),), _regions, image=(64, 64)
+        ),
+    }
+
+
+IMAGED = {**_detectors(), **_segmenters()}

@@ -28,7 +28,7 @@ from halfwise.metrics.evidence import (
 from halfwise.metrics.grids import cells_in
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.slices import FEWEST, MOSTLY
-from halfwise.metrics.targets import SIDE
+from halfwise.metrics.targets import SIDE, class_axis, without_trailing_ones
 from halfwise.records import Evidence, Recognised
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
@@ -213,27 +213,31 @@ def mask(seen: Seen) -> Recognised | None:
 
 def class_map(seen: Seen) -> Recognised | None:
     """Recognise the class of each pixel as a whole number."""
-    sizes, shape = image_sizes(seen.inputs), seen.shape
+    maps = [without_trailing_ones(array) for array in seen.arrays]
+    sizes, shape = image_sizes(seen.inputs), maps[0].shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
-    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
+    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in maps)
     return seen.shows("segmentation", "size-of-input", "in-regions") if classes else None
 
 
 def segmentation(seen: Seen) -> Recognised | None:
-    """Recognise class scores per pixel [N, classes, height, width]."""
-    if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
+    """Recognise class scores per pixel [N, classes, height, width] or with the classes last."""
+    last = seen.arrays[0].ndim == 4 and class_axis(seen.shape) == 3
+    maps = [_channels_first(array) if last else array for array in seen.arrays]
+    if seen.discrete or not all(_is_maps(array, 2) for array in maps):
         return None
-    if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
+    if not all(_in_regions(array.argmax(axis=1)) for array in maps):
         return None
-    if all(sums_to_one(array, 1) for array in seen.arrays):
+    if all(sums_to_one(array, 1) for array in maps):
         return seen.shows("segmentation", "channels-sum", "in-regions")
     named = seen.called("seg", "semantic")
     # An image may have four channels.
-    fits = seen.shape[1] > 4 and seen.shape[1] % _SPACE
-    if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
+    classes, *size = maps[0].shape[1:]
+    fits = classes > 4 and classes % _SPACE
+    if not (named or (fits and tuple(size) in image_sizes(seen.inputs))):
         return None
-    if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
+    if any(map(within_unit, maps)) or not all(map(_one_is_ahead, maps)):
         return None
     why: Evidence = "by-name" if named else "size-of-input"
     return seen.shows("segmentation", why, "in-regions", "one-ahead")

@@ -190,6 +190,16 @@ def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def class_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis of the classes of a map with four axes.
+
+    3 for [N, height, width, classes] if both sides are more than twice the number of classes;
+    otherwise 1, as in [N, classes, height, width]. A map with classes first is mistaken only if it
+    has more than twice as many classes as columns, and more than twice as many rows.
+    """
+    return 3 if 2 * shape[3] < min(shape[1:3]) else 1
+
+
 def images(array: NDArray[Any]) -> NDArray[Any]:
     """Return an output as [images, ...]: four or more axes are a batch, fewer are one image."""
     return array if array.ndim > 3 else array[None]
