@@ -83,4 +83,35 @@ def _segmenters() -> Mapping[str, Layout]:
     }
 
 
-IMAGED = {**_detectors(), **_segmenters()}
+def _peaks(side: int, *, last: bool = False) -> Joined:
+    """Places [1, joints, 2] and heights [1, joints, 1] are one output of Gaussian peaks."""
+
+    def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+        places, heights = names
+        distances = []
+        for axis, shape in enumerate(((1, 1, 1, side), (1, 1, side, 1))):
+            (at,) = graph.add("Gather", places, graph.constant(np.array([axis])), axis=2)
+            line = graph.constant(np.arange(side, dtype=np.float32).reshape(shape))
+            (off,) = graph.add("Sub", line, graph.shaped(at, 1, -1, 1, 1))
+            distances += graph.add("Mul", off, off)
+        (squares,) = graph.add("Add", *distances)
+        (scaled,) = graph.add("Mul", squares, graph.constant(np.float32(-0.125)))
+        (bells,) = graph.add("Exp", scaled)
+        (made,) = graph.add("Mul", bells, graph.shaped(heights, 1, -1, 1, 1))
+        return graph.add("Transpose", made, perm=[0, 2, 3, 1]) if last else [made]
+
+    return join
+
+
+def _poses() -> Mapping[str, Layout]:
+    parts = (
+        part("points", 17, 2, act="Sigmoid", scale=40.0, offset=4.0, spread=1.5),
+        part("scores", 17, 1, act="Sigmoid", spread=1.0, bias=1.0),
+    )
+    return {
+        "pose heat maps": Layout(parts, _peaks(48)),
+        "pose heat maps, channels last": Layout(parts, _peaks(48, last=True)),
+    }
+
+
+IMAGED = {**_detectors(), **_segmenters(), **_poses()}

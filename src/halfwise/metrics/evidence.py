@@ -47,6 +47,10 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
         "speech",
     ),
     "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow", "instance"),
+    "heatmap": (
+        *_AMOUNTS, *_SPACES, "offset", "displac", "transl", "anomal", "salien", "disp", "confid",
+        "mask", "seg", "uncert", "error", "edge", "densit", "occup", "centerness", "centreness",
+    ),
     "flow": (*_DECISIONS, *_SPACES, "mask", "seg", "change", "dispar", "depth", "uncert", "confid",
              "occl", "visib", "flower"),
     "image": (
@@ -110,6 +114,7 @@ METRIC_OF: dict[Kind, str] = {
     "class-scores": "top1",
     "embedding": "cosine",
     "flow": "epe",
+    "heatmap": "peaks",
     "image": "psnr",
     "mask": "mask-iou",
     "segmentation": "mean-iou",

@@ -27,6 +27,7 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.grids import cells_in
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.peaks import LOGITS, VISIBLE, heights, maps_of
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import SIDE, class_axis, without_trailing_ones
 from halfwise.records import Evidence, Recognised
@@ -271,6 +272,64 @@ def image(seen: Seen) -> Recognised | None:
     return seen.shows("image", "times-input", "range-of-images", "smooth")
 
 
+_HEAT = ("heat", "hm", "keypoint", "kpt", "center", "centre")
+"""Words in the names of heat maps."""
+_SHARPEST = 0.15
+"""Largest share above 0.9 of their height of what is above 0.1 in peaks: a Gaussian has 5 %, 7 % at
+whole pixels, the softest mask of an object a third."""
+_FEWEST_JOINTS = 4
+"""Fewest maps that may be those of joints without a name that says so. Our choice."""
+_SPREAD = 0.25
+"""Largest extent of a single peak above 0.3 of its height, as a share of the map's longer side."""
+
+
+def heatmap(seen: Seen) -> Recognised | None:
+    """Recognise maps [N, maps, height, width] with few peaks, by name or with one peak each."""
+    named = seen.called(*_HEAT)
+    shaped = seen.arrays[0].ndim == 4 and all(_is_maps(maps_of(a), 1) for a in seen.arrays)
+    if seen.discrete or not shaped:
+        return None
+    if not named and any((array < LOGITS).any() for array in seen.arrays):
+        return None  # logits may be of anything
+    maps = heights(seen.arrays)
+    low, high = min(float(a.min()) for a in maps), max(float(a.max()) for a in maps)
+    if low < -0.1 or not VISIBLE <= high <= 1.1 or not _are_few_peaks(maps, high):
+        return None
+    one = maps[0].shape[1] >= _FEWEST_JOINTS and _has_one_peak_each(maps, high)
+    each: tuple[Evidence, ...] = ("peak-each",) if one else ()
+    name: tuple[Evidence, ...] = ("by-name",) if named else ()
+    return seen.shows("heatmap", "few-peaks", *name, *each) if named or one else None
+
+
+def _are_few_peaks(maps: Arrays, high: float) -> bool:
+    """Return whether most values are near 0, and others fall off as from a peak."""
+    size = sum(array.size for array in maps)
+    risen = sum(int((array > 0.1 * high).sum()) for array in maps)
+    above = inside = 0
+    for array in maps:
+        # Each map by its own height: those of unsure joints are lower.
+        top = array.max(axis=(2, 3), keepdims=True)
+        shown = top >= VISIBLE * high
+        above += int((shown & (array > 0.1 * top)).sum())
+        inside += int((shown & (array > 0.9 * top)).sum())
+    return risen <= (1 - MOSTLY) * size and inside <= _SHARPEST * above
+
+
+def _has_one_peak_each(maps: Arrays, high: float) -> bool:
+    """Return whether each map has one peak or none, a quarter as many places as there are maps."""
+    places, count = set(), 0
+    for array in maps:
+        reach = _SPREAD * max(array.shape[2:])
+        for each in array.reshape(-1, *array.shape[2:]):
+            count += 1
+            rows, columns = np.nonzero(each >= VISIBLE * high)
+            if rows.size:
+                if max(np.ptp(rows), np.ptp(columns)) > reach:
+                    return False
+                places.add(int(each.argmax()))
+    return len(places) >= max(_FEWEST_JOINTS, count / 4)
+
+
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
     """Return whether the shape is [N, ≥ channels, height, width] and all values are finite."""
     return (
@@ -364,6 +423,7 @@ _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
     token_ids,
     embeddings,
     class_map,
+    heatmap,
     segmentation,
     mask,
     flow,

@@ -442,6 +442,7 @@ KINDS: dict[Kind, str] = {
     "class-scores": "class scores",
     "embedding": "embeddings",
     "flow": "optical flow",
+    "heatmap": "heat maps",
     "image": "an image",
     "mask": "a mask",
     "segmentation": "a segmentation",
@@ -473,6 +474,8 @@ SEEN: dict[Evidence, str] = {
     "within-image": "within the image",
     "cells-of-image": "as many cells as the image has",
     "few-objects": "few cells with an object",
+    "few-peaks": "few peaks and almost nothing around them",
+    "peak-each": "at most one peak in each map",
 }
 """Words for each kind of evidence."""
 

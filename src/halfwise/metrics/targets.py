@@ -81,6 +81,7 @@ _CONVENTIONS: dict[str, _Convention] = {
     "detection-f1": _SHARE,
     "map": _SHARE,
     "cells": _SHARE,
+    "peaks": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
     "snr": _SIGNAL,
     "psnr": _Convention(

@@ -19,6 +19,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
 from halfwise.metrics.evidence import softmax, sums_to_one
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
     CAP_DB,
     OWN_METRIC,
@@ -447,6 +448,7 @@ _METRICS: dict[str, Metric] = {
     "mean-iou": mean_iou,
     "cosine": cosine,
     "snr": snr,
+    "peaks": peaks,
     "psnr": psnr,
     "epe": epe,
 }

@@ -17,6 +17,7 @@ from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.grids import visible_cells
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
+from halfwise.metrics.peaks import peaks_in
 from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.targets import (
     Metric,
@@ -123,6 +124,7 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
     "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
     "cosine": ("vectors", vectors_in),
     "snr": ("signals", signals_in),
+    "peaks": ("peaks", peaks_in),
     "psnr": ("values", _in_targets(np.isfinite)),
     "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
 }

@@ -6,8 +6,8 @@ from halfwise.declarations import default
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 Kind = Literal[
-    "boxes", "cells", "class-scores", "embedding", "flow", "image", "mask", "segmentation",
-    "tokens",
+    "boxes", "cells", "class-scores", "embedding", "flow", "heatmap", "image", "mask",
+    "segmentation", "tokens",
 ]  # fmt: skip
 """What an output, or a set of outputs, is."""
 
@@ -16,7 +16,7 @@ Evidence = Literal[
     "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "within-image",
-    "cells-of-image", "few-objects",
+    "cells-of-image", "few-objects", "few-peaks", "peak-each",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -36,7 +36,9 @@ Evidence = Literal[
   have; "smooth": neighbouring pixels are alike;
 - "within-image": corners are pixels of an input image, with sides of many lengths;
 - "cells-of-image": as many cells as an input image has at a detector's strides; "few-objects": an
-  objectness that is low at nearly all cells.
+  objectness that is low at nearly all cells;
+- "few-peaks": maps with peaks that fall off, and nearly no value elsewhere; "peak-each": four maps
+  or more, each with one peak or none.
 """
 
 
@@ -115,7 +117,16 @@ class Recognised(Record):
 
 
 Unit = Literal[
-    "boxes", "cells", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"
+    "boxes",
+    "cells",
+    "mask pixels",
+    "peaks",
+    "pixels",
+    "rows",
+    "signals",
+    "tokens",
+    "values",
+    "vectors",
 ]
 """What a score counts, in the truth: for example the pixels inside its masks."""
 
