@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from bench.attacks.layouts import Graph, Joined, Layout, Part, maps, part, rows
 
@@ -114,4 +115,37 @@ def _poses() -> Mapping[str, Layout]:
     }
 
 
-IMAGED = {**_detectors(), **_segmenters(), **_poses()}
+def _pictures(*, last: bool = False, coded: bool = False) -> Joined:
+    """Each part [1, 36, columns] is a smooth image of 48 × 48 pixels."""
+
+    def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+        outputs = []
+        for name in maps(6, 6)(graph, names):
+            scales = graph.constant(np.float32([1, 1, 8, 8]))
+            (made,) = graph.add("Resize", name, "", scales, mode="linear")
+            if last:
+                (made,) = graph.add("Transpose", made, perm=[0, 2, 3, 1])
+            if coded:
+                (made,) = graph.add("Mul", made, graph.constant(np.float32(255)))
+                (made,) = graph.add("Round", made)
+                (made,) = graph.add("Cast", made, to=TensorProto.UINT8)
+            outputs.append(made)
+        return outputs
+
+    return join
+
+
+def _restorers() -> Mapping[str, Layout]:
+    def pixels(columns: int) -> tuple[Part, ...]:
+        return (part("depth", 36, columns, act="Sigmoid", spread=1.5),)
+
+    return {
+        "restorer": Layout(pixels(3), _pictures(), image=(48, 48)),
+        "restorer, 8 bits, channels last": Layout(
+            pixels(3), _pictures(last=True, coded=True), image=(48, 48)
+        ),
+        "grey restorer": Layout(pixels(1), _pictures(), image=(48, 48), channels=1),
+    }
+
+
+IMAGED = {**_detectors(), **_segmenters(), **_poses(), **_restorers()}

@@ -57,19 +57,22 @@ class Layout:
         parts: Their parts.
         join: Adds the nodes that turn the parts' tensors into outputs; returns their names.
         image: Height and width of an input image, whose first numbers are x; None for x itself.
+        channels: Of that image.
     """
 
     parts: tuple[Part, ...]
     join: Joined
     image: tuple[int, int] | None = None
+    channels: int = 3
 
     def inputs(self, samples: Array) -> dict[str, Array]:
         """Return the model's inputs for samples f32[n, 1, FEATURES]."""
         if self.image is None:
             return {"x": samples}
-        images = np.zeros((len(samples), 1, 3 * self.image[0] * self.image[1]), np.float32)
+        shape = (len(samples), 1, self.channels, *self.image)
+        images = np.zeros((len(samples), 1, np.prod(shape[2:])), np.float32)
         images[..., :FEATURES] = samples
-        return {"image": images.reshape(len(samples), 1, 3, *self.image)}
+        return {"image": images.reshape(shape)}
 
 
 def part(
@@ -170,7 +173,7 @@ def save(
     graph, broken = Graph(), broken or {}
     given, shape = "x", [1, FEATURES]
     if layout.image is not None:
-        given, shape = "image", [1, 3, *layout.image]
+        given, shape = "image", [1, layout.channels, *layout.image]
         flat = graph.shaped(given, 1, -1)
         first = graph.constant(np.arange(FEATURES))
         graph.nodes.append(helper.make_node("Gather", [flat, first], ["x"], name="x", axis=1))

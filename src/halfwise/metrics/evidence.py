@@ -55,7 +55,8 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
              "occl", "visib", "flower"),
     "image": (
         *_PLACES, *_AMOUNTS, *_SPACES, *_DECISIONS, "alpha", "matte", "pha", "disp", "heat",
-        "normal", "mask", "seg", "point", "position", "flow", "grad", "confid",
+        "normal", "mask", "seg", "point", "position", "flow", "grad", "confid", "salien", "anomal",
+        "edge", "spec", "stft", "mel",
     ),
 }  # fmt: skip
 _FOR: Mapping[Kind, tuple[str, ...]] = {
@@ -223,13 +224,13 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 
-def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
-    """Return height and width of inputs that are images with one or three channels."""
+def image_sizes(inputs: Inputs, channels: tuple[int, ...] = (1, 3)) -> list[tuple[int, int]]:
+    """Return height and width of inputs that are images with one of these numbers of channels."""
     sizes = []
     for shape in inputs.values():
-        if len(shape) == 4 and shape[1] in (1, 3):
+        if len(shape) == 4 and shape[1] in channels:
             sizes.append((shape[2], shape[3]))
-        elif len(shape) == 4 and shape[3] in (1, 3):
+        elif len(shape) == 4 and shape[3] in channels:
             sizes.append((shape[1], shape[2]))
     return sizes
 

@@ -197,6 +197,9 @@ _RANGES = ((-0.1, 1.1, 0.5), (-1.1, 1.1, 1.0), (-20.0, 275.0, 100.0))
 """Smallest value, largest value and least span of images in [0, 1], [-1, 1] and [0, 255]."""
 _OPPOSITE = -0.5
 """A flow's channels correlate by more than this; logits of two classes are near -1."""
+_VARIED = 0.15
+"""Least standard deviation of a grey image of the input's size, as a share of its range; uniform
+values have 0.29, a map that is set at one pixel in 100 has 0.1."""
 SMOOTH = 0.5
 """Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
@@ -255,15 +258,18 @@ def flow(seen: Seen) -> Recognised | None:
 
 
 def image(seen: Seen) -> Recognised | None:
-    """Recognise an image made from an image."""
+    """Recognise an image made from an image; one of 8 bits has three channels."""
     last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
-    maps = [_channels_first(array) if last else array for array in seen.arrays]
-    if seen.discrete or not all(_is_maps(array, 1) for array in maps):
+    if seen.discrete and seen.arrays[0].dtype != np.uint8:
+        return None
+    arrays = [array.astype(np.float64) for array in seen.arrays]
+    maps = [_channels_first(array) if last else array for array in arrays]
+    if not all(_is_maps(array, 1) for array in maps):
         return None
     channels, *size = maps[0].shape[1:]
     sizes = image_sizes(seen.inputs)
     times = [size[0] // h for h, w in sizes if size[0] % h == 0 and size[0] * w == size[1] * h]
-    if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
+    if not times or not (channels == 3 or _is_grey(seen, maps, times[0])):
         return None
     if not _is_in_range(maps):
         return None
@@ -330,6 +336,21 @@ def _has_one_peak_each(maps: Arrays, high: float) -> bool:
     return len(places) >= max(_FEWEST_JOINTS, count / 4)
 
 
+def _is_grey(seen: Seen, maps: Arrays, times: int) -> bool:
+    """Return whether a single channel may be an image: larger than the input, or as grey as it.
+
+    Of the input's size it may also be a map of something in it, and that is mostly of one value.
+    """
+    channels, *size = maps[0].shape[1:]
+    if channels != 1 or seen.discrete:
+        return False
+    if times > 1:
+        return True
+    span = max(float(array.max()) for array in maps) - min(float(array.min()) for array in maps)
+    varied = all(float(array.std()) >= _VARIED * span for array in maps)
+    return varied and tuple(size) in image_sizes(seen.inputs, (1,)) and BINS.isdisjoint(size)
+
+
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
     """Return whether the shape is [N, ≥ channels, height, width] and all values are finite."""
     return (
@@ -392,7 +413,11 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
 
 def _has_no_image(seen: Seen) -> bool:
     """Return whether no input is a map, or the output has spectrum bins that no input has."""
-    maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
+    maps = [
+        shape
+        for shape in seen.inputs.values()
+        if len(shape) == 4 and (min(shape[2:]) > 1 or (shape[3] in (1, 3) and min(shape[1:3]) > 1))
+    ]
     bins = not BINS.isdisjoint(seen.shape[1:])
     sizes = {length for shape in maps for length in shape[1:]}
     return bool(seen.inputs) and (not maps or (bins and BINS.isdisjoint(sizes)))

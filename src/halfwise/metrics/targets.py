@@ -235,8 +235,12 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def map_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of the float outputs; CaseError if none has two axes of 8 or more."""
-    names = float_outputs(outputs)
+    """Return the names of the float outputs, or without any those of 8-bit images.
+
+    CaseError if none has two axes of 8 or more.
+    """
+    floats = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
+    names = floats or tuple(name for name, a in outputs.items() if a.dtype == np.uint8)
     if not any(sum(length >= SIDE for length in outputs[name].shape) > 1 for name in names):
         raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names

@@ -370,8 +370,9 @@ def psnr(
     a drop of 60 (`--metric psnr --metric-drop 60`).
 
     Args:
-        reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more.
-        candidate: The same outputs, any float type.
+        reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more; or, in
+            a model without float outputs, u8 ones.
+        candidate: The same outputs, any float type or u8.
         labels: Per sample the target, as for `mask_iou`, or None.
 
     Raises:

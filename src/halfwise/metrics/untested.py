@@ -26,6 +26,7 @@ from halfwise.metrics.targets import (
     class_rows,
     float_outputs,
     flow_outputs,
+    map_outputs,
     signals_in,
     vectors_in,
 )
@@ -125,7 +126,7 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
     "cosine": ("vectors", vectors_in),
     "snr": ("signals", signals_in),
     "peaks": ("peaks", peaks_in),
-    "psnr": ("values", _in_targets(np.isfinite)),
+    "psnr": ("values", _in_targets(np.isfinite, map_outputs)),
     "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
 }
 """Unit and count of each metric that takes outputs directly."""

@@ -20,7 +20,7 @@ Maps = NDArray[Any]
 def bell(row: float, column: float, high: float = 0.9, wide: float = 2.0) -> Maps:
     rows, columns = np.mgrid[: SIZE[0], : SIZE[1]]
     distance = (rows - row) ** 2 + (columns - column) ** 2
-    return high * np.exp(-distance / (2 * wide**2))
+    return np.asarray(high * np.exp(-distance / (2 * wide**2)))
 
 
 def maps(*bells: Maps) -> Maps:
