@@ -148,4 +148,31 @@ def _restorers() -> Mapping[str, Layout]:
     }
 
 
-IMAGED = {**_detectors(), **_segmenters(), **_poses(), **_restorers()}
+def _found(*, turned: bool = False) -> Joined:
+    """Outputs [n, 2], [n] and [n, d], or [d, n]: what has a score above 0.3."""
+
+    def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+        zero = graph.constant(np.array([0]))
+        places, scores, vectors = (graph.add("Squeeze", name, zero)[0] for name in names)
+        (scores,) = graph.add("Squeeze", scores, graph.constant(np.array([1])))
+        (vectors,) = graph.add("LpNormalization", vectors, axis=-1, p=2)
+        (kept,) = graph.add("Greater", scores, graph.constant(np.float32(0.3)))
+        found = [graph.add("Compress", one, kept, axis=0)[0] for one in (places, scores, vectors)]
+        return [*found[:2], *graph.add("Transpose", found[2], perm=[1, 0])] if turned else found
+
+    return join
+
+
+def _finders() -> Mapping[str, Layout]:
+    parts = (
+        part("points", 60, 2, act="Sigmoid", scale=88.0, offset=4.0, spread=1.5),
+        part("scores", 60, 1, act="Sigmoid", spread=1.5, bias=-1.0),
+        part("vector", 60, 64),
+    )
+    return {
+        "keypoints": Layout(parts, _found(), image=(96, 96)),
+        "keypoints, descriptors in columns": Layout(parts, _found(turned=True), image=(96, 96)),
+    }
+
+
+IMAGED = {**_detectors(), **_segmenters(), **_poses(), **_restorers(), **_finders()}

@@ -47,6 +47,10 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
         "speech",
     ),
     "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow", "instance"),
+    "keypoints": (
+        *_AMOUNTS, *_DECISIONS, "offset", "displac", "delta", "flow", "size", "veloc", "angle",
+        "match",
+    ),
     "heatmap": (
         *_AMOUNTS, *_SPACES, "offset", "displac", "transl", "anomal", "salien", "disp", "confid",
         "mask", "seg", "uncert", "error", "edge", "densit", "occup", "centerness", "centreness",
@@ -117,6 +121,7 @@ METRIC_OF: dict[Kind, str] = {
     "flow": "epe",
     "heatmap": "peaks",
     "image": "psnr",
+    "keypoints": "keypoints",
     "mask": "mask-iou",
     "segmentation": "mean-iou",
     "tokens": "token-agreement",

@@ -26,6 +26,7 @@ from halfwise.metrics.evidence import (
     within_unit,
 )
 from halfwise.metrics.grids import cells_in
+from halfwise.metrics.keypoints import keypoints_in
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import LOGITS, VISIBLE, heights, maps_of
 from halfwise.metrics.slices import FEWEST, MOSTLY
@@ -54,9 +55,10 @@ _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 
 def class_scores(seen: Seen) -> Recognised | None:
     """Recognise probabilities and logits; those of a sequence are tokens."""
-    if seen.discrete:
-        return None
     rows = seen.rows()
+    # A set of classes is as large for every sample.
+    if seen.discrete or len({array.shape[-1:] for array in rows}) > 1:
+        return None
     if all(map(_are_probabilities, rows)):
         if rows[0].ndim > 2:
             taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
@@ -478,6 +480,8 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     taken = {name for one in recognised for name in one.outputs}
     rest = {name: arrays for name, arrays in floats.items() if name not in taken}
     recognised += cells_in(rest, inputs)
+    points = keypoints_in(rest, discrete, inputs)
+    recognised += [points] if points is not None else []
     # What looks like boxes that cannot be read is nothing else, unless these are their cells.
     taken = {name for one in (*recognised, *([boxes] if boxes else [])) for name in one.outputs}
     shapes = {name: array.shape for name, array in references[0].items()}

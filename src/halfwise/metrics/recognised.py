@@ -12,7 +12,7 @@ from math import inf, isfinite, isnan
 from typing import Any, NamedTuple
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.metrics import boxes, grids
+from halfwise.metrics import boxes, grids, keypoints
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
@@ -50,6 +50,10 @@ def _cells(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]
     return grids.agreement(wanted, actual, one.outputs, one.cells)
 
 
+def _keypoints(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
+    return keypoints.similarity(wanted, actual, one.outputs)
+
+
 class _Reading(NamedTuple):
     kind: Kind
     score: Callable[[Recognised, Sequence[Outputs], Sequence[Outputs]], float]
@@ -59,6 +63,7 @@ _BY_LAYOUT: dict[str, _Reading] = {
     "detection-f1": _Reading("boxes", _f1),
     "map": _Reading("boxes", _map),
     "cells": _Reading("cells", _cells),
+    "keypoints": _Reading("keypoints", _keypoints),
 }
 BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
@@ -444,6 +449,7 @@ KINDS: dict[Kind, str] = {
     "flow": "optical flow",
     "heatmap": "heat maps",
     "image": "an image",
+    "keypoints": "keypoints",
     "mask": "a mask",
     "segmentation": "a segmentation",
     "tokens": "tokens",

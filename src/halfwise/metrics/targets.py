@@ -82,6 +82,7 @@ _CONVENTIONS: dict[str, _Convention] = {
     "map": _SHARE,
     "cells": _SHARE,
     "peaks": _SHARE,
+    "keypoints": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
     "snr": _SIGNAL,
     "psnr": _Convention(

@@ -16,6 +16,7 @@ from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
 from halfwise.metrics.grids import visible_cells
+from halfwise.metrics.keypoints import count_points
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
 from halfwise.metrics.peaks import peaks_in
 from halfwise.metrics.slices import FEWEST
@@ -76,6 +77,7 @@ def _cells(one: Recognised, references: Sequence[Outputs]) -> Iterator[int]:
 _DETECTED: dict[Kind, tuple[Unit, Callable[[Recognised, Sequence[Outputs]], Iterator[int]]]] = {
     "boxes": ("boxes", _boxes),
     "cells": ("cells", _cells),
+    "keypoints": ("keypoints", lambda one, references: count_points(references, one.outputs)),
 }
 """Unit and counts of what FP32 detects, for kinds whose outputs are read by their layout."""
 

@@ -6,7 +6,7 @@ from halfwise.declarations import default
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 Kind = Literal[
-    "boxes", "cells", "class-scores", "embedding", "flow", "heatmap", "image", "mask",
+    "boxes", "cells", "class-scores", "embedding", "flow", "heatmap", "image", "keypoints", "mask",
     "segmentation", "tokens",
 ]  # fmt: skip
 """What an output, or a set of outputs, is."""
@@ -119,6 +119,7 @@ class Recognised(Record):
 Unit = Literal[
     "boxes",
     "cells",
+    "keypoints",
     "mask pixels",
     "peaks",
     "pixels",
