@@ -89,8 +89,7 @@ def mean_iou(
     the element of an integer output. The average is over the classes in an image's target, then
     over images, so the loss of a small region in one image shows. Without labels, images of one
     class that keep it are left out; 1 if all are. A pixel with NaN has no class, and neither has
-    any pixel of a candidate of another
-    shape.
+    any pixel of a candidate of another shape.
 
     Args:
         reference: One output as above; the target where there are no labels.
