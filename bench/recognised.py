@@ -1,19 +1,21 @@
 """What the outputs of models are recognised as, against what they are.
 
-For the published models and the bundled one, the answers are written here by hand, from their
-authors' descriptions. The failure classes' models are random, so only what follows from their last
-operators can be right: unit vectors and probabilities.
+For the published models, the bundled one and layouts of others, the answers are written here by
+hand, from their authors' descriptions. The failure classes' models are random, so only what follows
+from their last operators can be right: unit vectors and probabilities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bench.attacks.imaged import IMAGED
+from bench.attacks.layouts import save
+from bench.attacks.lies import SAMPLES, samples
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.judging.reference import check
-from halfwise.metrics.kinds import recognise
-from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.metrics.kinds import LOOKED_AT, recognise
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data, Model
 from halfwise.records import Criterion, Kind
@@ -35,6 +37,22 @@ DRAWN: Mapping[str, Kind] = {
 }
 """Kinds of the outputs of those drawn models whose outputs have one. Those of "softmax" vary
 smoothly under a neutral name, as bins of an axis do too."""
+LAID_OUT: Mapping[str, Kind] = {
+    "FastestDet": "cells",
+    "YOLOX maps": "cells",
+    "YOLOv3 maps": "cells",
+    "YOLOv5 maps": "cells",
+    "YOLO rows of logits": "cells",
+    "segmenter, channels last": "segmentation",
+    "pose heat maps": "heatmap",
+    "pose heat maps, channels last": "heatmap",
+    "restorer": "image",
+    "restorer, 8 bits, channels last": "image",
+    "grey restorer": "image",
+    "keypoints": "keypoints",
+    "keypoints, descriptors in columns": "keypoints",
+}
+"""Kinds of the outputs of layouts beside an image (`bench.attacks.imaged`)."""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -61,7 +79,18 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         equal(f"of {count} drawn models, recognised as something else", len(wrong), 0, note),
         reported("drawn models of which something is recognised", hinted),
     ]
+    misread = [name for name, kind in LAID_OUT.items() if _laid_out(bench, name) != {kind}]
+    count, note = len(LAID_OUT), ", ".join(misread)
+    figures.append(
+        equal(f"of {count} layouts, recognised as something else", len(misread), 0, note)
+    )
     return figures, bench.missing()
+
+
+def _laid_out(bench: Workbench, name: str) -> set[Kind]:
+    path, layout = bench.folder / "layout.onnx", IMAGED[name]
+    save(path, layout)
+    return set(kinds(path, Data(layout.inputs(samples(SAMPLES)))).values())
 
 
 def kinds(model: Model, data: Data) -> dict[str, Kind]:

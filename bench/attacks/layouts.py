@@ -56,10 +56,23 @@ class Layout:
     Attributes:
         parts: Their parts.
         join: Adds the nodes that turn the parts' tensors into outputs; returns their names.
+        image: Height and width of an input image, whose first numbers are x; None for x itself.
+        channels: Of that image.
     """
 
     parts: tuple[Part, ...]
     join: Joined
+    image: tuple[int, int] | None = None
+    channels: int = 3
+
+    def inputs(self, samples: Array) -> dict[str, Array]:
+        """Return the model's inputs for samples f32[n, 1, FEATURES]."""
+        if self.image is None:
+            return {"x": samples}
+        shape = (len(samples), 1, self.channels, *self.image)
+        images = np.zeros((len(samples), 1, np.prod(shape[2:])), np.float32)
+        images[..., :FEATURES] = samples
+        return {"image": images.reshape(shape)}
 
 
 def part(
@@ -158,6 +171,12 @@ def save(
         limit: If given, they replace only on samples whose last feature is above it.
     """
     graph, broken = Graph(), broken or {}
+    given, shape = "x", [1, FEATURES]
+    if layout.image is not None:
+        given, shape = "image", [1, layout.channels, *layout.image]
+        flat = graph.shaped(given, 1, -1)
+        first = graph.constant(np.arange(FEATURES))
+        graph.nodes.append(helper.make_node("Gather", [flat, first], ["x"], name="x", axis=1))
     names = []
     for index, one in enumerate(layout.parts):
         sound = graph.computed(one) if limit is not None or index not in broken else ""
@@ -171,7 +190,7 @@ def save(
     made = helper.make_graph(
         graph.nodes,
         "layout",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, FEATURES])],
+        [helper.make_tensor_value_info(given, TensorProto.FLOAT, shape)],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         graph.constants,
     )

@@ -13,7 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.attacks.attack import Attack, Command
+from bench.attacks.imaged import IMAGED
 from bench.attacks.layouts import FEATURES, LAYOUTS, Array, Layout, Part, before_act, noisy, save
+
+ALL = {**LAYOUTS, **IMAGED}
+"""Every layout whose parts are broken."""
 
 SAMPLES = 12
 MANY = 40
@@ -252,7 +256,7 @@ def _files(
 ) -> Command:
     save(folder / "model.onnx", layout)
     save(folder / "candidate.onnx", layout, broken, limit=limit)
-    np.savez(folder / "x.npz", x=inputs)
+    np.savez(folder / "x.npz", **layout.inputs(inputs))
     return Command(["verify", "model.onnx", "candidate.onnx", "--inputs", "x.npz"])
 
 
@@ -291,7 +295,7 @@ def _twin(name: str, layout: Layout, seed: int, *, quick: bool) -> Attack:
 
 
 def _lies() -> Iterator[Attack]:
-    for place, (name, layout) in enumerate(LAYOUTS.items()):
+    for place, (name, layout) in enumerate(ALL.items()):
         for index, one in enumerate(layout.parts):
             for number, (what, broken) in enumerate(changes(one)):
                 told = f"{name}: {one.role} ({index}) {what}"
@@ -309,6 +313,6 @@ ATTACKS = [
     *(
         _twin(name, layout, seed, quick=seed == 0 and not place % 4)
         for seed in range(TWINS)
-        for place, (name, layout) in enumerate(LAYOUTS.items())
+        for place, (name, layout) in enumerate(ALL.items())
     ),
 ]

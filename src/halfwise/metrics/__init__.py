@@ -6,7 +6,8 @@
   the search (`Excess`).
 - `targets`: what task metrics take, their direction, and how far they may fall by default; those of
   vectors and signals; `task`: those of classes, tokens, masks and images.
-- `boxes`: boxes read from outputs, and how well they agree.
+- `boxes`: boxes read from outputs, and how well they agree; `grids`: cells of detectors that need
+  their anchors to be decoded; `peaks`: where heat maps peak; `keypoints`: sets of keypoints.
 - `evidence`: what is observed of an output, and how boxes are encoded; `kinds`: what it shows.
 - `recognised`: the metrics of recognised outputs, and all of them together, for `--metric auto`.
 - `untested`: outputs and metrics that no sample tests, what a score rests on, and what the samples

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from halfwise.metrics.boxes import STRIDES, VISIBLE, cells
 from halfwise.metrics.slices import FEWEST, MOSTLY
 from halfwise.metrics.targets import required, without_trailing_ones
-from halfwise.records import Boxes, Evidence, Kind, Recognised
+from halfwise.records import Boxes, Cells, Evidence, Kind, Recognised
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
 _LONG = 5
@@ -32,8 +32,10 @@ _AMOUNTS = (
 )  # fmt: skip
 _SPACES = ("embed", "feat", "latent", "hidden", "descriptor", "represent")
 _DECISIONS = ("logit", "prob", "score", "class", "label", "token")
+_NO_BOXES = (*(word for word in _PLACES if word != "coord"), *_AMOUNTS, *_SPACES)
 _AGAINST: Mapping[Kind, tuple[str, ...]] = {
-    "boxes": (*(word for word in _PLACES if word != "coord"), *_AMOUNTS, *_SPACES),
+    "boxes": _NO_BOXES,
+    "cells": _NO_BOXES,
     "class-scores": (
         *_PLACES, *_AMOUNTS, *_SPACES, "multilabel", "multi_label", "attribute", "tags",
     ),
@@ -45,11 +47,20 @@ _AGAINST: Mapping[Kind, tuple[str, ...]] = {
         "speech",
     ),
     "segmentation": (*_AMOUNTS, *_SPACES, "disp", "cost", "heat", "flow", "instance"),
+    "keypoints": (
+        *_AMOUNTS, *_DECISIONS, "offset", "displac", "delta", "flow", "size", "veloc", "angle",
+        "match",
+    ),
+    "heatmap": (
+        *_AMOUNTS, *_SPACES, "offset", "displac", "transl", "anomal", "salien", "disp", "confid",
+        "mask", "seg", "uncert", "error", "edge", "densit", "occup", "centerness", "centreness",
+    ),
     "flow": (*_DECISIONS, *_SPACES, "mask", "seg", "change", "dispar", "depth", "uncert", "confid",
              "occl", "visib", "flower"),
     "image": (
         *_PLACES, *_AMOUNTS, *_SPACES, *_DECISIONS, "alpha", "matte", "pha", "disp", "heat",
-        "normal", "mask", "seg", "point", "position", "flow", "grad", "confid",
+        "normal", "mask", "seg", "point", "position", "flow", "grad", "confid", "salien", "anomal",
+        "edge", "spec", "stft", "mel",
     ),
 }  # fmt: skip
 _FOR: Mapping[Kind, tuple[str, ...]] = {
@@ -104,10 +115,13 @@ _STATES = ("cache", "state", "memory", "past", "present", "hn", "cn", "h0", "c0"
 
 METRIC_OF: dict[Kind, str] = {
     "boxes": "detection-f1",
+    "cells": "cells",
     "class-scores": "top1",
     "embedding": "cosine",
     "flow": "epe",
+    "heatmap": "peaks",
     "image": "psnr",
+    "keypoints": "keypoints",
     "mask": "mask-iou",
     "segmentation": "mean-iou",
     "tokens": "token-agreement",
@@ -121,6 +135,7 @@ def of_kind(
     shape: tuple[int, ...],
     evidence: tuple[Evidence, ...],
     boxes: Boxes | None = None,
+    cells: Cells | None = None,
 ) -> Recognised:
     """Return recognised outputs, with the metric of their kind; see `Recognised`."""
     return Recognised(
@@ -131,6 +146,7 @@ def of_kind(
         shape=shape,
         evidence=evidence,
         boxes=boxes,
+        cells=cells,
     )
 
 
@@ -213,27 +229,27 @@ def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> boo
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 
-def image_sizes(inputs: Inputs) -> list[tuple[int, int]]:
-    """Return height and width of inputs that are images with one or three channels."""
+def image_sizes(inputs: Inputs, channels: tuple[int, ...] = (1, 3)) -> list[tuple[int, int]]:
+    """Return height and width of inputs that are images with one of these numbers of channels."""
     sizes = []
     for shape in inputs.values():
-        if len(shape) == 4 and shape[1] in (1, 3):
+        if len(shape) == 4 and shape[1] in channels:
             sizes.append((shape[2], shape[3]))
-        elif len(shape) == 4 and shape[3] in (1, 3):
+        elif len(shape) == 4 and shape[3] in channels:
             sizes.append((shape[1], shape[2]))
     return sizes
 
 
-_ANCHORS = 3
+ANCHORS = 3
 """Boxes per cell in YOLOv3 to v7; later versions have one."""
-_FOUR_MAPS = (*STRIDES, 64)
+FOUR_MAPS = (*STRIDES, 64)
 """Strides of models for 1280-pixel images."""
-_FEWEST_CELLS = 84
+FEWEST_CELLS = 84
 """Cells of a 64-pixel image; the row count of a smaller one proves nothing."""
 _BOTH_WAYS = (20, 80)
 """Numbers of classes in VOC and COCO: four columns before them are more likely than five before one
 class fewer."""
-_RAW_LARGEST = 16.0
+RAW_LARGEST = 16.0
 """Largest offset, in strides, or logarithm of a size: e^16 pixels is not a size."""
 _QUERIES = 1000
 """Most rows of a set prediction, which needs no suppression: DETR has 100, DINO 900. Models with a
@@ -301,12 +317,12 @@ def _cellwise(arrays: Arrays, inputs: Inputs) -> Boxes | None:
         return None
     length, width = arrays[0].shape[1:]
     for image in image_sizes(inputs):
-        for strides in (STRIDES, _FOUR_MAPS):
+        for strides in (STRIDES, FOUR_MAPS):
             count = sum((image[0] // stride) * (image[1] // stride) for stride in strides)
-            if count < _FEWEST_CELLS:
+            if count < FEWEST_CELLS:
                 continue
             if (
-                length in (count, _ANCHORS * count)
+                length in (count, ANCHORS * count)
                 and width > 5
                 and all(within_unit(a[..., 4:]) for a in arrays)
             ):
@@ -329,8 +345,8 @@ def _follows_cells(boxes: Arrays, image: tuple[int, int], strides: Sequence[int]
     if any((box[..., 2:] < 0).any() for box in boxes):
         return False
     one = np.concatenate([cells(image, [s])[0] * s for s in strides])
-    by_cell = np.repeat(one, _ANCHORS, axis=0)
-    by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (_ANCHORS, 1)) for s in strides])
+    by_cell = np.repeat(one, ANCHORS, axis=0)
+    by_map = np.concatenate([np.tile(cells(image, [s])[0] * s, (ANCHORS, 1)) for s in strides])
     orders = [places for places in (one, by_cell, by_map) if len(places) == boxes[0].shape[1]]
     centres = np.concatenate(boxes)[..., :2].mean(axis=0)
     return any(_correlation(centres, places) >= MOSTLY for places in orders)
@@ -345,7 +361,7 @@ def _correlation(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> 
 
 def _is_raw(array: NDArray[np.float64]) -> bool:
     place = array[..., :4]
-    return bool((place[..., 2:] < 0).any()) and float(np.abs(place).max()) <= _RAW_LARGEST
+    return bool((place[..., 2:] < 0).any()) and float(np.abs(place).max()) <= RAW_LARGEST
 
 
 _ORDERS = {6: ((0, 4, 5),), 7: ((1, 6, 5), (3, 2, 1))}

@@ -25,9 +25,12 @@ from halfwise.metrics.evidence import (
     whole_numbers,
     within_unit,
 )
+from halfwise.metrics.grids import cells_in
+from halfwise.metrics.keypoints import keypoints_in
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.peaks import LOGITS, VISIBLE, heights, maps_of
 from halfwise.metrics.slices import FEWEST, MOSTLY
-from halfwise.metrics.targets import SIDE
+from halfwise.metrics.targets import SIDE, class_axis, without_trailing_ones
 from halfwise.records import Evidence, Recognised
 
 _CLASSES = ("logit", "prob", "score", "class", "cls", "softmax", "pred")
@@ -52,9 +55,10 @@ _KNOWN_COUNTS = (1000, 1001, 21841, 21843)
 
 def class_scores(seen: Seen) -> Recognised | None:
     """Recognise probabilities and logits; those of a sequence are tokens."""
-    if seen.discrete:
-        return None
     rows = seen.rows()
+    # A set of classes is as large for every sample.
+    if seen.discrete or len({array.shape[-1:] for array in rows}) > 1:
+        return None
     if all(map(_are_probabilities, rows)):
         if rows[0].ndim > 2:
             taken = _is_length_of_input(seen, rows[0].shape[-1]) and not seen.called(*_SURELY)
@@ -197,6 +201,9 @@ _OUTSIDE, _FILLED = 0.1, 0.5
 """Shares of its range: how far an image's values may leave it, and the least that they span."""
 _OPPOSITE = -0.5
 """A flow's channels correlate by more than this; logits of two classes are near -1."""
+_VARIED = 0.15
+"""Least standard deviation of a grey image of the input's size, as a share of its range; uniform
+values have 0.29, a map that is set at one pixel in 100 has 0.1."""
 SMOOTH = 0.5
 """Least correlation of neighbouring pixels in an image; natural images have 0.9, noise 0."""
 
@@ -214,27 +221,31 @@ def mask(seen: Seen) -> Recognised | None:
 
 def class_map(seen: Seen) -> Recognised | None:
     """Recognise the class of each pixel as a whole number."""
-    sizes, shape = image_sizes(seen.inputs), seen.shape
+    maps = [without_trailing_ones(array) for array in seen.arrays]
+    sizes, shape = image_sizes(seen.inputs), maps[0].shape
     if not seen.discrete or len(shape) not in (3, 4) or shape[-2:] not in sizes or shape[1] == 3:
         return None
-    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in seen.arrays)
+    classes = all(a.min() >= 0 and a.max() < _MOST_CLASSES and _in_regions(a) for a in maps)
     return seen.shows("segmentation", "size-of-input", "in-regions") if classes else None
 
 
 def segmentation(seen: Seen) -> Recognised | None:
-    """Recognise class scores per pixel [N, classes, height, width]."""
-    if seen.discrete or not all(_is_maps(array, 2) for array in seen.arrays):
+    """Recognise class scores per pixel [N, classes, height, width] or with the classes last."""
+    last = seen.arrays[0].ndim == 4 and class_axis(seen.shape) == 3
+    maps = [_channels_first(array) if last else array for array in seen.arrays]
+    if seen.discrete or not all(_is_maps(array, 2) for array in maps):
         return None
-    if not all(_in_regions(array.argmax(axis=1)) for array in seen.arrays):
+    if not all(_in_regions(array.argmax(axis=1)) for array in maps):
         return None
-    if all(sums_to_one(array, 1) for array in seen.arrays):
+    if all(sums_to_one(array, 1) for array in maps):
         return seen.shows("segmentation", "channels-sum", "in-regions")
     named = seen.called("seg", "semantic")
     # An image may have four channels.
-    fits = seen.shape[1] > 4 and seen.shape[1] % _SPACE
-    if not (named or (fits and seen.shape[2:] in image_sizes(seen.inputs))):
+    classes, *size = maps[0].shape[1:]
+    fits = classes > 4 and classes % _SPACE
+    if not (named or (fits and tuple(size) in image_sizes(seen.inputs))):
         return None
-    if any(map(within_unit, seen.arrays)) or not all(map(_one_is_ahead, seen.arrays)):
+    if any(map(within_unit, maps)) or not all(map(_one_is_ahead, maps)):
         return None
     why: Evidence = "by-name" if named else "size-of-input"
     return seen.shows("segmentation", why, "in-regions", "one-ahead")
@@ -251,21 +262,97 @@ def flow(seen: Seen) -> Recognised | None:
 
 
 def image(seen: Seen) -> Recognised | None:
-    """Recognise an image made from an image."""
+    """Recognise an image made from an image; one of 8 bits has three channels."""
     last = seen.arrays[0].ndim == 4 and seen.shape[1] not in (1, 3)
-    maps = [_channels_first(array) if last else array for array in seen.arrays]
-    if seen.discrete or not all(_is_maps(array, 1) for array in maps):
+    if seen.discrete and seen.arrays[0].dtype != np.uint8:
+        return None
+    arrays = [array.astype(np.float64) for array in seen.arrays]
+    maps = [_channels_first(array) if last else array for array in arrays]
+    if not all(_is_maps(array, 1) for array in maps):
         return None
     channels, *size = maps[0].shape[1:]
     sizes = image_sizes(seen.inputs)
     times = [size[0] // h for h, w in sizes if size[0] % h == 0 and size[0] * w == size[1] * h]
-    if not times or not (channels == 3 or (channels == 1 and times[0] > 1)):
+    if not times or not (channels == 3 or _is_grey(seen, maps, times[0])):
         return None
     if not _is_in_range(maps):
         return None
     if _is_sharp(maps) or any(map(_are_directions, maps)) or not all(map(_is_smooth, maps)):
         return None
     return seen.shows("image", "times-input", "range-of-images", "smooth")
+
+
+_HEAT = ("heat", "hm", "keypoint", "kpt", "center", "centre")
+"""Words in the names of heat maps."""
+_SHARPEST = 0.15
+"""Largest share above 0.9 of their height of what is above 0.1 in peaks: a Gaussian has 5 %, 7 % at
+whole pixels, the softest mask of an object a third."""
+_FEWEST_JOINTS = 4
+"""Fewest maps that may be those of joints without a name that says so. Our choice."""
+_SPREAD = 0.25
+"""Largest extent of a single peak above 0.3 of its height, as a share of the map's longer side."""
+
+
+def heatmap(seen: Seen) -> Recognised | None:
+    """Recognise maps [N, maps, height, width] with few peaks, by name or with one peak each."""
+    named = seen.called(*_HEAT)
+    shaped = seen.arrays[0].ndim == 4 and all(_is_maps(maps_of(a), 1) for a in seen.arrays)
+    if seen.discrete or not shaped:
+        return None
+    if not named and any((array < LOGITS).any() for array in seen.arrays):
+        return None  # logits may be of anything
+    maps = heights(seen.arrays)
+    low, high = min(float(a.min()) for a in maps), max(float(a.max()) for a in maps)
+    if low < -0.1 or not VISIBLE <= high <= 1.1 or not _are_few_peaks(maps, high):
+        return None
+    one = maps[0].shape[1] >= _FEWEST_JOINTS and _has_one_peak_each(maps, high)
+    each: tuple[Evidence, ...] = ("peak-each",) if one else ()
+    name: tuple[Evidence, ...] = ("by-name",) if named else ()
+    return seen.shows("heatmap", "few-peaks", *name, *each) if named or one else None
+
+
+def _are_few_peaks(maps: Arrays, high: float) -> bool:
+    """Return whether most values are near 0, and others fall off as from a peak."""
+    size = sum(array.size for array in maps)
+    risen = sum(int((array > 0.1 * high).sum()) for array in maps)
+    above = inside = 0
+    for array in maps:
+        # Each map by its own height: those of unsure joints are lower.
+        top = array.max(axis=(2, 3), keepdims=True)
+        shown = top >= VISIBLE * high
+        above += int((shown & (array > 0.1 * top)).sum())
+        inside += int((shown & (array > 0.9 * top)).sum())
+    return risen <= (1 - MOSTLY) * size and inside <= _SHARPEST * above
+
+
+def _has_one_peak_each(maps: Arrays, high: float) -> bool:
+    """Return whether each map has one peak or none, a quarter as many places as there are maps."""
+    places, count = set(), 0
+    for array in maps:
+        reach = _SPREAD * max(array.shape[2:])
+        for each in array.reshape(-1, *array.shape[2:]):
+            count += 1
+            rows, columns = np.nonzero(each >= VISIBLE * high)
+            if rows.size:
+                if max(np.ptp(rows), np.ptp(columns)) > reach:
+                    return False
+                places.add(int(each.argmax()))
+    return len(places) >= max(_FEWEST_JOINTS, count / 4)
+
+
+def _is_grey(seen: Seen, maps: Arrays, times: int) -> bool:
+    """Return whether a single channel may be an image: larger than the input, or as grey as it.
+
+    Of the input's size it may also be a map of something in it, and that is mostly of one value.
+    """
+    channels, *size = maps[0].shape[1:]
+    if channels != 1 or seen.discrete:
+        return False
+    if times > 1:
+        return True
+    span = max(float(array.max()) for array in maps) - min(float(array.min()) for array in maps)
+    varied = all(float(array.std()) >= _VARIED * span for array in maps)
+    return varied and tuple(size) in image_sizes(seen.inputs, (1,)) and BINS.isdisjoint(size)
 
 
 def _is_maps(array: NDArray[np.float64], channels: int) -> bool:
@@ -330,7 +417,11 @@ def _are_shifts(array: NDArray[np.float64]) -> bool:
 
 def _has_no_image(seen: Seen) -> bool:
     """Return whether no input is a map, or the output has spectrum bins that no input has."""
-    maps = [shape for shape in seen.inputs.values() if len(shape) == 4 and min(shape[2:]) > 1]
+    maps = [
+        shape
+        for shape in seen.inputs.values()
+        if len(shape) == 4 and (min(shape[2:]) > 1 or (shape[3] in (1, 3) and min(shape[1:3]) > 1))
+    ]
     bins = not BINS.isdisjoint(seen.shape[1:])
     sizes = {length for shape in maps for length in shape[1:]}
     return bool(seen.inputs) and (not maps or (bins and BINS.isdisjoint(sizes)))
@@ -363,6 +454,7 @@ _RULES: tuple[Callable[[Seen], Recognised | None], ...] = (
     token_ids,
     embeddings,
     class_map,
+    heatmap,
     segmentation,
     mask,
     flow,
@@ -389,9 +481,16 @@ def recognise(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised
     floats, discrete = _seen(references)
     boxes = boxes_in(floats, discrete, inputs)
     recognised = [boxes] if boxes is not None and boxes.boxes is not None else []
+    taken = {name for one in recognised for name in one.outputs}
+    rest = {name: arrays for name, arrays in floats.items() if name not in taken}
+    recognised += cells_in(rest, inputs)
+    points = keypoints_in(rest, discrete, inputs)
+    recognised += [points] if points is not None else []
+    # What looks like boxes that cannot be read is nothing else, unless these are their cells.
+    taken = {name for one in (*recognised, *([boxes] if boxes else [])) for name in one.outputs}
     shapes = {name: array.shape for name, array in references[0].items()}
     for name in references[0]:
-        if boxes is not None and name in boxes.outputs:
+        if name in taken:
             continue
         arrays: Arrays = floats.get(name) or discrete.get(name) or ()
         if arrays and _tells(arrays):

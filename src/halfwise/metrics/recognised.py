@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from halfwise.errors import CaseError, UsageError
-from halfwise.metrics.boxes import detects_nothing, f1, mean_ap
+from halfwise.metrics import boxes, grids, keypoints
 from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
@@ -21,20 +21,51 @@ from halfwise.metrics.targets import Metric, cosine_and_length, default_drop, re
 from halfwise.metrics.task import classes_in, resolve
 from halfwise.metrics.untested import (
     Support,
+    by_layout,
+    finds_nothing,
     support,
-    support_of_boxes,
+    support_by_layout,
     untested_metric,
     untested_outputs,
 )
-from halfwise.records import Boxes, Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
+from halfwise.records import Criterion, Evidence, Kind, Recognised, TaskScore, Unjudged
 from halfwise.wording import listed, number
 
 REL_MAX = "rel-max"
 """Name of the measure for unrecognised outputs: the default tolerance."""
-_OF_BOXES: dict[
-    str, Callable[[Sequence[Outputs], Sequence[Outputs], Sequence[str], Boxes], float]
-] = {"detection-f1": f1, "map": mean_ap}
-BY_LAYOUT = tuple(_OF_BOXES)
+
+
+def _f1(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
+    assert one.boxes is not None
+    return boxes.f1(wanted, actual, one.outputs, one.boxes)
+
+
+def _map(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
+    assert one.boxes is not None
+    return boxes.mean_ap(wanted, actual, one.outputs, one.boxes)
+
+
+def _cells(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
+    assert one.cells is not None
+    return grids.agreement(wanted, actual, one.outputs, one.cells)
+
+
+def _keypoints(one: Recognised, wanted: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
+    return keypoints.similarity(wanted, actual, one.outputs)
+
+
+class _Reading(NamedTuple):
+    kind: Kind
+    score: Callable[[Recognised, Sequence[Outputs], Sequence[Outputs]], float]
+
+
+_BY_LAYOUT: dict[str, _Reading] = {
+    "detection-f1": _Reading("boxes", _f1),
+    "map": _Reading("boxes", _map),
+    "cells": _Reading("cells", _cells),
+    "keypoints": _Reading("keypoints", _keypoints),
+}
+BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
 
 
@@ -61,10 +92,10 @@ def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
 def metric_of(one: Recognised) -> Metric:
     """Return the metric of recognised outputs, which reads only these.
 
-    A detection metric raises CaseError if there are labels.
+    A metric by layout raises CaseError if there are labels.
     """
-    if one.boxes is not None:
-        return partial(_of_boxes, one, one.boxes)
+    if by_layout(one):
+        return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
     metric = cosine_and_length if one.metric == "cosine" else resolve(one.metric)
     assert metric is not None
@@ -77,9 +108,8 @@ def metric_of(one: Recognised) -> Metric:
     return restricted
 
 
-def _of_boxes(
+def _of_layout(
     one: Recognised,
-    how: Boxes,
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
     labels: Sequence[Any] | None,
@@ -90,7 +120,7 @@ def _of_boxes(
             "Leave the labels out, or give your own metric: --metric file.py:function.",
         )
     wanted, actual = _only(one.outputs, reference), _only(one.outputs, candidate)
-    return _OF_BOXES[one.metric](wanted, actual, one.outputs, how)
+    return _BY_LAYOUT[one.metric].score(one, wanted, actual)
 
 
 def others_of(recognised: Sequence[Recognised], outputs: Outputs) -> tuple[str, ...]:
@@ -107,8 +137,8 @@ def untested_part(
 ) -> tuple[Unjudged, ...]:
     """Return what no sample tests in recognised outputs: the metric, or outputs that it ignores.
 
-    Boxes are untested if FP32 detects none on any sample, and a segmentation if it has a single
-    class; for others see `untested_metric`.
+    Boxes and the like are untested if FP32 detects none on any sample, and a segmentation if it has
+    a single class; for others see `untested_metric`.
 
     Args:
         one: The outputs.
@@ -118,20 +148,15 @@ def untested_part(
     """
     if _is_absent(one, references):
         return (Unjudged(kind="absent", name=one.metric),)
-    if one.boxes is not None:
+    if by_layout(one):
         return ()
     allowed = _drop(one, labels) if drop is None else drop
     criterion = Criterion(metric=one.metric, metric_drop=allowed)
     return untested_metric(criterion, resolve(one.metric), _only(one.outputs, references), labels)
 
 
-def finds_nothing(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects no box in recognised outputs; False for other kinds."""
-    return one.boxes is not None and detects_nothing(references, one.outputs, one.boxes)
-
-
 def _is_absent(one: Recognised, references: Sequence[Outputs]) -> bool:
-    """Return whether FP32 detects no box, or has one class for all pixels of all samples."""
+    """Return whether FP32 detects nothing, or has one class for all pixels of all samples."""
     if one.kind == "segmentation":
         return classes_in(_only(one.outputs, references)) < 2
     return finds_nothing(one, references)
@@ -229,8 +254,8 @@ def support_of(
 def _support(
     one: Recognised, references: Sequence[Outputs], labels: Sequence[Any] | None
 ) -> Support:
-    if one.boxes is not None:
-        return support_of_boxes(one, references)
+    if by_layout(one):
+        return support_by_layout(one, references)
     return support(one.metric, _only(one.outputs, references), labels)
 
 
@@ -315,19 +340,20 @@ def settle(
         labelled: Whether there are labels.
 
     Raises:
-        UsageError: no boxes are recognised for a metric of boxes; or labels are given for boxes, or
-            for several outputs at once.
+        UsageError: nothing is recognised that the metric could read; or labels are given for what
+            FP32 detects, or for several outputs at once.
     """
     if criterion.metric != AUTO:
         name = str(criterion.metric)
-        boxes = [one for one in recognise(references, inputs) if one.boxes is not None]
-        if not boxes:
+        kind = _BY_LAYOUT[name].kind
+        found = [one for one in recognise(references, inputs) if one.kind == kind]
+        if not found:
             raise UsageError(
-                f"The metric {name} cannot read boxes from the outputs without guesswork: "
+                f"The metric {name} cannot read {KINDS[kind]} from the outputs without guesswork: "
                 f"{shapes_of(references[0])}.",
                 "Give your own metric: --metric file.py:function.",
             )
-        one = boxes[0].model_copy(update={"metric": name, "required": required(name)})
+        one = found[0].model_copy(update={"metric": name, "required": required(name)})
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
     recognised = by_use(references, inputs)
@@ -408,7 +434,7 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
             f"--metric auto recognises several outputs ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
-    if recognised[0].boxes is not None:
+    if by_layout(recognised[0]):
         raise UsageError(
             f"The metric {recognised[0].metric} takes no labels: FP32's detections are the truth.",
             "Leave the labels out, or give your own metric: --metric file.py:function.",
@@ -417,10 +443,13 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
 
 KINDS: dict[Kind, str] = {
     "boxes": "boxes",
+    "cells": "a detector's cells",
     "class-scores": "class scores",
     "embedding": "embeddings",
     "flow": "optical flow",
+    "heatmap": "heat maps",
     "image": "an image",
+    "keypoints": "keypoints",
     "mask": "a mask",
     "segmentation": "a segmentation",
     "tokens": "tokens",
@@ -449,6 +478,10 @@ SEEN: dict[Evidence, str] = {
     "range-of-images": "values of images",
     "smooth": "neighbours are alike",
     "within-image": "within the image",
+    "cells-of-image": "as many cells as the image has",
+    "few-objects": "few cells with an object",
+    "few-peaks": "few peaks and almost nothing around them",
+    "peak-each": "at most one peak in each map",
 }
 """Words for each kind of evidence."""
 

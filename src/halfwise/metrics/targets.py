@@ -80,6 +80,9 @@ _CONVENTIONS: dict[str, _Convention] = {
     "mean-iou": _SHARE,
     "detection-f1": _SHARE,
     "map": _SHARE,
+    "cells": _SHARE,
+    "peaks": _SHARE,
+    "keypoints": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),
     "snr": _SIGNAL,
     "psnr": _Convention(
@@ -189,6 +192,16 @@ def without_trailing_ones(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def class_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis of the classes of a map with four axes.
+
+    3 for [N, height, width, classes] if both sides are more than twice the number of classes;
+    otherwise 1, as in [N, classes, height, width]. A map with classes first is mistaken only if it
+    has more than twice as many classes as columns, and more than twice as many rows.
+    """
+    return 3 if 2 * shape[3] < min(shape[1:3]) else 1
+
+
 def images(array: NDArray[Any]) -> NDArray[Any]:
     """Return an output as [images, ...]: four or more axes are a batch, fewer are one image."""
     return array if array.ndim > 3 else array[None]
@@ -223,8 +236,12 @@ def float_outputs(outputs: Outputs) -> tuple[str, ...]:
 
 
 def map_outputs(outputs: Outputs) -> tuple[str, ...]:
-    """Return the names of the float outputs; CaseError if none has two axes of 8 or more."""
-    names = float_outputs(outputs)
+    """Return the names of the float outputs, or without any those of 8-bit images.
+
+    CaseError if none has two axes of 8 or more.
+    """
+    floats = tuple(name for name, array in outputs.items() if not is_discrete(array.dtype))
+    names = floats or tuple(name for name, a in outputs.items() if a.dtype == np.uint8)
     if not any(sum(length >= SIDE for length in outputs[name].shape) > 1 for name in names):
         raise _lacking("psnr needs an image or a map [..., height, width]", outputs)
     return names

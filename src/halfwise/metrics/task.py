@@ -19,6 +19,7 @@ from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
 from halfwise.metrics.evidence import softmax, sums_to_one
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
     CAP_DB,
     OWN_METRIC,
@@ -26,6 +27,7 @@ from halfwise.metrics.targets import (
     at_least_one,
     by_sample,
     by_target,
+    class_axis,
     class_labels,
     class_output,
     class_rows,
@@ -82,12 +84,12 @@ def mean_iou(
 ) -> float:
     """Return the intersection over union of pixels, averaged over classes, then images, in [0, 1].
 
-    The class of a pixel is the index of the largest score along axis 1 of the class output [N,
-    classes, height, width] (see `top1` for which output that is), or the element of an integer
-    output. The average is over the classes in an image's target, then over images, so the loss of a
-    small region in one image shows. Without labels, images of one class that keep it are left out;
-    1 if all are. A pixel with NaN has no class, and neither has any pixel of a candidate of another
-    shape.
+    The class of a pixel is the index of the largest score of the class output [N, classes, height,
+    width] or [N, height, width, classes] (`class_axis`; see `top1` for which output that is), or
+    the element of an integer output. The average is over the classes in an image's target, then
+    over images, so the loss of a small region in one image shows. Without labels, images of one
+    class that keep it are left out; 1 if all are. A pixel with NaN has no class, and neither has
+    any pixel of a candidate of another shape.
 
     Args:
         reference: One output as above; the target where there are no labels.
@@ -101,11 +103,13 @@ def mean_iou(
     shares, seen = [], 0
     for expected, actual, label in by_sample(reference, candidate, labels):
         name = _pixel_output(expected)
-        truth, guess = _pixels(expected[name]), _pixels(actual[name])
+        shape = expected[name].shape
+        axis = class_axis(shape) if len(shape) == 4 else 1
+        truth, guess = _pixels(expected[name], axis), _pixels(actual[name], axis)
         if guess.shape != truth.shape:
             guess = np.full(truth.shape, _NONE)
         if label is not None:
-            most = expected[name].shape[1] if not is_discrete(expected[name].dtype) else np.inf
+            most = np.inf if is_discrete(expected[name].dtype) else shape[axis]
             truth = _labels("mean-iou", label, truth.shape, name)
             truth = np.where(truth < most, truth, _NONE)
         for wanted, guessed in zip(truth, guess, strict=True):
@@ -127,14 +131,14 @@ def tokens_in(references: Sequence[Outputs], labels: Sequence[Any] | None) -> in
 
 def pixels_in(references: Sequence[Outputs]) -> int:
     """Return how many pixels `mean_iou` compares without labels."""
-    return sum(_pixels(outputs[_pixel_output(outputs)]).size for outputs in references)
+    return sum(_classes(outputs).size for outputs in references)
 
 
 def classes_in(references: Sequence[Outputs]) -> int:
     """Return how many classes pixels have, as `mean_iou` reads them."""
     classes: set[int] = set()
     for outputs in references:
-        classes.update(np.unique(_pixels(outputs[_pixel_output(outputs)])).tolist())
+        classes.update(np.unique(_classes(outputs)).tolist())
     return len(classes - {_NONE})
 
 
@@ -173,10 +177,16 @@ def _tokens(array: NDArray[Any]) -> Classes:
     return _largest(array, -1) if not is_discrete(array.dtype) else array.astype(np.int64)
 
 
-def _pixels(array: NDArray[Any]) -> Classes:
+def _classes(outputs: Outputs) -> Classes:
+    """Return the class of each pixel of a sample."""
+    array = outputs[_pixel_output(outputs)]
+    return _pixels(array, class_axis(array.shape) if array.ndim == 4 else 1)
+
+
+def _pixels(array: NDArray[Any], axis: int) -> Classes:
     if is_discrete(array.dtype):
         return array.astype(np.int64)
-    return _largest(array, 1) if array.ndim == 4 else np.full(array.shape, _NONE)
+    return _largest(array, axis) if array.ndim == 4 else np.full(array.shape, _NONE)
 
 
 def _largest(scores: NDArray[Any], axis: int) -> Classes:
@@ -192,10 +202,11 @@ def _pixel_output(outputs: Outputs) -> str:
     if len(maps) == 1:
         return maps[0]
     name = class_output(outputs)
-    if outputs[name].ndim != 4 or outputs[name].shape[1] < 2:
+    shape = outputs[name].shape
+    if len(shape) != 4 or shape[class_axis(shape)] < 2:
         raise CaseError(
-            f"The metric mean-iou needs scores [N, classes, height, width] with at least two "
-            f"classes, but output {name!r} has shape {list(outputs[name].shape)}.",
+            f"The metric mean-iou needs scores [N, classes, height, width] or [N, height, width, "
+            f"classes] with at least two classes, but output {name!r} has shape {list(shape)}.",
             OWN_METRIC,
         )
     return name
@@ -358,8 +369,9 @@ def psnr(
     a drop of 60 (`--metric psnr --metric-drop 60`).
 
     Args:
-        reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more.
-        candidate: The same outputs, any float type.
+        reference: Float outputs [*shape], at least one of them a map: two axes of 8 or more; or, in
+            a model without float outputs, u8 ones.
+        candidate: The same outputs, any float type or u8.
         labels: Per sample the target, as for `mask_iou`, or None.
 
     Raises:
@@ -436,6 +448,7 @@ _METRICS: dict[str, Metric] = {
     "mean-iou": mean_iou,
     "cosine": cosine,
     "snr": snr,
+    "peaks": peaks,
     "psnr": psnr,
     "epe": epe,
 }

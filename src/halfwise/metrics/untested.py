@@ -4,7 +4,7 @@ Samples test nothing if meaningless outputs would be accepted too.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -15,7 +15,10 @@ from halfwise.errors import CaseError
 from halfwise.formats import FP16, ROUNDINGS
 from halfwise.metrics.boxes import detect
 from halfwise.metrics.difference import Spread, is_discrete
+from halfwise.metrics.grids import visible_cells
+from halfwise.metrics.keypoints import count_points
 from halfwise.metrics.measures import Excess, Outputs, OutputTotals, totals
+from halfwise.metrics.peaks import peaks_in
 from halfwise.metrics.slices import FEWEST
 from halfwise.metrics.targets import (
     Metric,
@@ -24,11 +27,12 @@ from halfwise.metrics.targets import (
     class_rows,
     float_outputs,
     flow_outputs,
+    map_outputs,
     signals_in,
     vectors_in,
 )
 from halfwise.metrics.task import guessing, pixels_in, target_peaks, tokens_in
-from halfwise.records import Criterion, FailureBound, Recognised, Unjudged
+from halfwise.records import Criterion, FailureBound, Kind, Recognised, Unjudged
 from halfwise.records.judged import Unit
 from halfwise.wording import number
 
@@ -59,12 +63,39 @@ def support(metric: str, references: Sequence[Outputs], labels: Labels = None) -
         return Support()  # outputs that the metric is not meant for
 
 
-def support_of_boxes(one: Recognised, references: Sequence[Outputs]) -> Support:
-    """Return how many boxes FP32 detects in recognised outputs of known layout."""
-    if one.boxes is None:
-        return Support()
-    images = (detected for of in references for detected in detect(of, one.outputs, one.boxes))
-    return Support(sum(map(len, images)), "boxes")
+def _boxes(one: Recognised, references: Sequence[Outputs]) -> Iterator[int]:
+    assert one.boxes is not None
+    for outputs in references:
+        yield from map(len, detect(outputs, one.outputs, one.boxes))
+
+
+def _cells(one: Recognised, references: Sequence[Outputs]) -> Iterator[int]:
+    assert one.cells is not None
+    return visible_cells(references, one.outputs, one.cells)
+
+
+_DETECTED: dict[Kind, tuple[Unit, Callable[[Recognised, Sequence[Outputs]], Iterator[int]]]] = {
+    "boxes": ("boxes", _boxes),
+    "cells": ("cells", _cells),
+    "keypoints": ("keypoints", lambda one, references: count_points(references, one.outputs)),
+}
+"""Unit and counts of what FP32 detects, for kinds whose outputs are read by their layout."""
+
+
+def by_layout(one: Recognised) -> bool:
+    """Return whether the metric of recognised outputs needs their layout."""
+    return one.kind in _DETECTED
+
+
+def support_by_layout(one: Recognised, references: Sequence[Outputs]) -> Support:
+    """Return how much FP32 detects in recognised outputs of known layout."""
+    unit, counts = _DETECTED[one.kind]
+    return Support(sum(counts(one, references)), unit)
+
+
+def finds_nothing(one: Recognised, references: Sequence[Outputs]) -> bool:
+    """Return whether FP32 detects nothing in outputs of known layout; False for others."""
+    return by_layout(one) and not any(_DETECTED[one.kind][1](one, references))
 
 
 def _rows(references: Sequence[Outputs], _labels: Labels) -> int:
@@ -96,7 +127,8 @@ _COUNTED: dict[str, tuple[Unit, Count]] = {
     "mean-iou": ("pixels", lambda references, _: pixels_in(references)),
     "cosine": ("vectors", vectors_in),
     "snr": ("signals", signals_in),
-    "psnr": ("values", _in_targets(np.isfinite)),
+    "peaks": ("peaks", peaks_in),
+    "psnr": ("values", _in_targets(np.isfinite, map_outputs)),
     "epe": ("pixels", _in_targets(lambda flow: np.isfinite(flow).all(axis=-3), flow_outputs)),
 }
 """Unit and count of each metric that takes outputs directly."""

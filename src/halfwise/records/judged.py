@@ -6,8 +6,8 @@ from halfwise.declarations import default
 from halfwise.records.record import Failure, Level, NodeName, Record, TensorName
 
 Kind = Literal[
-    "boxes", "class-scores", "embedding", "flow", "image", "mask", "segmentation",
-    "tokens",
+    "boxes", "cells", "class-scores", "embedding", "flow", "heatmap", "image", "keypoints", "mask",
+    "segmentation", "tokens",
 ]  # fmt: skip
 """What an output, or a set of outputs, is."""
 
@@ -16,6 +16,7 @@ Evidence = Literal[
     "pair-of-images", "beside-scores", "joined-with-scores", "row-per-cell",
     "corners-in-order", "whole-classes", "unit-length", "channels-sum", "in-regions", "one-ahead",
     "size-of-input", "times-input", "range-of-images", "smooth", "within-image",
+    "cells-of-image", "few-objects", "few-peaks", "peak-each",
 ]  # fmt: skip
 """What was seen of an output besides its shape:
 
@@ -33,7 +34,11 @@ Evidence = Literal[
   one class; "one-ahead": one class is far ahead of the next; "size-of-input": as an input image;
 - "times-input": the size of an input image, or a multiple; "range-of-images": values as images
   have; "smooth": neighbouring pixels are alike;
-- "within-image": corners are pixels of an input image, with sides of many lengths.
+- "within-image": corners are pixels of an input image, with sides of many lengths;
+- "cells-of-image": as many cells as an input image has at a detector's strides; "few-objects": an
+  objectness that is low at nearly all cells;
+- "few-peaks": maps with peaks that fall off, and nearly no value elsewhere; "peak-each": four maps
+  or more, each with one peak or none.
 """
 
 
@@ -67,6 +72,23 @@ class Boxes(Record):
     image: tuple[int, int] | None = None
 
 
+class Cells(Record):
+    """How a detector's cells are read from outputs.
+
+    Attributes:
+        layout: "maps" [N, anchors · (5 + C), height, width], or "rows" [N, rows, 5 + C] and [N,
+            anchors, height, width, 5 + C].
+        anchors: Boxes of each cell, for "maps".
+        objectness: Number of its column. Box numbers are the other four of the first five.
+        logits: Whether objectness and class scores are logits, of which the sigmoid is taken.
+    """
+
+    layout: Literal["maps", "rows"]
+    anchors: int = 1
+    objectness: Literal[0, 4] = 4
+    logits: bool = False
+
+
 class Recognised(Record):
     """Recognised outputs, and the built-in metric for their use.
 
@@ -79,6 +101,7 @@ class Recognised(Record):
         shape: Shape of the first of the outputs, on the first sample.
         evidence: Why they were recognised.
         boxes: How boxes are read; None for other kinds.
+        cells: How a detector's cells are read; None for other kinds.
         drop: How far the metric may fall; None for its default.
     """
 
@@ -89,10 +112,23 @@ class Recognised(Record):
     shape: tuple[int, ...]
     evidence: tuple[Evidence, ...]
     boxes: Boxes | None = None
+    cells: Cells | None = None
     drop: float | None = None
 
 
-Unit = Literal["boxes", "mask pixels", "pixels", "rows", "signals", "tokens", "values", "vectors"]
+Unit = Literal[
+    "boxes",
+    "cells",
+    "keypoints",
+    "mask pixels",
+    "peaks",
+    "pixels",
+    "rows",
+    "signals",
+    "tokens",
+    "values",
+    "vectors",
+]
 """What a score counts, in the truth: for example the pixels inside its masks."""
 
 
