@@ -63,7 +63,6 @@ class Data:
     heldout_labels: Path | None = None
     allow_random: bool = False
     allow_unjudged: bool = False
-    seed: int = default("seed")
     no_previews: bool = False
 
 

@@ -164,7 +164,7 @@ def _paired(facts: Mapping[str, Any]) -> str:
 
 def _random(facts: Mapping[str, Any]) -> str:
     return (
-        f"random inputs ({facts['samples']} samples, seed {facts['seed']}: {facts['shapes']}); "
+        f"random inputs ({facts['samples']} samples: {facts['shapes']}); "
         "rounding may break other things on real data, so give real inputs before you trust the "
         "result"
     )

@@ -22,7 +22,7 @@ def test_without_options_the_defaults_hold():
     assert request.settings == Settings()
     assert request.given == {}
     assert request.data.inputs == "x.npz"
-    assert (request.data.allow_random, request.data.seed, request.data.heldout) == (False, 0, None)
+    assert (request.data.allow_random, request.data.heldout) == (False, None)
 
 
 def test_none_means_not_given():
@@ -38,7 +38,6 @@ def test_options_reach_those_who_need_them():
             "labels": "l.txt",
             "heldout_labels": "m.txt",
             "preprocess": "p.py:f",
-            "seed": 7,
             "allow_random": True,
             "snr_db": 40.0,
             "keep": ["a"],
@@ -55,7 +54,7 @@ def test_options_reach_those_who_need_them():
     )
     assert request.data.heldout == "y.npz"
     assert (request.data.labels, request.data.heldout_labels) == (Path("l.txt"), Path("m.txt"))
-    assert (request.data.preprocess, request.data.seed) == ("p.py:f", 7)
+    assert request.data.preprocess == "p.py:f"
     assert request.data.allow_random
     assert request.criterion == Criterion(snr_db=40)
     assert request.settings == Settings(
@@ -80,11 +79,11 @@ def test_the_low_format_is_one_that_can_be_lowered_to():
 def test_what_was_given_is_told_as_text():
     arrays = {"x": np.zeros(3)}
     request = understand(
-        arrays, {"heldout": arrays, "seed": 0, "keep": ["a", "b"], "labels": Path("l.txt")}
+        arrays, {"heldout": arrays, "headroom": 2, "keep": ["a", "b"], "labels": Path("l.txt")}
     )
     assert request.given == {
         "heldout": "in memory (dict)",
-        "seed": "0",
+        "headroom": "2",
         "keep": "a, b",
         "labels": "l.txt",
     }

@@ -397,7 +397,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "ignored": ({"folder": "f", "names": ("a", "b")},),
     "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
-    "random": ({"samples": 4, "seed": 0, "shapes": "x 1×3"},),
+    "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
     "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in steps._REPAIRED),
     "repairs-unread": ({"why": "no JSON"},),
