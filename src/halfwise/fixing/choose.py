@@ -39,7 +39,17 @@ from halfwise.options.loading import load_asked, load_start
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, NodeName, Note, Point, Run, Verdict
+from halfwise.records import (
+    Criterion,
+    Curve,
+    NodeName,
+    Note,
+    Point,
+    Recognised,
+    Run,
+    TaskScore,
+    Verdict,
+)
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
@@ -307,9 +317,13 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
 
 
 def _metric(curve: Curve) -> str:
-    """Return the task metric of the points; for outputs without a task, no fall is allowed."""
-    scores = curve.reference or curve.recognised
-    metrics = sorted({one.metric for one in scores} - {REL_MAX})
+    """Return the task metric of the points; for outputs without a task, no fall is allowed.
+
+    Of several metrics of the same outputs, it is the first: which class, not how sure.
+    """
+    scores: Sequence[TaskScore | Recognised] = curve.reference or curve.recognised
+    first = {one.outputs: one.metric for one in reversed(scores)}
+    metrics = sorted({*first.values()} - {REL_MAX})
     if len(metrics) == 1:
         return metrics[0]
     if not metrics:
@@ -461,11 +475,14 @@ def _unbound(verdict: Verdict, wish: Wish) -> Verdict:
 
 
 def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
-    """Let the additional metrics fall as requested; those not named keep their limits."""
+    """Let the metric fall as requested; others keep their limits."""
     drop = wish.metric_drop
     if drop is None or not has_others(curve):
         return case
-    recognised = tuple(falling(one, drop) for one in case.criterion.recognised)
+    metric = _metric(curve)
+    recognised = tuple(
+        falling(one, drop) if one.metric == metric else one for one in case.criterion.recognised
+    )
     update = {"recognised": recognised, "drop_source": ""}
     criterion = case.criterion.model_copy(update=update)
     return replace(case, criterion=criterion, metric=named_metric(criterion))

@@ -38,8 +38,8 @@ from halfwise.wording import argument, listed
 
 _JUDGED = (
     *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
-    *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "accumulate", "device"),
-    *("ort_library", "trt_command", "trt_worker"),
+    *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "strict", "accumulate"),
+    *("device", "ort_library", "trt_command", "trt_worker"),
 )
 """Options of `fix` with the same meaning in `verify` and `diagnose`."""
 _SEARCHED = (

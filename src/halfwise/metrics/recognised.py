@@ -191,7 +191,7 @@ def shortfall(
         score, drop = _score(one, references, candidates, labels), _drop(one, labels)
         off = score.required - score.value
         # If no drop is allowed, any drop exceeds it.
-        used.append(1 + off / drop if drop else (inf if off > 0 else 1.0))
+        used.append(1 + off / drop if drop else (inf if off > 0 else 0.0))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(inf if isnan(part) else part for part in used)
@@ -403,9 +403,11 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
     if not labelled:
         return
     if len({one.outputs for one in recognised}) > 1:
-        kinds = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in recognised)
+        kinds = ", ".join(
+            dict.fromkeys(f"{KINDS[one.kind]} in {listed(one.outputs)}" for one in recognised)
+        )
         raise UsageError(
-            f"--metric auto recognises several outputs ({kinds}), but labels fit only one.",
+            f"Several outputs are recognised ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
     if recognised[0].boxes is not None:

@@ -228,7 +228,7 @@ def _quantised(facts: Mapping[str, Any]) -> str:
 def _recognised(facts: Mapping[str, Any]) -> str:
     seen = ", ".join(SEEN[one] for one in facts["evidence"])
     names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
-    metrics = listed(facts["metrics"])
+    metrics = " and ".join(facts["metrics"])
     return f"{names}: recognised as {KINDS[facts['kind']]} ({seen}) and judged by {metrics}"
 
 

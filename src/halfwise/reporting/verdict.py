@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
@@ -227,22 +228,27 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     if not criterion.recognised:
         yield f"allowed: {allowed(criterion)}"
         return
+    # With labels, what is required depends on FP32's own value.
+    parts = () if verdict.metric is None else verdict.metric.parts
+    judged = {(part.metric, part.outputs): part.required for part in parts}
     for one in criterion.recognised:
         same = [other for other in criterion.recognised if other.outputs == one.outputs]
         if one is same[0]:
             why = ", ".join(SEEN[each] for each in one.evidence)
             limits = ", ".join(
-                f"{each.metric} {_limit(each.metric, each.required)}" for each in same
+                f"{o.metric} {_limit(o.metric, judged.get((o.metric, o.outputs), o.required))}"
+                for o in same
             )
+            limits = limits if criterion.metric == AUTO else allowed(criterion)
             yield f"{listed(one.outputs)} judged as {KINDS[one.kind]} ({why}): {limits}"
-    if criterion.metric == AUTO and set(verdict.outputs) - {
-        n for o in criterion.recognised for n in o.outputs
-    }:
+    told = {name for one in criterion.recognised for name in one.outputs}
+    if criterion.metric == AUTO and verdict.outputs.keys() - told:
         yield f"other outputs: {allowed(Criterion())}"
     if verdict.excesses:
         worst = max(verdict.excesses)
-        strict = "passes too" if worst <= 1 else f"would fail, by {ratio(worst)} that"
-        yield f"1 % of every output's largest value (--strict) {strict}"
+        by = f": the error is {ratio(worst)} that" if isfinite(worst) else ""
+        would = f"would fail{by}" if worst > 1 else "passes too" if verdict.passed else "would pass"
+        yield f"with --strict (1 % of every output's largest value) it {would}"
 
 
 _THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {
