@@ -142,7 +142,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measure: Measure) -> Pi
         return _cheapest(curve, wish.rel_max, bound, "has a rel max of", measure)
     if wish.metric_drop is not None:
         does = f"loses {_metric(curve)} by"
-        return _cheapest(curve, wish.metric_drop, _fall(curve), does, measure)
+        return _cheapest(curve, wish.metric_drop, _fall(curve, criterion), does, measure)
     return Picked(_recommended(curve))
 
 
@@ -337,17 +337,20 @@ def _metric(curve: Curve) -> str:
     )
 
 
-def _fall(curve: Curve) -> Callable[[Point], float | None]:
+def _fall(curve: Curve, criterion: Criterion) -> Callable[[Point], float | None]:
     """Return how far a point's metric falls on held-out samples; None if unknown.
 
     inf with infinities, and if outputs without a metric exceed the tolerance.
     """
     metric = _metric(curve)
+    # Where no drop was allowed, the error of every drop is infinite.
+    by_drop = criterion.metric is not None and not criterion.metric_drop
     reference = [score.value for score in curve.reference if score.metric == metric]
 
     def fall(point: Point) -> float | None:
         others = [score.passed for score in point.scores if score.metric == REL_MAX]
-        if point.nonfinite or point.infinite_inside or point.error == inf or not all(others):
+        endless = point.error == inf and not by_drop
+        if point.nonfinite or point.infinite_inside or endless or not all(others):
             return inf
         values = [score.value for score in point.scores if score.metric == metric]
         if not reference or len(values) != len(reference):

@@ -105,14 +105,14 @@ def test_without_time_what_was_tried_is_on_record():
 def test_where_a_task_is_recognised_the_cheapest_plan_that_serves_is_known_early():
     found = fixed(classifier(), rel_max=1e-5)
     curve = curve_of(found)
-    assert [one.metric for one in curve.recognised] == ["top1"]
-    assert [one.value for one in curve.reference] == [1.0]
+    assert [one.metric for one in curve.recognised] == ["top1", "confidence"]
+    assert [one.value for one in curve.reference] == [1.0, 1.0]
     assert len(found.result.kept) > 0
     best = curve.offered(passed=True)
     assert best is not None
     assert (best.count, best.cost) == (0, 1)
     assert best.evaluation <= 3
-    assert [score.value for score in best.scores] == [1.0]
+    assert [score.value for score in best.scores] == [1.0, pytest.approx(1, abs=0.1)]
 
 
 def test_a_given_metric_is_the_task():
