@@ -305,8 +305,9 @@ def settle(
 ) -> Criterion:
     """Return the criterion with "auto" resolved and the outputs that its metric judges.
 
-    With "auto", outputs that are not recognised, or that these samples do not test by their metric,
-    are held to the default tolerance; if that is all of them, the criterion is the default.
+    With "auto", outputs that are not recognised, or that these samples do not test by each of their
+    metrics, are held to the default tolerance; if that is all of them, the criterion is the
+    default.
 
     Args:
         criterion: Its metric is "auto", or one that needs the layout of boxes.
@@ -331,7 +332,8 @@ def settle(
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
     recognised = by_use(references, inputs)
-    recognised = tuple(one for one in recognised if not untested_part(one, references, None))
+    untested = {one.outputs for one in recognised if untested_part(one, references, None)}
+    recognised = tuple(one for one in recognised if one.outputs not in untested)
     if not recognised:
         return Criterion()
     _demand_unlabelled(recognised, labelled=labelled)
