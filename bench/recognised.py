@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
 from halfwise.judging.reference import check
-from halfwise.metrics import recognise
-from halfwise.metrics.kinds import LOOKED_AT
+from halfwise.metrics.kinds import LOOKED_AT, recognise
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data, Model
 from halfwise.records import Criterion, Kind
