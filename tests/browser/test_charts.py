@@ -85,7 +85,7 @@ def test_a_mark_says_by_what_a_plan_passes_or_is_recommended(look: Look, page_of
     page.get_by_text("as a table").click()
     rows = page.locator("#curve details tbody tr").all_inner_texts()
     (own,) = (row for row in rows if "this plan" in row)
-    (other,) = (row for row in rows if "recommended: keeps top1" in row)
+    (other,) = (row for row in rows if "recommended: keeps the metrics" in row)
     assert ("yes" in own.split(), "no" in other.split()) == (True, True)
 
 

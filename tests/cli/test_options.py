@@ -40,7 +40,6 @@ GIVEN = {
     "budget": 7.0,
     "time_budget": 0.0,
     "device": "cuda",
-    "seed": 0,
     "target": "tensorrt",
     "trt_command": "ssh orin python3",
     "trt_worker": "orin",

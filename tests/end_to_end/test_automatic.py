@@ -1,7 +1,10 @@
-"""`--metric auto`: what is recognised decides, the record tells it; unknown outputs are refused."""
+"""Outputs are judged by their use unless the user says what is right."""
 
+import json
 import shlex
 
+import numpy as np
+import onnx
 import pytest
 
 from tests import models
@@ -21,35 +24,76 @@ def classifier():
 
 
 def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, classifier, call):
-    ended = fix(classifier, "--metric", "auto")
+    ended = fix(classifier)
     assert ended.code == 0, ended.out
-    assert "recognised as class scores (rows sum to 1) and judged by top1" in " ".join(
-        ended.err.split()
+    assert (
+        "recognised as class scores (rows sum to 1) and judged by top1 and confidence"
+        in " ".join(ended.err.split())
     )
     criterion, verdict = ended.record["criterion"], ended.record["verdict"]
     assert (criterion["metric"], criterion["recognised"][0]["metric"]) == ("auto", "top1")
     parts = verdict["metric"]["parts"]
-    assert [part["metric"] for part in parts] == ["top1", "rel-max"]
+    assert [part["metric"] for part in parts] == ["top1", "confidence", "rel-max"]
     assert all(part["passed"] for part in parts)
     assert ended.kept == set()
     assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["scale"]
     told = " ".join(ended.out.split())
-    assert "default tolerance for other outputs" in told
-    assert "emulated: top1 of" in told
-    assert "top1 and the largest error of other outputs are each one number over all" in told
+    assert "top1 ≥ 0.99, confidence ≥ 0.9" in told
+    assert "other outputs: rel max ≤ 0.01" in told
     assert "auto 0" not in told
     assert "auto 1" not in told
-    verified = call(
-        "verify", "model.onnx", ended.model, "--inputs", "model.npz", "--metric", "auto"
-    )
-    assert verified.code == 0, verified.out
+    # `verify` and `--metric auto` ask the same.
+    verifying = ("verify", "model.onnx", ended.model, "--inputs", "model.npz", "-o")
+    for folder, options in (("default", ()), ("named", ("--metric", "auto"))):
+        verified = call(*verifying, folder, *options, folder=folder)
+        assert verified.code == 0, verified.out
+        assert verified.record["criterion"] == criterion
 
 
-def test_what_is_unknown_has_no_metric(fix):
+def probed(sharper: float) -> models.Ill:
+    """Probabilities of eight classes, from logits times a factor."""
+    s = Sketch()
+    x = s.input("x", [1, 8])
+    p = s.op("Softmax", s.op("Mul", x, sharper, name="logits"), name="p")
+    return models.Ill(s.proto(p), {"x": models.signals(1, 8, seed=3, peak=2)})
+
+
+def test_who_asks_for_every_number_gets_it(fix, saved, call):
+    """A candidate whose class stays, and whose probability moves by less than 0.1."""
+    ended = fix(models.small(), "--strict")
+    assert (ended.code, ended.record["criterion"]["rel_max"]) == (0, 0.01)
+    model, inputs = saved(probed(1.0))
+    onnx.save(probed(1.1).proto, "near.onnx")
+    onnx.save(probed(4.0).proto, "sure.onnx")
+
+    def code(candidate: str, *options: str) -> int:
+        return call("verify", model, candidate, "--inputs", inputs, *options).code
+
+    assert code("near.onnx") == 0
+    assert code("near.onnx", "--strict") == code("near.onnx", "--rel-max", "0.01") == 10
+    # The same classes, with other confidence.
+    assert code("sure.onnx", "--metric", "top1") == 0
+    assert code("sure.onnx") == 10
+
+
+def test_labels_need_no_metric(fix, tmp_path):
+    ill = probed(1.0)
+    classes = np.asarray(ill.inputs["x"]).reshape(-1, 8).argmax(axis=1)
+    classes[: len(classes) // 2] += 1
+    (tmp_path / "labels.json").write_text(json.dumps((classes % 8).tolist()))
+    ended = fix(ill, "--labels", tmp_path / "labels.json")
+    assert ended.code == 0, ended.out
+    top1, sure = ended.record["verdict"]["metric"]["parts"]
+    assert (top1["metric"], sure["metric"]) == ("top1", "confidence")
+    assert top1["required"] == pytest.approx(top1["value"] - 0.01)
+    assert top1["required"] < 0.9
+    assert f"top1 ≥ {top1['required']:.3g}, confidence ≥ 0.9" in " ".join(ended.out.split())
+
+
+def test_what_is_unknown_is_held_to_the_default_tolerance(fix):
     ended = fix(models.small(), "--metric", "auto")
-    assert ended.code == 2
-    assert "recognises none of the outputs" in " ".join(ended.err.split())
-    assert "[1, 8]" in ended.err
+    assert (ended.code, ended.record["criterion"]["metric"]) == (0, None)
+    assert "allowed: rel max ≤ 0.01" in ended.out
     dropped = fix(models.small(), "--metric", "auto", "--metric-drop", "0.1")
     assert dropped.code == 2
     assert "not apply to --metric auto" in " ".join(dropped.err.split())
@@ -58,8 +102,8 @@ def test_what_is_unknown_has_no_metric(fix):
 def test_engines_are_judged_by_what_is_recognised(fix, classifier, fake_worker):
     worker = ("--target", "tensorrt", "--trt-command", shlex.join(fake_worker()))
     builds = ("--budget", "builds=3", "--engine", "repeat=1")
-    ended = fix(classifier, "--metric", "auto", *builds, *worker)
+    ended = fix(classifier, *builds, *worker)
     assert ended.code == 0, ended.out
     metric = ended.record["verdict"]["metric"]
     assert ended.record["verdict"]["level"] == "engine"
-    assert [part["metric"] for part in metric["parts"]] == ["top1", "rel-max"]
+    assert [part["metric"] for part in metric["parts"]] == ["top1", "confidence", "rel-max"]

@@ -298,13 +298,11 @@ def test_noise_in_a_file_is_judged_as_the_word_random(call, files, draw):
 
 
 def test_random_inputs_are_repeatable(call, files):
-    hashes = []
-    for i, seed in enumerate((1, 1, 2)):
-        arguments = ("fix", files[0], "--inputs", "random", "--seed", seed, "-o", f"run{i}")
-        record = call(*arguments, folder=f"run{i}").record
-        assert record["provenance"]["seed"] == seed
-        hashes.append(record["provenance"]["inputs_sha256"])
-    assert hashes[0] == hashes[1] != hashes[2]
+    first, again = (
+        call("fix", files[0], "--inputs", "random", "-o", f"run{i}", folder=f"run{i}").record
+        for i in range(2)
+    )
+    assert first["provenance"]["inputs_sha256"] == again["provenance"]["inputs_sha256"]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", json.dumps({"schema_version": 99})])
@@ -351,7 +349,7 @@ def test_an_array_of_another_name_is_told_and_one_without_a_name_is_not(call, fi
     [
         (("--rel-max", "abc"), "--rel-max is 'abc'; expected a number."),
         (("--to", "fp8"), "--to is 'fp8'; expected fp16, bf16 or int8."),
-        (("--seed", "1.5"), "--seed is '1.5'; expected an integer."),
+        (("--budget", "builds=1.5"), "--budget builds is '1.5'; expected an integer."),
         (("--rel-max", "2"), "outputs zeros; expected less than 1."),
         (("--labels", ""), "--labels is empty"),
         (("--labels=",), "--labels is empty"),

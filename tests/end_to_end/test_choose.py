@@ -17,7 +17,8 @@ def test_a_plan_that_serves_is_recommended_chosen_and_exported(fix, call):
     ended = call("choose", "run", "-o", "run.chosen", folder="run.chosen")
     assert ended.code == 0
     assert ended.kept == set()
-    assert ended.record["criterion"]["metric"] == "top1"
+    asked = [one["metric"] for one in ended.record["criterion"]["recognised"]]
+    assert asked == ["top1", "confidence"]
     onnx.checker.check_model(onnx.load(ended.model))
     assert call("export", "run.chosen", "--as", "trtexec").code == 0
 

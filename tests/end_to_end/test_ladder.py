@@ -95,7 +95,7 @@ def test_fp32_is_held_to_labels_and_to_what_the_framework_gives(call, given, tmp
     assert guessing.record["plan"] is None
     assert "Do the labels fit?" in guessing.out
     np.savez(tmp_path / "expected.npz", probs_out=1.1 * given[:, None])
-    off = call(*LADDER[:-1], "third", "--expected", "expected.npz", folder="third")
+    off = call(*LADDER[:-1], "third", "--strict", "--expected", "expected.npz", folder="third")
     assert off.code == 10
     (rung,) = off.record["rungs"]
     assert (rung["passed"], rung["by"]) == (False, "expected")
@@ -116,7 +116,7 @@ def test_engines_tell_times(call, fake_worker):
     assert [name for name, r in found.items() if r["chosen"]] == [delivered]
     assert "delivered" in ended.out
     assert "measures times" not in ended.out
-    wrong = call(*LADDER[:-1], "wrong", *engines(broken={"dense": 1.5}), folder="wrong")
+    wrong = call(*LADDER[:-1], "wrong", "--strict", *engines(broken={"dense": 1.5}), folder="wrong")
     assert wrong.code == 10
     assert [(r["rung"], r["passed"]) for r in wrong.record["rungs"]] == [("fp32", False)]
     assert "Nothing lower was tried" in wrong.out

@@ -134,7 +134,7 @@ def test_an_end_point_error_rises_as_it_gets_worse(call):
 @pytest.mark.parametrize(("name", "told"), [("y", False), ("embedding", False), ("logits", True)])
 def test_an_embedding_is_not_called_class_scores(call, tmp_path, name, told):
     s = Sketch()
-    s.op("MatMul", s.input("x", ["n", 16]), weights(16, 64, seed=1, scale=0.2), name="project")
+    s.op("MatMul", s.input("x", ["n", 16]), weights(16, 64, seed=1, scale=1.0), name="project")
     s.nodes[-1].output[0] = name
     onnx.save(s.proto(name), tmp_path / "text.onnx")
     np.savez(tmp_path / "in.npz", x=signals(16, seed=2, count=8))

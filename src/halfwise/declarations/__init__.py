@@ -108,7 +108,7 @@ def spelt(name: str, value: str | None = None) -> str:
 
 def given(**options: Any) -> dict[str, Any]:
     """Return the options that are given: not None, not False, not an empty list."""
-    # 0 equals False, and --seed 0 is a seed.
+    # 0 equals False, and a budget of 0 is one.
     return {n: v for n, v in options.items() if v not in (None, (), []) and v is not False}
 
 

@@ -66,7 +66,6 @@ class Data(Reading, total=False):
     """How inputs are read, and whether random ones count."""
 
     allow_random: Annotated[bool, _allowed("Accept a verdict on random inputs.", flag="random")]
-    seed: Annotated[int, _data("Seed for random inputs.", "N", 0, Domain("an integer ≥ 0"))]
 
 
 class Shown(TypedDict, total=False):

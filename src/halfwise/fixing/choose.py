@@ -1,7 +1,7 @@
 """`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
@@ -39,7 +39,7 @@ from halfwise.options.loading import load_asked, load_start
 from halfwise.options.metric import function_again, named_metric, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, NodeName, Note, Point, Run
+from halfwise.records import Criterion, Curve, NodeName, Note, Point, Recognised, Run, TaskScore
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, number, ratio, typed
@@ -110,7 +110,7 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish, measuring: Measuring | 
         return _cheapest(curve, wish.rel_max, _rel_max(criterion), "has a rel max of", fits)
     if wish.metric_drop is not None:
         does = f"loses {_metric(curve)} by"
-        return _cheapest(curve, wish.metric_drop, _fall(curve), does, fits)
+        return _cheapest(curve, wish.metric_drop, _fall(curve, criterion), does, fits)
     return _recommended(curve), 0
 
 
@@ -267,9 +267,13 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
 
 
 def _metric(curve: Curve) -> str:
-    """Return the task metric of the points; for outputs without a task, no fall is allowed."""
-    scores = curve.reference or curve.recognised
-    metrics = sorted({one.metric for one in scores} - {REL_MAX})
+    """Return the task metric of the points; for outputs without a task, no fall is allowed.
+
+    Of several metrics of the same outputs, it is the first: which class, not how sure.
+    """
+    scores: Sequence[TaskScore | Recognised] = curve.reference or curve.recognised
+    first = {one.outputs: one.metric for one in reversed(scores)}
+    metrics = sorted({*first.values()} - {REL_MAX})
     if len(metrics) == 1:
         return metrics[0]
     if not metrics:
@@ -283,17 +287,20 @@ def _metric(curve: Curve) -> str:
     )
 
 
-def _fall(curve: Curve) -> Callable[[Point], float | None]:
+def _fall(curve: Curve, criterion: Criterion) -> Callable[[Point], float | None]:
     """Return how far a point's metric falls on held-out samples; None if unknown.
 
     inf with infinities, and if outputs without a metric exceed the tolerance.
     """
     metric = _metric(curve)
+    # Where no drop was allowed, the error of every drop is infinite.
+    by_drop = criterion.metric is not None and not criterion.metric_drop
     reference = [score.value for score in curve.reference if score.metric == metric]
 
     def fall(point: Point) -> float | None:
         unscored = [score.passed for score in point.scores if score.metric == REL_MAX]
-        if point.nonfinite or point.infinite_inside or point.error == inf or not all(unscored):
+        endless = point.error == inf and not by_drop
+        if point.nonfinite or point.infinite_inside or endless or not all(unscored):
             return inf
         values = [score.value for score in point.scores if score.metric == metric]
         if not reference or len(values) != len(reference):
@@ -423,11 +430,14 @@ def _quantised(run: Run) -> Network | None:
 
 
 def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
-    """Let the additional metrics fall as requested; those not named keep their limits."""
+    """Let the metric fall as requested; others keep their limits."""
     drop = wish.metric_drop
     if drop is None or not has_others(curve):
         return case
-    recognised = tuple(falling(one, drop) for one in case.criterion.recognised)
+    metric = _metric(curve)
+    recognised = tuple(
+        falling(one, drop) if one.metric == metric else one for one in case.criterion.recognised
+    )
     update = {"recognised": recognised, "drop_source": ""}
     criterion = case.criterion.model_copy(update=update)
     return replace(case, criterion=criterion, metric=named_metric(criterion))

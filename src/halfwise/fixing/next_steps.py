@@ -36,9 +36,9 @@ from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
 from halfwise.wording import argument, listed
 
 _JUDGED = (
-    *("preprocess", "labels", "seed", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
-    *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "accumulate", "device"),
-    *("ort_library", "trt_command", "trt_worker"),
+    *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
+    *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "strict", "accumulate"),
+    *("device", "ort_library", "trt_command", "trt_worker"),
 )
 """Options of `fix` with the same meaning in `verify` and `diagnose`."""
 _SEARCHED = (
@@ -46,7 +46,7 @@ _SEARCHED = (
     *("optimization_level", "tactic_sources", "plugin"),
 )
 """The others with the same meaning in `diagnose`."""
-_COMPARED = ("preprocess", "seed", "allow_random", "accumulate", "device", "ort_library")
+_COMPARED = ("preprocess", "allow_random", "accumulate", "device", "ort_library")
 _REPEATED = ("preprocess", "labels", "allow_random", "device", "ort_library")
 """Options of `fix` that a `verify` of its run needs again."""
 _SEVERAL = ("min_shapes", "opt_shapes", "max_shapes", "plugin", "ort_library")

@@ -303,7 +303,6 @@ def provenance(case: Case, request: Request) -> Provenance:
         inputs_sha256=case.data_sha256,
         command=request.command,
         options=request.given,
-        seed=request.data.seed,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

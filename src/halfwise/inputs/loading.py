@@ -283,7 +283,7 @@ _FORMS = (
 
 
 def load_inputs(
-    inputs: Inputs, specs: Sequence[InputSpec], *, preprocess: str | None = None, seed: int = 0
+    inputs: Inputs, specs: Sequence[InputSpec], *, preprocess: str | None = None
 ) -> LoadedSamples:
     """Return the samples that `inputs` names, or random ones, and whether they look real.
 
@@ -291,13 +291,12 @@ def load_inputs(
         inputs: "random", or as for `load_samples`.
         specs: The model's inputs, at least one.
         preprocess: As for `load_samples`.
-        seed: Seed for random samples.
 
     Raises:
         CaseError, UsageError: as for `load_samples` and `random_samples`.
     """
     if isinstance(inputs, str) and inputs == RANDOM:
-        return random_samples(specs, seed=seed)
+        return random_samples(specs)
     loaded = load_samples(inputs, specs, preprocess=preprocess)
     made_up, real = judge_inputs(loaded.samples, specs)
     warnings = (Note(kind="made-up", severity="warning", made_up=one) for one in made_up)

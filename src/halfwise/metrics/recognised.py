@@ -216,7 +216,7 @@ def shortfall(
         score, drop = _score(one, references, candidates, labels), _drop(one, labels)
         off = score.required - score.value
         # If no drop is allowed, any drop exceeds it.
-        used.append(1 + off / drop if drop else (inf if off > 0 else 1.0))
+        used.append(1 + off / drop if drop else (inf if off > 0 else 0.0))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(inf if isnan(part) else part for part in used)
@@ -330,8 +330,9 @@ def settle(
 ) -> Criterion:
     """Return the criterion with "auto" resolved and the outputs that its metric judges.
 
-    With "auto", outputs that are not recognised, or that these samples do not test by their metric,
-    are held to the default tolerance; if that is all of them, the criterion is the default.
+    With "auto", outputs that are not recognised, or that these samples do not test by each of their
+    metrics, are held to the default tolerance; if that is all of them, the criterion is the
+    default.
 
     Args:
         criterion: Its metric is "auto", or one that needs the layout of boxes.
@@ -357,7 +358,8 @@ def settle(
         _demand_unlabelled([one], labelled=labelled)
         return criterion.model_copy(update={"recognised": (one,)})
     recognised = by_use(references, inputs)
-    recognised = tuple(one for one in recognised if not untested_part(one, references, None))
+    untested = {one.outputs for one in recognised if untested_part(one, references, None)}
+    recognised = tuple(one for one in recognised if one.outputs not in untested)
     if not recognised:
         return Criterion()
     _demand_unlabelled(recognised, labelled=labelled)
@@ -429,9 +431,11 @@ def _demand_unlabelled(recognised: Sequence[Recognised], *, labelled: bool) -> N
     if not labelled:
         return
     if len({one.outputs for one in recognised}) > 1:
-        kinds = ", ".join(f"{one.kind} in {listed(one.outputs)}" for one in recognised)
+        kinds = ", ".join(
+            dict.fromkeys(f"{KINDS[one.kind]} in {listed(one.outputs)}" for one in recognised)
+        )
         raise UsageError(
-            f"--metric auto recognises several outputs ({kinds}), but labels fit only one.",
+            f"Several outputs are recognised ({kinds}), but labels fit only one.",
             "Name the metric that the labels are for, or leave them out.",
         )
     if by_layout(recognised[0]):

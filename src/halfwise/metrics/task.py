@@ -291,8 +291,9 @@ def confidence(
     """Return 1 less the largest change of a probability, in [0, 1].
 
     Rows as for `top1`; those of which one does not sum to 1 within [0, 1] are logits, of which the
-    softmax is taken. FP32's own probabilities are the truth, also with labels. A candidate row with
-    a NaN changes by 1, and so does every row of a candidate with another shape.
+    softmax is taken. FP32's own probabilities are the truth, also with labels; rows in which it has
+    NaN or +inf have none and are left out. A candidate row with a NaN changes by 1, and so does
+    every row of a candidate with another shape.
 
     Raises:
         CaseError: The class output is ambiguous, has fewer than two classes or no rows.
@@ -305,7 +306,8 @@ def confidence(
         if actual[name].shape != expected[name].shape:
             changes.append(1.0)
             continue
-        guess = class_rows(name, actual[name])
+        known = (scores < np.inf).all(axis=-1)
+        scores, guess = scores[known], class_rows(name, actual[name])[known]
         if not sums_to_one(scores, -1):
             scores, guess = softmax(scores), softmax(guess)
         change = np.abs(scores - guess).max(initial=0.0)

@@ -172,7 +172,7 @@ def load_case(
         )
     network, stored = upcast(load_model(model, watcher))
     specs, metric = input_specs(network), named_metric(criterion)
-    read = partial(load_inputs, preprocess=data.preprocess, seed=data.seed)
+    read = partial(load_inputs, preprocess=data.preprocess)
     loaded, specs = load_settled(network, specs, partial(read, data.inputs), runtime=runtime)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
     notes = [*_file_notes(network, stored), *loaded.notes, *rank_inputs(network, samples)]

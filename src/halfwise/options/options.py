@@ -50,6 +50,8 @@ Model = str | Path | onnx.ModelProto
 P = ParamSpec("P")
 R = TypeVar("R")
 _LABELS = ("labels", "heldout_labels")
+_BY_ERROR = Thresholds.__annotations__.keys() | {"strict"}
+"""Options with which no metric decides, so labels have no use."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,6 @@ class Data:
     heldout_labels: Path | None = None
     allow_random: bool = False
     allow_unjudged: bool = False
-    seed: int = default("seed")
     no_previews: bool = False
 
 
@@ -271,7 +272,7 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "If the held-out samples are split off from --inputs, their labels come from --labels.",
         ),
         (
-            {"metric", "heldout"} <= named and len(unlabelled) == 1,
+            "heldout" in named and len(unlabelled) == 1 and not named & _BY_ERROR,
             "The metric needs labels for the inputs and the held-out samples, but "
             f"{', '.join(unlabelled)} is missing.",
             "Give both --labels and --heldout-labels, or neither.",

@@ -232,7 +232,6 @@ def facts(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "SHA-256 of the inputs", (origin.inputs_sha256,)
     yield "read as", tuple(map(note_text, origin.notes))
     yield "options", tuple(f"{name} = {value}" for name, value in origin.options.items())
-    yield "seed", (str(origin.seed),)
     yield "device", (f"{origin.device}, {origin.platform}",)
     yield "versions", (" · ".join(f"{name} {number}" for name, number in origin.versions.items()),)
 

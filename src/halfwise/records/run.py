@@ -281,7 +281,6 @@ class Provenance(Record):
         command: The command, if it is not the kind of its run: `ladder` and `choose` make runs of
             kind "fix".
         options: The options of the command.
-        seed: Seed of every random choice.
         date: UTC, ISO 8601.
     """
 
@@ -297,7 +296,6 @@ class Provenance(Record):
     inputs_sha256: str
     command: str = ""
     options: dict[str, str]
-    seed: int
     date: str
 
 

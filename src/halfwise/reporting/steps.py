@@ -164,7 +164,7 @@ def _paired(facts: Mapping[str, Any]) -> str:
 
 def _random(facts: Mapping[str, Any]) -> str:
     return (
-        f"random inputs ({facts['samples']} samples, seed {facts['seed']}: {facts['shapes']}); "
+        f"random inputs ({facts['samples']} samples: {facts['shapes']}); "
         "rounding may break other things on real data, so give real inputs before you trust the "
         "result"
     )
@@ -228,7 +228,7 @@ def _quantised(facts: Mapping[str, Any]) -> str:
 def _recognised(facts: Mapping[str, Any]) -> str:
     seen = ", ".join(SEEN[one] for one in facts["evidence"])
     names = f"{verb(len(facts['outputs']), 'output', 'outputs')} {listed(facts['outputs'])}"
-    metrics = listed(facts["metrics"])
+    metrics = " and ".join(facts["metrics"])
     return f"{names}: recognised as {KINDS[facts['kind']]} ({seen}) and judged by {metrics}"
 
 

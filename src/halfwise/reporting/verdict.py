@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, isfinite
 from typing import Literal
 
 from halfwise.metrics import AUTO, effective, is_default, rises, usual
@@ -230,20 +230,28 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     if not criterion.recognised:
         yield f"allowed: {allowed(criterion)}"
         return
+    # With labels, what is required depends on FP32's own value.
+    parts = () if verdict.metric is None else verdict.metric.parts
+    required = {(part.metric, part.outputs): part.required for part in parts}
     judged = dict[tuple[str, ...], list[Recognised]]()
     for one in criterion.recognised:
         judged.setdefault(one.outputs, []).append(one)
     for outputs, alike in judged.items():
         why = ", ".join(SEEN[each] for each in alike[0].evidence)
-        limits = ", ".join(f"{one.metric} {_limit(one.metric, one.required)}" for one in alike)
+        limits = ", ".join(
+            f"{one.metric} {_limit(one.metric, required.get((one.metric, outputs), one.required))}"
+            for one in alike
+        )
+        limits = limits if criterion.metric == AUTO else allowed(criterion)
         yield f"{listed(outputs)} judged as {KINDS[alike[0].kind]} ({why}): {limits}"
     others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
     if others and criterion.metric == AUTO:
         yield f"other outputs: {allowed(Criterion())}"
     if verdict.excesses:
         worst = max(verdict.excesses)
-        strict = "would pass too" if worst <= 1 else f"would fail, at {ratio(worst)} that"
-        yield f"--strict, 1 % of the largest value, {strict}"
+        by = f", at {ratio(worst)} that" if isfinite(worst) else ""
+        would = f"would fail{by}" if worst > 1 else f"would pass{' too' * verdict.passed}"
+        yield f"--strict, 1 % of the largest value, {would}"
 
 
 _THRESHOLDS: Mapping[str, tuple[str, Literal["≤", "≥"]]] = {

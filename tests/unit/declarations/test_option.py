@@ -79,7 +79,6 @@ def test_infinity_is_in_no_domain():
         ({"rel_max": inf}, "--rel-max is inf; expected a finite number ≥ 0."),
         ({"time_budget": -5.0}, "--budget time is -5; expected a finite number of seconds ≥ 0."),
         ({"margin": 2.0}, "--require margin is 2; expected a number above 0, at most 1."),
-        ({"seed": -1}, "--seed is -1; expected an integer ≥ 0."),
         ({"builds": 10**400}, f"--engine repeat is {10**400}; expected a number from 1 to 1000."),
     ],
 )
@@ -87,10 +86,6 @@ def test_a_refused_number_is_told_as_it_was_typed(options, told):
     with pytest.raises(UsageError) as refused:
         check(options)
     assert refused.value.message == told
-
-
-def test_a_seed_may_have_any_size():
-    check({"seed": 10**400})
 
 
 def test_messages_call_options_as_the_command_line_does():
@@ -108,5 +103,5 @@ def test_docstrings_tell_every_option():
 
 
 def test_zero_is_given_and_a_flag_that_is_off_is_not():
-    found = given_options(seed=0, margin=0.0, tf32=False, to=None, keep=[], lower=())
-    assert found == {"seed": 0, "margin": 0.0}
+    found = given_options(time_budget=0, margin=0.0, tf32=False, to=None, keep=[], lower=())
+    assert found == {"time_budget": 0, "margin": 0.0}

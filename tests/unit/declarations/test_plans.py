@@ -29,7 +29,7 @@ def test_what_is_not_given_is_as_declared():
             if field.name in Options.__annotations__ and default(field.name) is not None:
                 assert getattr(made, field.name) == default(field.name)
     assert {f.name for f in fields(Settings)} >= {"headroom", "margin", "time_budget", "io"}
-    assert {f.name for f in fields(Data)} >= {"seed", "labels", "heldout_labels"}
+    assert {f.name for f in fields(Data)} >= {"labels", "heldout_labels"}
     assert {f.name for f in fields(Runtime)} >= {"device"}
     assert request.settings.fmt.name == default("to")
     assert Criterion().agreement == default("agreement")

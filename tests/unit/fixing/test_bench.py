@@ -12,7 +12,7 @@ from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.bench import Bench, Outcome, has_new_nonfinite
+from halfwise.fixing.bench import Bench, Outcome, Tolerance, has_new_nonfinite
 from halfwise.fixing.plan.plan import Plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
@@ -358,14 +358,53 @@ def test_a_metric_decides_alone():
     # Weights that saturate are far off, yet point the same way for most samples.
     outcome = bench.evaluate(NONE)
     kept = bench.evaluate(names("matmul"))
-    assert (kept.passed, kept.excess) == (True, 1.0)
+    assert (kept.passed, kept.excess) == (True, 0.0)
     model = rewrite(prepared.network, prepared.roles, NONE, FP16).model
     low = [*map(Session(emulate_typed(model)).run, prepared.samples)]
     lost = 1 - agreement(prepared.references, low, exact)
-    assert outcome.excess == pytest.approx(1 + lost)
-    assert outcome.passed == (lost == 0)
-    allowed = prepared.bench(Criterion(metric="agreement", metric_drop=lost), agreement)
-    assert allowed.evaluate(NONE).passed
+    assert (outcome.passed, outcome.excess) == ((False, inf) if lost else (True, 0.0))
+
+
+def test_of_what_a_metric_may_lose_a_trial_may_use_a_part():
+    def closeness(reference, candidate, _labels):
+        pairs = zip(reference, candidate, strict=True)
+        return -sum(float(np.abs(r["y"] - c["y"]).sum()) for r, c in pairs)
+
+    ill = rounded_once()
+    ill.proto.graph.node[0].output[0] = ill.proto.graph.output[0].name = "y"
+    prepared = prepare(ill)
+
+    def outcome(drop: float, factor: float) -> Outcome:
+        criterion = Criterion(metric="closeness", metric_drop=drop)
+        return prepared.bench(criterion, closeness, factor).evaluate(NONE)
+
+    lost = outcome(1.0, 1.0).excess
+    assert outcome(lost, 0.8).excess == pytest.approx(1 / 0.8)
+    assert outcome(lost / 0.9, 1.0).passed
+    assert not outcome(lost / 0.9, 0.8).passed
+
+
+@pytest.mark.parametrize(
+    ("drop", "value", "used"),
+    [
+        (0.5, 0.8, 0.5),
+        (0.5, 2, 0),
+        (0.5, np.nan, inf),
+        (0.5, -inf, inf),
+        (0, 1, 0),
+        (0, 2, 0),
+        (0, 0.999, inf),
+        (0, np.nan, inf),
+    ],
+)
+def test_what_a_plan_uses_of_what_a_trial_may_lose(drop, value, used):
+    def metric(_references, candidates, _labels):
+        return float(candidates[0]["y"])
+
+    tolerance = Tolerance(Criterion(metric="own", metric_drop=drop), metric, 0.8)
+    samples = prepare(models.small()).samples.select([0])
+    found = tolerance.lost([{"y": np.array(value)}], samples, [{"y": np.array(1.0)}])
+    assert found == pytest.approx(used)
 
 
 def test_new_nonfinite_values_fail_whatever_the_metric_says():

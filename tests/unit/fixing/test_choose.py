@@ -73,7 +73,8 @@ def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert picked.run.verdict.passed
     assert picked.run.verdict.unseen
     assert picked.run.verdict.samples == before.verdict.samples
-    assert (picked.run.criterion.metric, kept(picked.run)) == ("top1", 0)
+    metrics = [one.metric for one in picked.run.criterion.recognised]
+    assert (metrics, kept(picked.run)) == (["top1", "confidence"], 0)
     assert (tmp_path / "chosen" / "model.onnx").is_file()
     assert read_run(tmp_path / "chosen") == picked.run
     assert picked.run.curve is not None
@@ -514,9 +515,22 @@ def test_two_wishes_contradict_each_other():
 def test_a_drop_needs_one_metric():
     with pytest.raises(UsageError, match="knows no task metric"):
         pick(curve(SIDE), Criterion(), Wish(metric_drop=0.01))
-    other = score(passed=True).model_copy(update={"metric": "psnr"})
+    other = score(passed=True).model_copy(update={"metric": "psnr", "outputs": ("image",)})
     with pytest.raises(UsageError, match="several metrics, psnr and top1"):
         pick(curve(LOW, reference=(*OWN, other)), Criterion(), Wish(metric_drop=0.01))
+    # Of one output, the first decides.
+    sure = score(passed=True).model_copy(update={"metric": "confidence"})
+    assert pick(curve(LOW, reference=(*OWN, sure)), Criterion(), Wish(metric_drop=0.1)) == LOW
+
+
+def test_a_drop_may_follow_a_run_that_allowed_none():
+    exact = Criterion(metric="top1")
+    fallen = LOW.model_copy(update={"error": inf})
+    made = curve(fallen, FULL, reference=OWN)
+    assert pick(made, exact, Wish(metric_drop=0.1)) == fallen
+    assert pick(made, Criterion(), Wish(metric_drop=0.1)) == FULL
+    broken = fallen.model_copy(update={"nonfinite": True})
+    assert pick(curve(broken, FULL, reference=OWN), exact, Wish(metric_drop=0.1)) == FULL
 
 
 def test_outputs_without_a_task_are_no_metric_that_falls():

@@ -91,13 +91,13 @@ def test_samples_of_the_search_may_fail_where_held_out_ones_pass():
 
 
 def test_with_a_metric_the_error_on_held_out_samples_is_what_it_falls():
-    one = fixed(classifier(), metric="snr", metric_drop=0)
+    one = fixed(classifier(), metric="snr", metric_drop=0.5)
     plan = one.space.fresh(NONE)
     one.depths.measure(plan)
     given = one.depths.assessment(plan)
     assert given is not None
     ((score,), (own,)) = given.scores, one.heldout.reference
-    assert given.heldout == pytest.approx(1 + own.value - score.value)
+    assert given.heldout == pytest.approx((own.value - score.value) / 0.5)
     assert own.value > score.value
     assert one.depths.searched(plan) is False
 

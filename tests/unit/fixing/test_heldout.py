@@ -77,9 +77,11 @@ def test_given_outputs_are_measured_by_the_tolerance_and_the_task():
     heldout, tolerance = heldout_of(space), space.bench.tolerance
     exact = heldout.assess(heldout.references, tolerance)
     assert (exact.heldout, exact.rel_max, exact.nonfinite) == (0, 0, False)
-    assert [one.metric for one in heldout.recognised] == ["top1"]
-    (score,) = exact.scores
-    assert (score.metric, score.value, score.passed) == ("top1", 1.0, True)
+    assert [one.metric for one in heldout.recognised] == ["top1", "confidence"]
+    assert [(s.metric, s.value, s.passed) for s in exact.scores] == [
+        ("top1", 1.0, True),
+        ("confidence", 1.0, True),
+    ]
     assert heldout.serves(heldout.references, heldout.references, None)
     wrong = [{name: -array for name, array in one.items()} for one in heldout.references]
     far = heldout.assess(wrong, tolerance)

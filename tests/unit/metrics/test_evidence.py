@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import recognise
 from halfwise.metrics.boxes import STRIDES, cells
 from halfwise.metrics.evidence import (
     Inputs,
@@ -19,6 +18,7 @@ from halfwise.metrics.evidence import (
     is_weights,
     sums_to_one,
 )
+from halfwise.metrics.kinds import recognise
 from halfwise.metrics.targets import without_trailing_ones
 from halfwise.records import Boxes, Kind
 from tests.unit.metrics import scenes

@@ -18,6 +18,7 @@ from halfwise.metrics.recognised import BY_LAYOUT
 from halfwise.metrics.targets import CAP_DB
 from halfwise.metrics.task import (
     classes_in,
+    confidence,
     epe,
     mask_iou,
     mean_iou,
@@ -43,7 +44,7 @@ def test_names() -> None:
     assert resolve("file.py:function") is None
 
 
-@pytest.mark.parametrize("name", ["top1", "mask-iou", "psnr"])
+@pytest.mark.parametrize("name", ["top1", "confidence", "mask-iou", "psnr"])
 @given(values=PROBABILITIES)
 def test_the_reference_is_perfect_against_itself(name: str, values: NDArray[np.float32]) -> None:
     metric = resolve(name)
@@ -115,6 +116,47 @@ class TestTop1:
             top1(one(np.float32(1)), one(np.float32(1)), None)
         with pytest.raises(CaseError, match="nothing to compare"):
             top1(one(np.zeros((0, 5), "f")), one(np.zeros((0, 5), "f")), None)
+
+
+class TestConfidence:
+    SURE = floats([0.99, 0.01], [0.2, 0.8])
+
+    @pytest.mark.parametrize(
+        ("of", "value"),
+        [
+            (SURE, 1.0),
+            (floats([0.6, 0.4], [0.2, 0.8]), 0.61),  # the same class, far less sure of it
+            (SURE / 2, 0.505),
+            (floats([0.99, 0.01], [np.nan, 0.8]), 0.0),
+            (floats([0.99, 0.01], [np.inf, 0.8]), 0.0),
+            (floats([0.99, 0.01]), 0.0),
+        ],
+    )
+    def test_by_hand(self, of: NDArray[np.float32], value: float) -> None:
+        assert confidence(one(self.SURE), one(of), None) == pytest.approx(value)
+        assert confidence(one(self.SURE), one(of), [[1, 1]]) == pytest.approx(value)
+
+    def test_the_worst_sample_counts(self) -> None:
+        other = floats([0.5, 0.5], [0.2, 0.8])
+        many = one(self.SURE) * 9
+        assert confidence(many, [*one(other), *many[1:]], None) == pytest.approx(0.51)
+
+    def test_of_logits_the_softmax_is_compared(self) -> None:
+        logits = floats([3, 1, -np.inf], [10, 20, 30])
+        assert confidence(one(logits), one(logits + 5), None) == pytest.approx(1)
+        less = confidence(one(logits), one(logits - floats([1, 0, 0], [0, 0, 0])), None)
+        assert less == pytest.approx(1 - (1 / (1 + np.exp(-2)) - 1 / (1 + np.exp(-1))))
+
+    def test_rows_without_probabilities_in_fp32_are_left_out(self) -> None:
+        for bad in ([np.nan, 0.5], [np.inf, 0.5]):
+            reference = np.concatenate([self.SURE, floats(bad)])
+            candidate = np.concatenate([floats([0.6, 0.4], [0.2, 0.8]), floats([0, 0])])
+            assert confidence(one(reference), one(reference), None) == 1
+            assert confidence(one(reference), one(candidate), None) == pytest.approx(0.61)
+
+    def test_what_it_refuses(self) -> None:
+        with pytest.raises(CaseError):
+            confidence(one(np.zeros((0, 5), "f")), one(np.zeros((0, 5), "f")), None)
 
 
 class TestMaskIou:

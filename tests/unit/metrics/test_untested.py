@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
 from halfwise.metrics import (
-    recognise,
     resolve,
     support_of,
     takes_any_sample,
     task_scores,
     untested_outputs,
 )
+from halfwise.metrics.kinds import recognise
 from halfwise.metrics.untested import (
     CONFIDENCE,
     failure_bound,

@@ -51,11 +51,10 @@ def test_what_auto_becomes_is_told_and_kept(two):
     proto, inputs = two
     case = load_case(proto, Data(inputs), Criterion(metric="auto"))
     assert case.criterion.metric == "auto"
-    (one,) = case.criterion.recognised
-    assert one.metric == "top1"
-    assert any(
-        "class scores (rows sum to 1) and judged by top1" in note_text(n) for n in case.notes
-    )
+    assert [one.metric for one in case.criterion.recognised] == ["top1", "confidence"]
+    (note,) = [n for n in case.notes if n.kind == "recognised"]
+    assert note.facts["metrics"] == ("top1", "confidence")
+    assert "class scores (rows sum to 1)" in note_text(note)
     again = load_case(proto, Data(inputs), case.criterion)
     assert again.criterion == case.criterion
     assert not any(note.kind == "recognised" for note in again.notes)
@@ -86,7 +85,7 @@ def test_of_outputs_that_are_no_tensors_nothing_is_decided():
     proto.graph.node[-1].output[0] = "y"
     inputs = {"x": models.signals(1, 16, seed=3)}
     case = load_case(proto, Data(inputs), Criterion(metric="auto"))
-    assert case.criterion == Criterion(metric="auto")
+    assert (case.criterion, case.metric) == (Criterion(), None)
 
 
 def test_labels_are_checked_once_it_is_known_what_they_are_of(two, tmp_path):
@@ -110,6 +109,15 @@ def test_outputs_that_a_candidate_lacks_leave_the_metric_of_the_others(two):
     assert left.criterion == case.criterion
 
 
+def test_where_nothing_is_recognised_the_default_tolerance_decides():
+    s = Sketch()
+    x = s.input("x", [1, 16])
+    proto = s.proto(s.op("MatMul", x, models.weights(16, 7, seed=2, scale=0.3), name="h"))
+    case = load_case(proto, Data({"x": models.signals(1, 16, seed=3)}), Criterion(metric="auto"))
+    assert (case.criterion, case.metric) == (Criterion(), None)
+    assert not any(note.kind == "recognised" for note in case.notes)
+
+
 def test_where_the_model_does_not_run_nothing_is_settled():
     s = Sketch()
     x = s.input("x", [1, None])
@@ -117,4 +125,4 @@ def test_where_the_model_does_not_run_nothing_is_settled():
     y = s.op("Softmax", s.op("Reshape", x, fixed, name="r"), name="p")
     inputs = {"x": np.ones((1, 7), np.float32)}
     case = load_case(s.proto(y), Data(inputs), Criterion(metric="auto"), split=False)
-    assert not case.criterion.recognised
+    assert (case.criterion, case.metric) == (Criterion(), None)

@@ -22,7 +22,7 @@ def test_without_options_the_defaults_hold():
     assert request.settings == Settings()
     assert request.given == {}
     assert request.data.inputs == "x.npz"
-    assert (request.data.allow_random, request.data.seed, request.data.heldout) == (False, 0, None)
+    assert (request.data.allow_random, request.data.heldout) == (False, None)
 
 
 def test_none_means_not_given():
@@ -38,7 +38,6 @@ def test_options_reach_those_who_need_them():
             "labels": "l.txt",
             "heldout_labels": "m.txt",
             "preprocess": "p.py:f",
-            "seed": 7,
             "allow_random": True,
             "snr_db": 40.0,
             "keep": ["a"],
@@ -55,7 +54,7 @@ def test_options_reach_those_who_need_them():
     )
     assert request.data.heldout == "y.npz"
     assert (request.data.labels, request.data.heldout_labels) == (Path("l.txt"), Path("m.txt"))
-    assert (request.data.preprocess, request.data.seed) == ("p.py:f", 7)
+    assert request.data.preprocess == "p.py:f"
     assert request.data.allow_random
     assert request.criterion == Criterion(snr_db=40)
     assert request.settings == Settings(
@@ -80,13 +79,13 @@ def test_the_low_format_is_one_that_can_be_lowered_to():
 def test_what_was_given_is_told_as_text():
     arrays = {"x": np.zeros(3)}
     request = understand(
-        arrays, {"heldout": arrays, "seed": 0, "keep": ["a", "b"], "labels": Path("l.txt")}
+        arrays, {"heldout": arrays, "headroom": 2, "keep": ["a", "b"], "preprocess": "p.py:f"}
     )
     assert request.given == {
         "heldout": "in memory (dict)",
-        "seed": "0",
+        "headroom": "2",
         "keep": "a, b",
-        "labels": "l.txt",
+        "preprocess": "p.py:f",
     }
 
 
@@ -210,15 +209,45 @@ def test_options_that_need_another():
 @pytest.mark.parametrize(
     ("labels", "missing"), [("labels", "--heldout-labels"), ("heldout_labels", "--labels")]
 )
-def test_a_metric_needs_labels_of_both_sets_or_of_none(labels, missing):
+@pytest.mark.parametrize("metric", [{"metric": "top1"}, {}])
+def test_a_metric_needs_labels_of_both_sets_or_of_none(labels, missing, metric):
     both = {"labels": "l.txt", "heldout_labels": "m.txt"}
-    options = {"metric": "top1", "heldout": "y.npz"}
+    options = {"heldout": "y.npz", **metric}
     with pytest.raises(UsageError, match=f" {missing} is missing"):
         understand("x.npz", {**options, labels: "l.txt"})
     understand("x.npz", options)
     understand("x.npz", {**options, **both})
-    understand("x.npz", {"heldout": "y.npz", labels: "l.txt"})
-    understand("x.npz", {"metric": "top1", "labels": "l.txt"})
+    understand("x.npz", {**metric, "labels": "l.txt"})
+    understand("x.npz", {"strict": True, "heldout": "y.npz", labels: "l.txt"})
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({}, Criterion(metric="auto")),
+        ({"labels": "l.txt", "to": "bf16"}, Criterion(metric="auto")),
+        ({"strict": True}, Criterion(rel_max=0.01)),
+        ({"rel_max": 0.02}, Criterion(rel_max=0.02)),
+        ({"agreement": 0.5}, Criterion(agreement=0.5)),
+        ({"metric": "f.py:f", "metric_drop": 0}, Criterion(metric="f.py:f")),
+    ],
+)
+def test_without_a_wish_outputs_are_judged_by_their_use(options, asked):
+    assert understand("x.npz", options).by_use.criterion == asked
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"metric": "top1"},
+        {"rel_max": 0.02},
+        {"agreement": 0.5},
+        {"metric": "top1", "metric_drop": 0},
+    ],
+)
+def test_strict_stands_alone(other):
+    with pytest.raises(UsageError, match="--strict is a tolerance of its own"):
+        understand("x.npz", {"strict": True, **other})
 
 
 @pytest.mark.parametrize("name", ["keep", "keep_op", "lower", "ort_library"])

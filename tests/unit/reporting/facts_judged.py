@@ -249,6 +249,39 @@ def worth() -> Iterator[str]:
     yield from view._figures(runs.verification(worth=given, provenance=own)).lines[1:-1]
 
 
+def asked(mask: Recognised) -> Iterator[str]:
+    """Yield what is asked by default, with labels, and of one output by one metric."""
+    seen = mask.model_copy(update={"kind": "class-scores", "evidence": ("rows-sum",)})
+    top1, sure = (
+        seen.model_copy(update={"metric": metric, "outputs": ("y",), "required": least})
+        for metric, least in (("top1", 0.99), ("confidence", 0.9))
+    )
+    labelled = MetricResult(
+        name="auto",
+        reference=1,
+        candidate=0.5,
+        allowed_drop=1,
+        passed=True,
+        parts=(
+            TaskScore(metric="top1", outputs=("y",), value=0.75, required=0.74, passed=True),
+            TaskScore(metric="confidence", outputs=("y",), value=1, required=0.9, passed=True),
+        ),
+    )
+    by_use = Criterion(metric="auto", metric_drop=1.0, recognised=(top1, sure))
+    alone = Criterion(metric="mask-iou", metric_drop=0.05, recognised=(mask,))
+    alike = {name: runs.output_error() for name in ("y", "h")}
+    own, beside = {"y": alike["y"]}, alike
+    for criterion, verdict in (
+        (Criterion(), runs.verdict()),
+        (by_use, runs.verdict(outputs=own, excesses=(0.2, 0.9))),
+        (by_use, runs.verdict(metric=labelled, outputs=beside, excesses=(0.2, 3.04))),
+        (by_use, runs.verdict(outputs=own, excesses=(inf,))),
+        (by_use, runs.verdict(outputs=own, passed=False, excesses=(0.2,))),
+        (alone, runs.verdict()),
+    ):
+        yield " · ".join(verdicts.asked(criterion, verdict))
+
+
 def acceptable() -> Iterator[str]:
     mask = Recognised(
         kind="mask", metric="mask-iou", outputs=("m",), required=0.99, shape=(1,), evidence=()
@@ -263,6 +296,7 @@ def acceptable() -> Iterator[str]:
         Criterion(metric="auto", recognised=(mask, flow)),
     ):
         yield verdicts.allowed(criterion)
+    yield from asked(mask)
     parts = (
         TaskScore(metric="mask-iou", outputs=("m",), value=0.5, required=0.99, passed=False),
         TaskScore(metric="rel-max", outputs=("h",), value=-0.2, required=-0.01, passed=True),
@@ -397,7 +431,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "ignored": ({"folder": "f", "names": ("a", "b")},),
     "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
-    "random": ({"samples": 4, "seed": 0, "shapes": "x 1×3"},),
+    "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
     "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in steps._REPAIRED),
     "repairs-unread": ({"why": "no JSON"},),
@@ -416,8 +450,8 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "folded": ({"nodes": ("a",)},),
     "recognised": tuple(
-        {"outputs": names, "kind": next(iter(KINDS)), "evidence": [*SEEN][:2], "metric": "map"}
-        for names in (("a",), ("a", "b"))
+        {"outputs": names, "kind": next(iter(KINDS)), "evidence": [*SEEN][:2], "metrics": metrics}
+        for names, metrics in ((("a",), ("psnr",)), (("a", "b"), ("detection-f1", "map")))
     ),
     "refused": ({"whose": "samples", "error": "E"},),
 }

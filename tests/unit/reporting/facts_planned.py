@@ -150,14 +150,12 @@ def reasons() -> Iterator[str]:
         values = {"guard": None, "error_without": None, "because": Because(), **facts}
         kept = runs.kept("/a", **values)
         followed = None if found is None else followed_by(**found)
-        told = guards.explained([kept], (suspected, inside), 2.0, None, followed)
+        told = guards.explained([kept], (suspected, inside), 2.0, followed)
         made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
         lines = nodes.trouble(made, brief=True)
         assert lines is not None
         yield told[0].reason
         yield f"  {lines.lines[-1]}"
-    body = KeptNode(node=A, op="If", because=Because(), error_without=1.04)
-    yield from (one.reason for one in guards.explained([body], (), 1.0, "top1"))
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
     for guard in (flow, flow.model_copy(update={"kind": "eps"})):
         yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
@@ -181,8 +179,7 @@ def without_int8() -> Iterator[str]:
         left(beside=A),
         left(),
     )
-    yield from (one.reason for one in remarks.explain_left_out(every, None))
-    yield from (o.reason for o in remarks.explain_left_out([left(error_without=1.05)], "top1"))
+    yield from (one.reason for one in remarks.explain_left_out(every))
     none = runs.run(plan=int8_plan(int8=()))
     off = runs.verdict(passed=False, reasons=("output y is off",))
     for all_int8 in (None, runs.verdict(), off):

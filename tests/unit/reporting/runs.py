@@ -146,7 +146,6 @@ def provenance(**changed: Any) -> Provenance:
         "notes": (Note(kind="samples", facts={"samples": 48}),),
         "inputs_sha256": "cd" * 32,
         "options": {},
-        "seed": 0,
         "date": "2026-01-01T00:00:00+00:00",
     }
     return Provenance(**values | changed)

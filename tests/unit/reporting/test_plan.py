@@ -98,15 +98,14 @@ def test_a_single_node_of_which_nothing_is_known_is_named():
 @pytest.mark.parametrize(
     ("excesses", "told"),
     [
-        ((1.042,), "top1 −0.052"),
-        ((1.042, 1.2), "top1 −0.052 or more"),
+        ((1.2,), "≥ 1.2 × limit"),
+        ((1.2, 1.3), "≥ 1.2 × limit"),
         ((INF,), "unbounded"),
         ((None,), "–"),
     ],
 )
-@pytest.mark.parametrize("metric", ["top1", "folder/score.py:top1"])
-def test_a_metric_falls_instead(metric, excesses, told):
-    """By what it falls beyond the allowance, which is one less than the excess, and by that."""
+@pytest.mark.parametrize("metric", [None, "top1", "folder/score.py:top1"])
+def test_what_a_node_brings_is_a_multiple_of_the_limit(metric, excesses, told):
     keep = tuple(
         kept(f"/n{i % 2}/{i}", error_without=excesses[i % len(excesses)]) for i in range(20)
     )

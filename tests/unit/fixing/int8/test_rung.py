@@ -190,7 +190,7 @@ def test_a_residual_costs_less_in_int8_and_nothing_beside_a_convolution_left_out
 @pytest.mark.parametrize(("at", "beside"), [("sum", None), ("second", "second")])
 def test_of_a_sum_it_tells_whether_the_convolution_is_the_reason(at, beside):
     plan = residual_run(at).rungs[1].plan
-    told = {kept.node: kept for kept in explain_left_out(plan.left_out, None)}[min(names("sum"))]
+    told = {kept.node: kept for kept in explain_left_out(plan.left_out)}[min(names("sum"))]
     assert told.because is not None
     assert told.because.beside == beside
     assert ("convolution second is left out" in told.reason) is (at == "second")

@@ -71,9 +71,9 @@ NORM_ROLES = roles_of(NORM)
 FIX = "Export as one node."
 
 
-def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, metric=None, **more):
+def recorded(*nodes, guards=(), forced=None, without=None, headroom=1.0, **more):
     found = kept_nodes(NORM, NORM_ROLES, names(*nodes), guards, forced or {}, without or {}, **more)
-    return {k.node: k for k in explained(found, guards, headroom, metric)}
+    return {k.node: k for k in explained(found, guards, headroom)}
 
 
 def test_nodes_are_in_graph_order_with_their_operators():
@@ -186,8 +186,6 @@ def test_a_reason_tells_what_lowering_does():
     assert "×" not in shape
     nonfinite = recorded("square", guards=guards, without=without, nonfinite_without=set(without))
     assert "NaN or infinite outputs" in nonfinite["square"].reason
-    metric = recorded("square", guards=guards, without={NodeName("square"): 1.25}, metric="top1")
-    assert "reduces top1 by 0.25 more than is allowed" in metric["square"].reason
 
 
 def test_without_a_certificate_the_contribution_is_told():

@@ -1,0 +1,71 @@
+"""Which metric fits outputs, and which outputs bring a hint."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from halfwise.metrics import criterion_hints, fitting_metric, is_tested
+from halfwise.records import Criterion
+from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
+from tests.unit.metrics.test_evidence import FALLING, ranked
+
+
+def fitting(**outputs: NDArray[Any]) -> str | None:
+    return fitting_metric(Criterion(), [outputs, outputs], IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (softmax(normal(1, 1000)), "top1"),
+        (softmax(normal(4, 2)).astype(np.float16), "top1"),
+        (softmax(normal(2, 7, 30)), "token-agreement"),
+        (normal(1, 1000, 1, 1), "top1"),
+        (DISC, "mask-iou"),
+        (PICTURE, "psnr"),
+        (unit_rows(3, 500), "cosine"),
+        (normal(1, 5), None),  # its shape alone
+        (8 * normal(1, 2, 16, 16), None),
+        (RNG.random((1, 1, 16, 16)), None),
+        (np.full((1, 3), np.nan, np.float32), None),
+        (np.zeros((0, 1000), np.float32), None),
+        (np.float32(1), None),
+    ],
+)
+def test_a_recognised_output_has_its_metric(array: NDArray[Any], expected: str | None) -> None:
+    assert fitting(y=array) == expected
+
+
+def test_boxes_are_judged_by_their_metric_where_something_is_detected() -> None:
+    inputs = {"image": (1, 3, 64, 128)}
+    rows = {"y": ranked(FALLING)}
+    assert fitting_metric(Criterion(), [rows], inputs) is None
+    assert not is_tested([rows], inputs)
+    rows["y"][0, :9, 4] = 0.9
+    assert fitting_metric(Criterion(), [rows], inputs) == "detection-f1"
+    assert is_tested([rows], inputs)
+
+
+def test_what_may_be_boxes_is_of_no_other_kind() -> None:
+    scores = softmax(normal(1, 50, 21))
+    assert fitting(boxes=normal(1, 50, 4), scores=scores) is None
+    assert fitting(scores=scores)
+
+
+def test_no_metric_fits_where_the_user_named_one_or_nothing_ran() -> None:
+    references = [{"mask": DISC}]
+    assert fitting_metric(Criterion(max_abs=0.1), references, IMAGE) == "mask-iou"
+    assert fitting_metric(Criterion(metric="psnr"), references, IMAGE) is None
+    assert fitting_metric(Criterion(), [], {}) is None
+
+
+@pytest.mark.parametrize("array", [np.arange(5), np.array([True])])
+def test_an_output_that_is_not_floating_point_brings_the_fraction(array: NDArray[Any]) -> None:
+    (hint,) = criterion_hints(Criterion(agreement=0.5), [{"y": array, "x": DISC}])
+    assert "at least 0.5 " in hint
+    assert "--require agreement" in hint
+    for criterion in (Criterion(rel_max=0.1), Criterion(metric="psnr"), Criterion(max_abs=1.0)):
+        assert criterion_hints(criterion, [{"y": array}]) == ()
+    assert criterion_hints(Criterion(), []) == ()
