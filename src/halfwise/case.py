@@ -214,6 +214,11 @@ class Case:
     previews: bool = True
 
     @property
+    def named_metric(self) -> Metric | None:
+        """The metric that the user named; without one, FP32 must give the same numbers elsewhere."""
+        return None if self.criterion.recognised else self.metric
+
+    @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every input, on the first sample."""
         return {name: array.shape for name, array in self.calibration[0].items()}

@@ -300,7 +300,7 @@ class Subject:
             self.samples,
             self.given,
             self.same_function,
-            self.case.metric,
+            self.case.named_metric,
             level="recorded",
         ).verdict
 
@@ -311,11 +311,11 @@ class Subject:
 
     @property
     def same_function(self) -> Criterion:
-        """The criterion for two FP32 computations of one function, if no metric decides.
+        """The criterion for two FP32 computations of one function, if the user named no metric.
 
         For a quantised model, the criterion for acceptable outputs.
         """
-        if self.case.metric is not None or pairs_of(self.case.network):
+        if self.case.named_metric is not None or pairs_of(self.case.network):
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
 
@@ -342,7 +342,7 @@ class Subject:
             self.samples,
             self.references,
             criterion or self.case.criterion,
-            self.case.metric,
+            self.case.metric if criterion is None else self.case.named_metric,
         ).verdict
 
     def walk(self, a: Side, b: Side) -> Walk:
