@@ -122,7 +122,7 @@ def plan(task: Task) -> Found:
     with counting(task.cap) as spent:
         fixed = fix(case, request.settings, Silent())
     kept = fixed.result.kept
-    worth = worth_of(fixed.space, kept)
+    worth = worth_of(fixed.space, fixed.assigned)
     return Found(
         fixed.plan.candidates,
         len(kept),

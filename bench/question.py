@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,11 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     return figures, bench.missing()
 
 
-def _published(folder: Path) -> Any:
+def _published(folder: Path) -> Iterator[tuple[str, tuple[Path, Path]]]:
     models = fetched()
     for model in MODELS:
-        yield model.name, (
-            models / f"{model.name}.onnx",
-            _saved(folder / model.name, model.samples(models)),
-        )
+        inputs = _saved(folder / model.name, model.samples(models))
+        yield model.name, (models / f"{model.name}.onnx", inputs)
 
 
 def _saved(folder: Path, samples: list[dict[str, Any]]) -> Path:

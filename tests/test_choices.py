@@ -30,6 +30,7 @@ from halfwise.records import Criterion, EngineRound, Growth, NodeName
 from halfwise.scratch import scratch
 from halfwise.tools.diagnose.harness import _nudged, _try
 from halfwise.tools.diagnose.kernels import Transplants
+from halfwise.tools.preprocessing.changes import Hypothesis
 from tests.unit.reporting.runs import output_error
 
 A, B, C = (frozenset({NodeName(name)}) for name in "abc")
@@ -65,7 +66,7 @@ def wider(needed: int, candidates: int) -> bool:
 def fitted(error: float) -> list[float]:
     sites = Sites([(NodeName("a"),), (NodeName("b"),)])
     sites.fit({A: 1.0, A | B: error})
-    return sites.added.tolist()
+    return list(map(float, sites.added))
 
 
 def shown(before: float, after: float) -> int:
@@ -73,7 +74,7 @@ def shown(before: float, after: float) -> int:
     target: Any = SimpleNamespace(error=lambda *_: after, row=lambda _: np.zeros(1))
     session = SimpleNamespace(run=lambda _: None)
     subject: Any = SimpleNamespace(session=session, samples=[{"x": np.ones(4)}])
-    return _try(subject, target, [before], lambda sample: sample).shown
+    return _try(subject, target, [before], Hypothesis((), {})).shown
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,12 @@ def test_a_tenth_of_the_budget_is_for_what_is_not_needed():
 
 def test_three_samples_run_alone_and_together():
     ran: list[int] = []
-    session: Any = SimpleNamespace(run=lambda sample: {"y": ran.append(len(sample["x"]))})
+
+    def run(sample: Any) -> dict[str, None]:
+        ran.append(len(sample["x"]))
+        return {"y": None}
+
+    session: Any = SimpleNamespace(run=run)
     samples: Any = [{"x": np.zeros((1, 2))}] * 5
     _reading(session, samples, Rows(first=0, count=5, files=1))
     assert ran == [1, 1, 1, 3]

@@ -9,18 +9,14 @@ from onnx import TensorProto
 
 from bench.attacks.layouts import Graph, Joined, Layout, Part, maps, part, rows
 
-_SPARSE = {"spread": 2.0, "bias": -6.0}
-"""Logits of scores that are mostly low."""
-_CLASSES = {"spread": 2.0, "bias": -1.0}
-_OFFSETS = {"spread": 1.5}
-
 
 def _cells(count: int, *, act: str = "", seed: int = 0) -> tuple[Part, Part, Part]:
     """Return box numbers, objectness and scores of ten classes for so many boxes."""
     return (
-        part("boxes", count, 4, **_OFFSETS, seed=seed),
-        part("scores", count, 1, act=act, **_SPARSE, seed=seed),
-        part("scores", count, 10, act=act, **_CLASSES, seed=seed),
+        part("boxes", count, 4, spread=1.5, seed=seed),
+        # Most are low.
+        part("scores", count, 1, act=act, spread=2.0, bias=-6.0, seed=seed),
+        part("scores", count, 10, act=act, spread=2.0, bias=-1.0, seed=seed),
     )
 
 
@@ -46,7 +42,12 @@ def _maps_of_anchors(*sides: int) -> Joined:
 
 def _by_anchor(side: int) -> Joined:
     """One output [1, 3, side, side, columns]."""
-    return lambda graph, names: [graph.shaped(*rows(graph, names), 1, 3, side, side, -1)]
+
+    def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
+        (table,) = rows(graph, names)
+        return [graph.shaped(table, 1, 3, side, side, -1)]
+
+    return join
 
 
 def _detectors() -> Mapping[str, Layout]:
@@ -70,7 +71,7 @@ def _regions(graph: Graph, names: Sequence[str]) -> Sequence[str]:
     """Each part [1, 16, columns] is an output [1, 64, 64, columns] of 4 × 4 regions."""
     outputs = []
     for name in maps(4, 4)(graph, names):
-        scales = graph.constant(np.float32([1, 1, 16, 16]))
+        scales = graph.constant(np.array([1, 1, 16, 16], np.float32))
         (large,) = graph.add("Resize", name, "", scales, mode="nearest")
         outputs += graph.add("Transpose", large, perm=[0, 2, 3, 1])
     return outputs
@@ -96,7 +97,7 @@ def _peaks(side: int, *, last: bool = False) -> Joined:
             (off,) = graph.add("Sub", line, graph.shaped(at, 1, -1, 1, 1))
             distances += graph.add("Mul", off, off)
         (squares,) = graph.add("Add", *distances)
-        (scaled,) = graph.add("Mul", squares, graph.constant(np.float32(-0.125)))
+        (scaled,) = graph.add("Mul", squares, graph.constant(np.array(-0.125, np.float32)))
         (bells,) = graph.add("Exp", scaled)
         (made,) = graph.add("Mul", bells, graph.shaped(heights, 1, -1, 1, 1))
         return graph.add("Transpose", made, perm=[0, 2, 3, 1]) if last else [made]
@@ -121,12 +122,12 @@ def _pictures(*, last: bool = False, coded: bool = False) -> Joined:
     def join(graph: Graph, names: Sequence[str]) -> Sequence[str]:
         outputs = []
         for name in maps(6, 6)(graph, names):
-            scales = graph.constant(np.float32([1, 1, 8, 8]))
+            scales = graph.constant(np.array([1, 1, 8, 8], np.float32))
             (made,) = graph.add("Resize", name, "", scales, mode="linear")
             if last:
                 (made,) = graph.add("Transpose", made, perm=[0, 2, 3, 1])
             if coded:
-                (made,) = graph.add("Mul", made, graph.constant(np.float32(255)))
+                (made,) = graph.add("Mul", made, graph.constant(np.array(255, np.float32)))
                 (made,) = graph.add("Round", made)
                 (made,) = graph.add("Cast", made, to=TensorProto.UINT8)
             outputs.append(made)
@@ -156,7 +157,7 @@ def _found(*, turned: bool = False) -> Joined:
         places, scores, vectors = (graph.add("Squeeze", name, zero)[0] for name in names)
         (scores,) = graph.add("Squeeze", scores, graph.constant(np.array([1])))
         (vectors,) = graph.add("LpNormalization", vectors, axis=-1, p=2)
-        (kept,) = graph.add("Greater", scores, graph.constant(np.float32(0.3)))
+        (kept,) = graph.add("Greater", scores, graph.constant(np.array(0.3, np.float32)))
         found = [graph.add("Compress", one, kept, axis=0)[0] for one in (places, scores, vectors)]
         return [*found[:2], *graph.add("Transpose", found[2], perm=[1, 0])] if turned else found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import onnx
@@ -99,14 +99,15 @@ def part(
         weight.astype(np.float32),
         base.astype(np.float32),
         act,
-        np.broadcast_to(np.float32(scale), columns),
-        np.broadcast_to(np.float32(offset), columns),
+        np.broadcast_to(np.array(scale, np.float32), columns),
+        np.broadcast_to(np.array(offset, np.float32), columns),
     )
 
 
 def before_act(one: Part, samples: Array) -> Array:
     """Return f32[samples, rows, columns] before the activation, of samples f32[n, 1, FEATURES]."""
-    return np.einsum("nd,drc->nrc", samples[:, 0], one.weight) + one.bias
+    summed: Array = np.einsum("nd,drc->nrc", samples[:, 0], one.weight)
+    return summed + one.bias
 
 
 class Graph:
@@ -151,7 +152,7 @@ class Graph:
         """Choose between two tensors by the last feature of the sample."""
         last = self.constant(np.array([FEATURES - 1], np.int64))
         feature = self.add("Gather", "x", last, axis=1)[0]
-        gate = self.add("Greater", feature, self.constant(np.float32([[limit]])))[0]
+        gate = self.add("Greater", feature, self.constant(np.array([[limit]], np.float32)))[0]
         return self.add("Where", gate, above, below)[0]
 
 
@@ -234,7 +235,8 @@ def classes(graph: Graph, names: Sequence[str]) -> Sequence[str]:
 
 def thresholded(graph: Graph, names: Sequence[str]) -> Sequence[str]:
     """Each part is an output bool[1, rows, columns] of where it is positive."""
-    return [graph.add("Greater", n, graph.constant(np.float32(0)))[0] for n in names]
+    zero = np.array(0, np.float32)
+    return [graph.add("Greater", n, graph.constant(zero))[0] for n in names]
 
 
 def best(count: int) -> Joined:
@@ -257,8 +259,8 @@ def suppressed(graph: Graph, names: Sequence[str]) -> Sequence[str]:
     """Boxes and scores become the boxes [n, 4], scores [n] and labels i64[n] that survive NMS."""
     boxes, scores = names
     turned = graph.add("Transpose", scores, perm=[0, 2, 1])[0]
-    limits = [graph.constant(a) for a in (np.array([20]), np.float32([0.5]), np.float32([0.3]))]
-    chosen = graph.add("NonMaxSuppression", boxes, turned, *limits)[0]
+    limits: list[Array] = [np.array([20]), *np.array([[0.5], [0.3]], np.float32)]
+    chosen = graph.add("NonMaxSuppression", boxes, turned, *map(graph.constant, limits))[0]
     one, two = (graph.constant(np.array(i)) for i in (1, 2))
     label = graph.add("Gather", chosen, one, axis=1)[0]
     anchor = graph.add("Gather", chosen, two, axis=1)[0]
@@ -269,8 +271,17 @@ def suppressed(graph: Graph, names: Sequence[str]) -> Sequence[str]:
     return [found[0], score, label]
 
 
-_PIXELS = {"act": "Sigmoid", "scale": 640.0, "spread": 1.5}
-_SPARSE = {"act": "Sigmoid", "spread": 2.0, "bias": -4.0}
+class _Drawn(TypedDict, total=False):
+    """Some arguments of `part`."""
+
+    act: str
+    scale: float
+    spread: float
+    bias: float
+
+
+_PIXELS: _Drawn = {"act": "Sigmoid", "scale": 640.0, "spread": 1.5}
+_SPARSE: _Drawn = {"act": "Sigmoid", "spread": 2.0, "bias": -4.0}
 _MAP = 12 * 12
 
 

@@ -256,7 +256,7 @@ def _files(
 ) -> Command:
     save(folder / "model.onnx", layout)
     save(folder / "candidate.onnx", layout, broken, limit=limit)
-    np.savez(folder / "x.npz", **layout.inputs(inputs))
+    np.savez(folder / "x.npz", **layout.inputs(inputs))  # type: ignore[arg-type]
     return Command(["verify", "model.onnx", "candidate.onnx", "--inputs", "x.npz"])
 
 

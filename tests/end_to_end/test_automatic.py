@@ -67,7 +67,8 @@ def test_who_asks_for_every_number_gets_it(fix, saved, call):
     onnx.save(probed(4.0).proto, "sure.onnx")
 
     def code(candidate: str, *options: str) -> int:
-        return call("verify", model, candidate, "--inputs", inputs, *options).code
+        found: int = call("verify", model, candidate, "--inputs", inputs, *options).code
+        return found
 
     assert code("near.onnx") == 0
     assert code("near.onnx", "--strict") == code("near.onnx", "--rel-max", "0.01") == 10

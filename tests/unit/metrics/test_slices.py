@@ -265,7 +265,7 @@ def test_what_is_within_0_and_1_is_one_kind() -> None:
 def columns(*scales: float, count: int = 100, filled: float = 1.0) -> Array:
     """Return columns ±scale; of the last one only a share is not zero."""
     signs = np.where(np.arange(count) % 2, 1.0, -1.0)[:, None]
-    values = signs * np.array(scales)
+    values: Array = signs * np.array(scales)
     values[round(filled * count) :, -1] = 0
     return values.astype(np.float32)
 

@@ -64,7 +64,8 @@ class Variant:
 
     @property
     def computing(self) -> Nodes:
-        return self.roles.computing
+        computing: Nodes = self.roles.computing
+        return computing
 
 
 CHAIN = chain()
