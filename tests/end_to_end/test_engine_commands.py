@@ -73,7 +73,7 @@ def test_strong_typing_takes_the_types_of_the_model(call, tmp_path, fake_worker)
 def test_the_users_own_engine_is_judged(call, engine, eight, tmp_path):
     ended = call("verify", "m.onnx", engine, "--inputs", "x.npz", "-o", "run", *eight)
     assert ended.code == 0
-    assert ended.out.startswith("PASSED (engine) on 12 samples")
+    assert ended.out.startswith("PASSED in the engine: 12 of 12 samples")
     run = read_run(tmp_path / "run")
     assert run.given_engine is not None
     assert [s.at for s in run.given_engine.shapes] == ["opt"]

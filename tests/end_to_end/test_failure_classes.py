@@ -126,7 +126,7 @@ def test_each_cause_is_told_with_its_number(fix):
     assert "65504" in reasons["square"]
     assert any("opset 17" in guard["fix"] for guard in ended.record["guards"])
     assert "square" in ended.out
-    assert "PASSED (emulated, sums in FP32)" in ended.out  # the mean adds up to 86,000
+    assert "PASSED in emulation with sums in FP32" in ended.out  # the mean adds up to 86,000
 
 
 def test_integers_are_carried_to_the_angle_in_fp32(fix):

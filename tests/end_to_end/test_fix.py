@@ -26,7 +26,7 @@ def test_from_a_shell(saved, tmp_path, environment):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "PASSED (emulated)" in ended.stdout
+    assert "PASSED in emulation" in ended.stdout
     assert "trtexec --onnx=run/model.onnx --stronglyTyped" in ended.stdout
     assert "proven" not in ended.stdout
     names = sorted(p.name for p in (tmp_path / "run").iterdir())

@@ -82,7 +82,7 @@ def test_a_quantised_model_is_judged_by_an_engine_of_it(call, tmp_path, fake_wor
     assert given.proof is not None
     assert {n.precision for n in given.proof.nodes if n.asked == "int8"} == {"int8"}
     shown = call("report", "run")
-    assert shown.out.startswith("PASSED (engine) on 12 samples")
+    assert shown.out.startswith("PASSED in the engine: 12 of 12 samples")
     assert "INT8" in shown.out
 
 

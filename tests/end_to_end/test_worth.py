@@ -22,7 +22,7 @@ def test_nothing_is_gained(fix, all_kept):
     ended = fix(all_kept, "--rel-max", "1e-7")
     assert ended.code == 0
     told = " ".join(ended.out.split())
-    assert told.startswith("PASSED (emulated)")
+    assert told.startswith("PASSED in emulation")
     assert (
         "but it gains nothing: it is predicted to save 0 % of what everything in FP16 would" in told
     )
@@ -54,7 +54,7 @@ def test_a_plan_that_is_not_worth_enough_fails(fix, all_kept):
     (failure,) = ended.record["verdict"]["failures"]
     assert failure["kind"] == "worth"
     told = " ".join(ended.out.split())
-    assert told.startswith("FAILED (emulated) on")
+    assert told.startswith("FAILED in emulation on")
     assert "on cost alone: the outputs pass, but it is predicted to cost" in told
     assert ended.record["verdict"]["required_worth"] == 1.5
     near, *rest = ended.record["next_step"]

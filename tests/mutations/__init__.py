@@ -32,8 +32,8 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "headroom counts the wrong way",
-        "if seen.absmax * evidence.headroom >= threshold:",
-        "if seen.absmax >= threshold * evidence.headroom:",
+        "if observation.absmax * evidence.headroom >= threshold:",
+        "if observation.absmax >= threshold * evidence.headroom:",
         _GUARDS,
     ),
     Mutation(
@@ -44,8 +44,8 @@ MUTATIONS = (
     ),
     Mutation(
         "what leads to both operands of a difference is blamed, not to one",
-        "return direct | (left ^ right)",
-        "return direct | (left & right)",
+        "return direct | (first ^ second)",
+        "return direct | (first & second)",
         _GUARDS,
     ),
     Mutation(

@@ -374,7 +374,7 @@ def choose(
         if same and before == now:
             curve = measuring.measured(point, scored=wish.metric_drop is None)
         plan = measuring.plan(point)
-        return Chosen(plan.kept, wish.command, plan.bf16, plan.tf32)
+        return Chosen(curve.kept(point), wish.command, plan.bf16, plan.tf32)
 
     settings, start = _settings(request, record, curve, wish), _quantised(record)
     repairs = record.plan.repairs if record.plan else ()
@@ -488,9 +488,9 @@ def _request(
 def _refuse_code(recorded: Mapping[str, str], inputs: str | None) -> None:
     """Raise UsageError if a recorded option names code: the folder may come from anybody."""
     named = dict(recorded) if inputs is None else {**recorded, "inputs": inputs}
-    for name, text in named.items():
-        if name in _CODE or text.rpartition(":")[0].endswith(".py"):
-            raise not_run(name, text)
+    for name, option in named.items():
+        if name in _CODE or option.rpartition(":")[0].endswith(".py"):
+            raise not_run(name, option)
 
 
 def _acceptance(run: Run, curve: Curve, wish: Wish, named: str | None) -> dict[str, Any]:

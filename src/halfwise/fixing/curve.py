@@ -120,7 +120,9 @@ class TradeOff:
         space = self._space
         self._measure(plan)
         if self._may_evaluate:
-            space.excess(space.islands)
+            for kept in (space.islands, space.seeds[0]):
+                space.excess(kept)
+                self._measure(kept)
         self._settle(plan)
         for _ in range(MEASURED):
             self._budget.check()

@@ -205,7 +205,7 @@ def report(run: Run) -> Report:
         # A path cut in the middle would break the command.
         parts.append(Lines("Next", steps_told(run.next_step), whole=True))
     return Report(
-        title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}",
+        title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}{doubt(run.verdict)}",
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
@@ -230,7 +230,7 @@ def _title(run: Run) -> str:
         where = f": {count_of} of {_samples(run, kind)}{off}"
     else:
         where = f" on {_samples(run, kind)}"
-    return f"{result}{by}{whose}{sums}{where}{doubt(verdict)}"
+    return f"{result}{by}{whose}{sums}{where}"
 
 
 def _samples(run: Run, what: str) -> str:

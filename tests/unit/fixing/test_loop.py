@@ -358,7 +358,7 @@ ENDED = [
     (58, ["search", "sums", "growth", "curve"]),
     (64, ["sums", "certify", "growth", "curve"]),
     (70, ["growth", "curve"]),
-    (77, ["origin", "curve"]),
+    (77, ["curve", "notes"]),
     (80, ["curve", "notes"]),
 ]
 

@@ -387,10 +387,10 @@ def test_without_a_sum_its_format_does_not_matter() -> None:
     assert lowest(Ill(s.proto(y), inputs)) == "fp16"
 
 
-def test_low_sums_are_paid_from_the_budget() -> None:
+def test_low_sums_are_beside_the_budget() -> None:
     budget = Budget()
     assert lowest(models.small(), budget=budget) == "fp16"
-    assert budget.spent == 3 * WEIGHTS["trial"] + 2 * WEIGHTS["sums"]
+    assert not budget.spent
     assert not budget.cut
 
 
