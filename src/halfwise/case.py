@@ -215,7 +215,7 @@ class Case:
 
     @property
     def named_metric(self) -> Metric | None:
-        """The metric that the user named; without one, FP32 must give the same numbers elsewhere."""
+        """The metric that the user named; else FP32 has to give the same numbers elsewhere."""
         return None if self.criterion.recognised else self.metric
 
     @property

@@ -119,7 +119,11 @@ class Device(Workbench):
         again_if_lost(lambda: measure.check_inputs(engine, case.calibration))
         samples = case.heldout or case.calibration
         by_snr = Criterion(snr_db=FP32_SNR_DB, agreement=case.criterion.agreement)
-        judging = samples, measure.references(samples), by_snr if case.named_metric is None else None
+        judging = (
+            samples,
+            measure.references(samples),
+            by_snr if case.named_metric is None else None,
+        )
         verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
         self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)
         self.notes.append(own_criterion(verdict))
