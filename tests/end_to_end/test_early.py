@@ -157,7 +157,7 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     )
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rung"] == "tf32"
-    assert "The delivered engine is FP32 with TF32: no FP16 plan passed." in told(ended)
+    assert "in FP32 with TF32, because every FP16 engine is out of tolerance" in told(ended)
     assert len(purposes(ended)) > 4
 
 

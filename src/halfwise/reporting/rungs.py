@@ -78,6 +78,11 @@ _WHY_FULL: Mapping[RungEnd, str] = {
     "elsewhere": "no {low} plan passed on all devices",
     "refused": "the builder refused every {low} plan that the emulation predicts to pass{place}",
     "lost": "the worker was lost before any {low} engine was judged",
+    "unbuildable": "{crashes}",
+    "not-run": "no {low} engine runs to the end",
+    "tolerance": "every {low} engine is out of tolerance",
+    "held-out": "the {low} engines that passed the search fail on held-out samples or other shapes",
+    "unsteady": "no {low} plan passed in most of its builds",
 }
 """Why FP32 is delivered, by the low rung's result."""
 _CAUSES: Mapping[CauseKind, str] = {
@@ -168,23 +173,42 @@ def judged_name(engines: Engines | None) -> str:
     return _RUNGS[engines.rung]
 
 
-def rung_caution(engines: Engines | None) -> str:
-    """Return a sentence if the delivered engine computes nothing low; else ""."""
-    low = engines.rungs[-1] if engines is not None and engines.rungs else None
-    if engines is None or low is None:
+def in_full(engines: Engines | None) -> str:
+    """Return the end of the title where the delivered engine computes nothing low, and why."""
+    if engines is None or not engines.rungs or not engines.full:
         return ""
-    row = engines.row
-    if not engines.full:
-        return f"The delivered engine: {shows_line(row)}" if row and row.shows else ""
+    low = engines.rungs[-1]
     why = _WHY_FULL.get(low.end, "no {low} plan passed").format(
         low=_RUNGS[low.rung],
+        crashes=_crashes(engines, _RUNGS[low.rung]),
         place="".join(
             f", at {_place(c)}" for c in engines.causes if c.kind == "refused" and c.nodes
         ),
     )
     if low.rung in FULL_RUNGS:
         why = "the run was interrupted before anything lower was built"
-    return f"The delivered engine is {full_name(engines.rung)}: {why}.{_untimed(engines)}"
+    return f", in {full_name(engines.rung)}, because {why}"
+
+
+def _crashes(engines: Engines, low: str) -> str:
+    """Return how the builds of a low rung, of which none gave an engine, ended."""
+    tried = [build for build in engines.builds if build.config.low is not None]
+    crashed = [build for build in tried if build.status == "crashed"]
+    if not crashed:
+        return f"no {low} engine could be built"
+    signals = listed(list(dict.fromkeys(b.signal for b in crashed if b.signal)))
+    by = f" ({signals})" if signals else ""
+    return f"the builder crashed in {len(crashed)} of {len(tried)} {low} builds{by}"
+
+
+def rung_caution(engines: Engines | None) -> str:
+    """Return a sentence on what the delivered engine leaves in doubt; else ""."""
+    if engines is None or not engines.rungs:
+        return ""
+    row = engines.row
+    if engines.full:
+        return _untimed(engines).strip()
+    return f"The delivered engine: {shows_line(row)}" if row and row.shows else ""
 
 
 def shows_line(row: EngineResult) -> str:

@@ -50,6 +50,7 @@ from halfwise.reporting.rungs import (
     brief_ladder,
     cause_line,
     failed_rungs,
+    in_full,
     judged_name,
     ladder_lines,
     ladder_table,
@@ -204,8 +205,9 @@ def report(run: Run) -> Report:
     if run.next_step:
         # A path cut in the middle would break the command.
         parts.append(Lines("Next", steps_told(run.next_step), whole=True))
+    why = worse_alone(run) or in_full(run.engines) or nothing_gained(run)
     return Report(
-        title=f"{_title(run)}{worse_alone(run) or nothing_gained(run)}{doubt(run.verdict)}",
+        title=f"{_title(run)}{why}{doubt(run.verdict)}",
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
