@@ -464,6 +464,11 @@ class Budget:
         return other
 
     @property
+    def left(self) -> float:
+        """Seconds that are left, as far as they were counted."""
+        return self._left
+
+    @property
     def took(self) -> float:
         """Seconds counted so far."""
         return min(self.seconds, _LONGEST) - self._left

@@ -188,7 +188,7 @@ def judged_as_file(
         references: Reference outputs of each sample.
         ran: Receives the file's outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
-        budget: Pays for the runs with sums in FP16; only Ctrl-C ends them without one.
+        budget: Pays for the runs with sums in FP16; see `lowest_sums`.
     """
     verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
     if not verdict.passed:

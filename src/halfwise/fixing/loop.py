@@ -416,7 +416,7 @@ class _Fix:
             guards = sum_guards(found.space, found.result.kept)
         if guards:
             kept = found.result.kept.union(*(guard.nodes for guard in guards))
-            other = replace(found, result=replace(found.result, kept=kept, minimal=False))
+            other = found.instead(kept)
             typed = self._settled(other)
             if not self._against(other, typed):
                 again = self._judged(other, typed)

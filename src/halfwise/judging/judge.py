@@ -282,6 +282,7 @@ def judge_outputs(
         outputs=errors,
         worst_sample=_worst_sample(errors),
         excesses=tuple(each),
+        strict=excess.final() if metric is not None and each else None,
         intermediate_nonfinite=intermediate,
         metric=score,
         failed_runs=failed,
@@ -318,11 +319,11 @@ def _failing(
     each: Sequence[float],
 ) -> tuple[int, ...]:
     losses = [inf if metric and isinstance(result, RunFailed) else 0.0 for result in results]
-    # Where the metric has no value per sample, the plain error orders them.
-    with suppress(CaseError):
-        for i, candidate in enumerate(results):
-            if metric is not None and not isinstance(candidate, RunFailed):
-                labels = None if samples.labels is None else [samples.labels[i]]
+    for i, candidate in enumerate(results):
+        if metric is not None and not isinstance(candidate, RunFailed):
+            labels = None if samples.labels is None else [samples.labels[i]]
+            # Where the metric has no value for a sample, the plain error orders it.
+            with suppress(CaseError):
                 lost = metric_loss(metric, [references[i]], [candidate], labels)
                 losses[i] = 0.0 if isnan(lost) else lost
     worst = sorted(range(len(each)), key=lambda i: (losses[i], each[i]), reverse=True)
@@ -477,7 +478,7 @@ def lowest_sums(
             candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
         emulation = emulate_typed(candidate, accumulate="each")
         holds = lambda p: p.holds(candidate, emulation, case, settings, budget)  # noqa: E731
-        seconds = max(LEAST_SECONDS, budget.took)
+        seconds = min(budget.left, max(LEAST_SECONDS, budget.took))
         beside = budget.beside(seconds=seconds, work=budget.work - budget.spent)
         passed = beside.within("sums", lambda: all(map(holds, passes)), False)
         budget.took_in(beside)

@@ -29,6 +29,9 @@ STRIDES = (8, 16, 32)
 """Pixels between cells of a YOLO's three maps."""
 SAME_BOX = 0.5
 """IoU from which two boxes are of one object, as in PASCAL VOC and torchvision's detectors."""
+SAME_SCORE = 0.1
+"""How far the score of a matched box may move: thresholds of applications depend on it. As for
+probabilities of classes (`targets`)."""
 VISIBLE = 0.05
 """Smallest score of a box that may be one, as in torchvision's RetinaNet; others may be padding.
 Average precision ranks these boxes of a candidate: the truth starts at `SCORE`, so none is lost
@@ -241,8 +244,8 @@ def f1(
 ) -> float:
     """Return the F1 of the candidate's boxes, pooled over all images, in [0, 1].
 
-    2 · found / (boxes of the reference + boxes of the candidate), matched at an IoU of 0.5; 1 if
-    neither has any. NaN and other shapes detect nothing.
+    2 · found / (boxes of the reference + boxes of the candidate), matched at an IoU of 0.5, with
+    scores within 0.1; 1 if neither has any. NaN and other shapes detect nothing.
 
     Args:
         reference: Outputs of each sample.
@@ -252,7 +255,7 @@ def f1(
     """
     matched = boxes = 0
     for truth, guess in _images(reference, candidate, names, how):
-        matched += int(_matches(truth, guess, np.array([SAME_BOX])).sum())
+        matched += int(_matches(truth, guess, np.array([SAME_BOX]), SAME_SCORE).sum())
         boxes += len(truth) + len(guess)
     return 2 * matched / boxes if boxes else 1.0
 
@@ -309,13 +312,16 @@ def _images(
         yield from zip_longest(truth, guess, fillvalue=NOTHING)
 
 
-def _matches(truth: Detections, guess: Detections, ious: Floats) -> NDArray[np.bool_]:
-    """Return whether each found box matches a true one: [IoUs, boxes]."""
+def _matches(
+    truth: Detections, guess: Detections, ious: Floats, near: float = math.inf
+) -> NDArray[np.bool_]:
+    """Return whether each found box matches a true one, with scores that near: [IoUs, boxes]."""
     hits = np.zeros((len(ious), len(guess)), bool)
     if not len(truth):
         return hits
     shares = overlaps(guess.boxes, truth.boxes)
     shares[guess.classes[:, None] != truth.classes] = 0
+    shares[np.abs(guess.scores[:, None] - truth.scores) > near] = 0
     open_ones = np.ones((len(ious), len(truth)), bool)
     each = np.arange(len(ious))
     for box in range(len(guess)):

@@ -219,13 +219,17 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
+def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sigmoid of each logit; NaN of NaN."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-logits)))
+
+
 def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> bool:
     """Return whether `shares` are the softmax of `logits` along the last axis, or its sigmoid."""
     if logits.shape != shares.shape or not np.isfinite(logits).all():
         return False
-    with np.errstate(over="ignore"):
-        each = 1 / (1 + np.exp(-logits))
-    both = (softmax(logits), each)
+    both = (softmax(logits), sigmoid(logits))
     return any(bool(np.all(np.abs(one - shares) <= SUM_SLACK)) for one in both)
 
 

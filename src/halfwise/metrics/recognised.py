@@ -17,7 +17,14 @@ from halfwise.metrics.difference import is_discrete
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
-from halfwise.metrics.targets import Metric, cosine_and_length, default_drop, required, shapes_of
+from halfwise.metrics.targets import (
+    WORST,
+    Metric,
+    cosine_and_length,
+    default_drop,
+    required,
+    shapes_of,
+)
 from halfwise.metrics.task import classes_in, resolve
 from halfwise.metrics.untested import (
     Support,
@@ -69,17 +76,28 @@ BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
 
 
-_BESIDE: dict[str, tuple[str, ...]] = {"top1": ("confidence",), "detection-f1": ("map",)}
-"""What a use asks for besides: which class, and how sure; which boxes, and exactly where."""
+_BESIDE: dict[str, tuple[str, ...]] = {
+    "top1": ("confidence",),
+    "token-agreement": ("confidence", "worst-token-agreement"),
+    "detection-f1": ("map", "worst-detection-f1"),
+    **{name: (f"{WORST}{name}",) for name in ("mask-iou", "mean-iou", "epe")},
+    **{name: (f"{WORST}{name}",) for name in ("cells", "peaks", "keypoints")},
+}
+"""What a use asks for besides: which class, and how sure; which boxes, and exactly where; and no
+single sample lost, which a mean would hide."""
 
 
 def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
-    """Return the recognised outputs by each metric that their use asks for; see `recognise`."""
+    """Return the recognised outputs by each metric that their use asks for; see `recognise`.
+
+    Whole numbers have no confidence.
+    """
     return tuple(
         one if name == one.metric else one.model_copy(update={"metric": name, "required": least})
         for one in recognise(references, inputs)
         for name in (one.metric, *_BESIDE.get(one.metric, ()))
         for least in (required(name),)
+        if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
     )
 
 
@@ -94,6 +112,9 @@ def metric_of(one: Recognised) -> Metric:
 
     A metric by layout raises CaseError if there are labels.
     """
+    if one.metric.startswith(WORST):
+        base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
+        return partial(_of_worst, metric_of(base))
     if by_layout(one):
         return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
@@ -106,6 +127,28 @@ def metric_of(one: Recognised) -> Metric:
         return metric(_only(one.outputs, reference), _only(one.outputs, candidate), labels)
 
     return restricted
+
+
+def _of_worst(
+    metric: Metric,
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    _labels: Sequence[Any] | None,
+) -> float:
+    """Return a metric's value for the worst sample, where FP32's outputs are the truth.
+
+    Raises:
+        CaseError: it has nothing to compare on any sample.
+    """
+    values, refused = list[float](), CaseError("The metric has nothing to compare.")
+    for wanted, actual in zip(reference, candidate, strict=True):
+        try:
+            values.append(metric([wanted], [actual], None))
+        except CaseError as error:
+            refused = error
+    if not values:
+        raise refused
+    return min(-inf if isnan(value) else value for value in values)
 
 
 def _of_layout(
@@ -146,6 +189,8 @@ def untested_part(
         labels: One label per sample, or None.
         drop: How far the metric may fall; None for its default.
     """
+    if one.metric.startswith(WORST):
+        return ()  # the metric itself tells
     if _is_absent(one, references):
         return (Unjudged(kind="absent", name=one.metric),)
     if by_layout(one):
@@ -219,11 +264,11 @@ def shortfall(
         used.append(1 + off / drop if drop else (inf if off > 0 else 0.0))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
-    return max(inf if isnan(part) else part for part in used)
+    return max(0.0, *(inf if isnan(part) else part for part in used))
 
 
-_WORST = ("confidence", "cosine", "psnr")
-"""Metrics that are those of the worst sample, where FP32's outputs are the truth."""
+_OF_ONE = ("confidence", "cosine")
+"""Metrics that are those of the worst sample, besides those that begin with `WORST`."""
 
 
 def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: Outputs) -> float:
@@ -233,7 +278,7 @@ def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: O
     """
     used = [0.0]
     for one in recognised:
-        if one.metric in _WORST:
+        if one.metric in _OF_ONE or one.metric.startswith(WORST):
             with suppress(CaseError):
                 used.append(shortfall((one,), [_only(one.outputs, [reference])[0]], [of], None))
     return max(used)

@@ -16,11 +16,13 @@ CAP_DB = 100.0
 """PSNR and SNR of what is equal: infinite by definition, but differences must stay
 finite."""
 _ERRORS = ("epe", "rel-max")
+WORST = "worst-"
+"""Before the name of a metric: its value for the worst sample alone."""
 
 
 def rises(name: str) -> bool:
     """Return whether the metric, as its field defines it, rises as outputs get worse."""
-    return name in _ERRORS
+    return name.removeprefix(WORST) in _ERRORS
 
 
 def usual(name: str, value: float) -> float:
@@ -93,6 +95,20 @@ _CONVENTIONS: dict[str, _Convention] = {
     "epe": _Convention(0.0, _PIXELS, _PIXELS),
 }
 
+_ALONE = DefaultDrop(0.5, "no sample may be lost")
+_EACH = DefaultDrop(0.05, "no sample may lose one in twenty")
+_OF_WORST: dict[str, DefaultDrop] = {
+    "token-agreement": _ALONE,
+    "mask-iou": _ALONE,
+    "mean-iou": _ALONE,
+    "detection-f1": _ALONE,
+    "cells": _EACH,
+    "peaks": _EACH,
+    "keypoints": _EACH,
+    "epe": DefaultDrop(0.5, "Middlebury's smallest error"),
+}
+"""How far a metric may fall on one sample, where it is a mean over all that would hide one."""
+
 BUILT_IN = tuple(_CONVENTIONS)
 """Names of the built-in metrics."""
 SHARES = tuple(name for name, holds in _CONVENTIONS.items() if holds.is_share)
@@ -106,14 +122,17 @@ def default_drop(metric: str, *, labelled: bool) -> DefaultDrop | None:
         metric: Its name.
         labelled: Whether it uses labels; otherwise the FP32 outputs are the truth.
     """
+    if metric.startswith(WORST):
+        return _OF_WORST[metric.removeprefix(WORST)]
     holds = _CONVENTIONS.get(metric)
     return holds and (holds.labelled if labelled else holds.near_fp32)
 
 
 def required(metric: str) -> float:
     """Return the smallest passing value of a built-in metric if FP32's outputs are the truth."""
-    holds = _CONVENTIONS[metric]
-    return holds.best - holds.near_fp32.drop
+    drop = default_drop(metric, labelled=False)
+    assert drop is not None
+    return _CONVENTIONS[metric.removeprefix(WORST)].best - drop.drop
 
 
 def check_labels(metric: str | None, labels: Sequence[Any]) -> None:

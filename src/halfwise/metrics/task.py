@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
-from halfwise.metrics.evidence import softmax, sums_to_one
+from halfwise.metrics.evidence import sigmoid, softmax, sums_to_one
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
@@ -290,10 +290,10 @@ def confidence(
 ) -> float:
     """Return 1 less the largest change of a probability, in [0, 1].
 
-    Rows as for `top1`; those of which one does not sum to 1 within [0, 1] are logits, of which the
-    softmax is taken. FP32's own probabilities are the truth, also with labels; rows in which it has
-    NaN or +inf have none and are left out. A candidate row with a NaN changes by 1, and so does
-    every row of a candidate with another shape.
+    Rows as for `top1`; those of which one does not sum to 1 within [0, 1] are logits, of which both
+    softmax and sigmoid count: classes may exclude each other or not. FP32's own probabilities are
+    the truth, also with labels; rows in which it has NaN or +inf have none and are left out. A
+    candidate row with a NaN changes by 1, and so does every row of a candidate with another shape.
 
     Raises:
         CaseError: The class output is ambiguous, has fewer than two classes or no rows.
@@ -308,10 +308,12 @@ def confidence(
             continue
         known = (scores < np.inf).all(axis=-1)
         scores, guess = scores[known], class_rows(name, actual[name])[known]
+        pairs = [(scores, guess)]
         if not sums_to_one(scores, -1):
-            scores, guess = softmax(scores), softmax(guess)
-        change = np.abs(scores - guess).max(initial=0.0)
-        changes.append(1.0 if np.isnan(change) else min(1.0, float(change)))
+            pairs = [(f(scores), f(guess)) for f in (softmax, sigmoid)]
+        for pair in pairs:
+            change = np.abs(pair[0] - pair[1]).max(initial=0.0)
+            changes.append(1.0 if np.isnan(change) else min(1.0, float(change)))
     at_least_one("confidence", rows)
     return 1.0 - max(changes)
 

@@ -549,6 +549,8 @@ class Verdict(Record):
         unseen: Whether the search saw none of them; otherwise the verdict fails.
         outputs: Error measures by output name.
         worst_sample: Identifier of the worst sample over all outputs.
+        strict: Where a metric decides, the largest error over the default tolerance, of all samples
+            together.
         excesses: Per sample, the error of its worst output relative to what is allowed, for the
             sample alone; with a metric, relative to the default tolerance.
         intermediate_nonfinite: Non-finite values inside the model, even if the outputs are finite.
@@ -578,6 +580,7 @@ class Verdict(Record):
     unseen: bool
     outputs: dict[str, OutputError]
     worst_sample: str | None
+    strict: float | None = None
     excesses: tuple[float, ...] = ()
     intermediate_nonfinite: tuple[IntermediateNonfinite, ...] = ()
     metric: MetricResult | None = None

@@ -485,7 +485,7 @@ def _speed(run: Run) -> Iterator[str]:
     if run.engines is None:
         doubt = f", but {UNCERTAIN}" if chosen.rung == "int8" else ""
         yield (
-            f"{rung_name(chosen.rung)} is delivered, the cheapest of the files that are not shown "
-            f"to be wrong{doubt}; --target tensorrt measures times."
+            f"{rung_name(chosen.rung)} is delivered{doubt}; costs are predicted, and --target "
+            "tensorrt measures times."
         )
         yield from _cheaper(run.rungs, chosen)

@@ -247,8 +247,7 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
     if others and criterion.metric == AUTO:
         yield f"other outputs: {allowed(Criterion())}"
-    if verdict.excesses:
-        worst = max(verdict.excesses)
+    if (worst := verdict.strict) is not None:
         by = f", at {ratio(worst)} that" if isfinite(worst) else ""
         would = f"would fail{by}" if worst > 1 else f"would pass{' too' * verdict.passed}"
         yield f"--strict, 1 % of the largest value, {would}"

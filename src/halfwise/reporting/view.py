@@ -45,7 +45,7 @@ from halfwise.reporting.plan import (
     overflowing,
     plan_lines,
 )
-from halfwise.reporting.remarks import in_words, stated
+from halfwise.reporting.remarks import in_words, reasons, stated
 from halfwise.reporting.rungs import (
     brief_ladder,
     cause_line,
@@ -205,7 +205,7 @@ def report(run: Run) -> Report:
     if run.next_step:
         # A path cut in the middle would break the command.
         parts.append(Lines("Next", steps_told(run.next_step), whole=True))
-    why = worse_alone(run) or in_full(run.engines) or nothing_gained(run)
+    why = worse_alone(run) or in_full(run.engines) or nothing_gained(run) or _first_reason(run)
     return Report(
         title=f"{_title(run)}{why}{doubt(run.verdict)}",
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
@@ -213,6 +213,20 @@ def report(run: Run) -> Report:
         parts=present(*parts),
         caution=caution(run),
     )
+
+
+_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape"))
+"""Failures that the title tells; of others it has the number of samples, or what is in doubt."""
+
+
+def _first_reason(run: Run) -> str:
+    """Return the end of the title of a run that fails: the first reason, if no number says it."""
+    verdict = run.verdict
+    first = [failure for failure in verdict.failures if failure.kind in _TOLD_AT_ONCE][:1]
+    counted = verdict.failure_bound is not None and verdict.failure_bound.failing
+    if verdict.passed or not verdict.judged or not first or counted or len(verdict.unjudged):
+        return ""
+    return f": {reasons(first)[0]}"
 
 
 def _title(run: Run) -> str:

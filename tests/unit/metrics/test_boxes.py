@@ -167,7 +167,9 @@ def iou(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(width * height / area)
 
 
-def hits_of(truth: Sample, guess: Sample, least: float) -> list[tuple[float, int, bool]]:
+def hits_of(
+    truth: Sample, guess: Sample, least: float, near: float = 1.0
+) -> list[tuple[float, int, bool]]:
     """Return score, class and whether it is a match, of every guess of an image."""
     taken: set[int] = set()
     hits = []
@@ -176,6 +178,7 @@ def hits_of(truth: Sample, guess: Sample, least: float) -> list[tuple[float, int
         for t in range(len(truth["s"])):
             share = iou(guess["b"][g], truth["b"][t])
             same = truth["c"][t] == guess["c"][g]
+            same &= abs(float(truth["s"][t]) - float(guess["s"][g])) <= near
             if same and t not in taken and share >= least and share > best:
                 best, where = share, t
         taken |= {where} - {-1}
@@ -184,7 +187,7 @@ def hits_of(truth: Sample, guess: Sample, least: float) -> list[tuple[float, int
 
 
 def brute_f1(scenes: list[tuple[Sample, Sample]]) -> float:
-    found = sum(hit for truth, guess in scenes for _, _, hit in hits_of(truth, guess, 0.5))
+    found = sum(hit for truth, guess in scenes for _, _, hit in hits_of(truth, guess, 0.5, 0.1))
     every = sum(len(truth["s"]) + len(guess["s"]) for truth, guess in scenes)
     return 2 * found / every if every else 1.0
 

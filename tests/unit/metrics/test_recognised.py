@@ -25,6 +25,7 @@ from halfwise.metrics.kinds import recognise
 from halfwise.metrics.recognised import falling, shortfall
 from halfwise.records import Criterion
 from tests.unit.metrics import scenes
+from tests.unit.metrics.looked import unit_rows
 
 RNG = np.random.default_rng(5)
 SCORES = np.exp(8 * np.eye(6, 10)).astype(np.float32)
@@ -134,11 +135,12 @@ def asked_of(references: list[dict[str, NDArray[Any]]]) -> list[tuple[str, str]]
 
 def test_a_use_asks_for_its_metrics() -> None:
     assert asked_of(CLASSES) == [("p", "top1"), ("p", "confidence")]
-    assert asked_of(BOXES) == [("y", "detection-f1"), ("y", "map")]
+    assert asked_of(BOXES) == [("y", "detection-f1"), ("y", "map"), ("y", "worst-detection-f1")]
     assert asked_of(BESIDE) == asked_of(CLASSES)
-    assert asked_of(SAMPLES) == [("p", "top1"), ("p", "confidence"), ("m", "mask-iou")]
+    of_mask = [("m", "mask-iou"), ("m", "worst-mask-iou")]
+    assert asked_of(SAMPLES) == [("p", "top1"), ("p", "confidence"), *of_mask]
     least = {one.metric: one.required for one in by_use([*SAMPLES], scenes.INPUTS)}
-    assert least == {"top1": 0.99, "confidence": 0.9, "mask-iou": 0.99}
+    assert least == {"top1": 0.99, "confidence": 0.9, "mask-iou": 0.99, "worst-mask-iou": 0.5}
 
 
 def test_what_is_not_recognised_or_not_tested_is_held_to_the_default_tolerance() -> None:
@@ -154,15 +156,15 @@ def test_what_is_not_recognised_or_not_tested_is_held_to_the_default_tolerance()
 
 
 def test_one_output_with_one_metric_is_judged_as_if_that_had_been_named() -> None:
-    masks = [{"m": s["m"]} for s in SAMPLES]
-    criterion = settled(masks)
-    assert (criterion.metric, criterion.metric_drop) == ("mask-iou", 0.01)
-    assert "MLPerf" in criterion.drop_source
-    assert criterion.recognised[0].evidence == ("one-channel", "two-valued")
+    vectors = [{"v": unit_rows(3, 50)} for _ in range(4)]
+    criterion = settled(vectors)
+    assert (criterion.metric, criterion.metric_drop) == ("cosine", 0.001)
+    assert "embedding" in criterion.drop_source
+    assert criterion.recognised[0].evidence == ("unit-length",)
     assert not has_to_see(criterion)
     metric = settled_metric(criterion)
     assert metric is not None
-    assert metric(masks, masks, None) == 1
+    assert metric(vectors, vectors, None) == pytest.approx(1)
 
 
 def test_of_class_scores_the_class_and_how_sure_it_is_count() -> None:
@@ -183,9 +185,9 @@ def test_one_sample_shows_what_it_uses_by_itself() -> None:
     assert shortfall_of_one(recognised, reference, reference) == pytest.approx(0)
     halved = {**reference, "p": reference["p"] / 2}
     assert shortfall_of_one(recognised, reference, halved) == pytest.approx(5, rel=0.01)
-    # A class or a mask may be wrong in one of many samples.
-    moved = {**reference, "m": SAMPLES[1]["m"]}
-    assert shortfall_of_one(recognised, reference, moved) == pytest.approx(0)
+    # A class may be another in one of many samples, where none is sure; no mask may be lost.
+    lost = {**reference, "m": 0 * SAMPLES[1]["m"]}
+    assert shortfall_of_one(recognised, reference, lost) == pytest.approx(2)
     assert shortfall_of_one(recognised, reference, {"m": reference["m"]}) == 0
     broken = {**reference, "p": np.nan * reference["p"]}
     assert shortfall_of_one(recognised, reference, broken) == pytest.approx(10)
@@ -260,3 +262,24 @@ def test_what_no_sample_tests_is_told_of_each_part() -> None:
     absent = untested_task(boxes, settled_metric(boxes), faint, None)
     assert [(a.kind, a.name) for a in absent] == [("absent", "detection-f1"), ("absent", "map")]
     assert untested_task(Criterion(), None, BESIDE, None) == ()
+
+
+def test_no_single_sample_may_be_lost_though_a_mean_would_hide_it() -> None:
+    masks = [{"m": SAMPLES[i % len(SAMPLES)]["m"]} for i in range(128)]
+    boxes = [BOXES[i % len(BOXES)] for i in range(128)]
+    for samples, name in ((masks, "m"), (boxes, "y")):
+        criterion = settled(samples)
+        metric = settled_metric(criterion)
+        assert metric is not None
+        lost = [{name: 0 * samples[0][name]}, *samples[1:]]
+        assert metric(samples, samples, None) == 1
+        assert metric(samples, lost, None) < 1 - criterion.metric_drop
+
+
+def test_boxes_keep_their_scores() -> None:
+    criterion = settled(BOXES)
+    metric = settled_metric(criterion)
+    assert metric is not None
+    scale = np.where(np.arange(8) == 4, np.float32(0.75), 1)
+    fainter = [{"y": of["y"] * scale} for of in BOXES]
+    assert metric(BOXES, fainter, None) < 1 - criterion.metric_drop

@@ -143,7 +143,9 @@ class TestConfidence:
 
     def test_of_logits_the_softmax_is_compared(self) -> None:
         logits = floats([3, 1, -np.inf], [10, 20, 30])
-        assert confidence(one(logits), one(logits + 5), None) == pytest.approx(1)
+        assert confidence(one(logits), one(logits + 1e-9), None) == pytest.approx(1)
+        # Of labels that do not exclude each other, each is another one now.
+        assert confidence(one(logits), one(logits + 5), None) == pytest.approx(0.7335, abs=1e-4)
         less = confidence(one(logits), one(logits - floats([1, 0, 0], [0, 0, 0])), None)
         assert less == pytest.approx(1 - (1 / (1 + np.exp(-2)) - 1 / (1 + np.exp(-1))))
 

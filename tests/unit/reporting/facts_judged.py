@@ -273,10 +273,10 @@ def asked(mask: Recognised) -> Iterator[str]:
     own, beside = {"y": alike["y"]}, alike
     for criterion, verdict in (
         (Criterion(), runs.verdict()),
-        (by_use, runs.verdict(outputs=own, excesses=(0.2, 0.9))),
-        (by_use, runs.verdict(metric=labelled, outputs=beside, excesses=(0.2, 3.04))),
-        (by_use, runs.verdict(outputs=own, excesses=(inf,))),
-        (by_use, runs.verdict(outputs=own, passed=False, excesses=(0.2,))),
+        (by_use, runs.verdict(outputs=own, strict=0.9)),
+        (by_use, runs.verdict(metric=labelled, outputs=beside, strict=3.04)),
+        (by_use, runs.verdict(outputs=own, strict=inf)),
+        (by_use, runs.verdict(outputs=own, passed=False, strict=0.2)),
         (alone, runs.verdict()),
     ):
         yield " · ".join(verdicts.asked(criterion, verdict))

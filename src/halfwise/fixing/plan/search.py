@@ -231,7 +231,8 @@ class Search:
             self._note("ranked", groups=len(ranking), kept=len(best))
             if len(best - always) < len(ranking):
                 break
-            if self.harmless is not None and is_spread(ranking) and not self._gains(best):
+            spread = len(ranking) >= MANY_GROUPS if self.harmless is None else is_spread(ranking)
+            if spread and not self._gains(best):
                 raise _Futile
         self.watcher.step(1, 1)  # how much comes after is unknown
         return best
