@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate, takewhile
 from math import inf
 
 import onnx_ir as ir
 
 from halfwise import wording
 from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
-from halfwise.emulation.accumulate import has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
@@ -18,7 +16,7 @@ from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
-from halfwise.fixing.space import BESIDE, Space
+from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
@@ -31,7 +29,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.metrics import Outputs
-from halfwise.records import LEAST_DEARER, Failure, FileRun, Flip, Guard, NodeName
+from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
 from halfwise.reporting.remarks import under, with_failures
 
 
@@ -241,24 +239,18 @@ def _flips(
 
 
 def _narrowed(
-    budget: Budget,
-    chain: Sequence[NodeName],
-    holds: Callable[[Sequence[NodeName]], bool],
-    part: float = 1.0,
+    budget: Budget, chain: Sequence[NodeName], holds: Callable[[Sequence[NodeName]], bool]
 ) -> Nodes:
-    """Return few nodes of a chain that hold; empty if all of it does not.
-
-    `part` is the share of the budget that may be used to find fewer.
-    """
-    if not chain or not holds(chain):
-        return frozenset()
-    few = list(chain)
+    """Return few nodes of a chain that hold; empty if all of it does not, or there is no time."""
+    few = list[NodeName]()
 
     def narrow() -> None:
-        for fewer in _fewer(chain, holds):
-            few[:] = fewer
+        if chain and holds(chain):
+            few[:] = chain
+            for fewer in _fewer(chain, holds):
+                few[:] = fewer
 
-    budget.within("search", narrow, None, part=part)
+    budget.within("search", narrow, None)
     return frozenset(few)
 
 
@@ -283,53 +275,6 @@ def _fewer(
 def _flip_failure(flip: Flip) -> Failure:
     names, numbers = {"node": flip.node, "op": flip.op}, {"elements": flip.elements}
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
-
-
-def _of_sum(node: ir.Node, low: str) -> Guard:
-    name = node_name(node)
-    return Guard(
-        kind="sum",
-        node=name,
-        tensor=None,
-        names={"low": low, "inside": name, "op": node.op_type},
-        fix="Accumulate in FP32.",
-        nodes=(name,),
-        severity=float(Band.POSSIBLE),
-    )
-
-
-def sum_guards(space: Space, kept: Nodes) -> tuple[Guard, ...]:
-    """Return what to keep too so that a plan passes on the calibration with sums in FP16.
-
-    The cheapest sums first, as long as the plan costs at most `LEAST_DEARER` times as much, and
-    less than everything in FP32. Empty if that does not help, or if costs are unknown or nothing is
-    searched.
-    """
-    variant, bench, settings = space.variant, space.bench, space.variant.settings
-    cost, fp32 = space.cost(kept), space.cost(space.choices)
-    if cost is None or fp32 is None or not space.searches:
-        return ()
-    free = space.choices - kept - variant.lowered
-    nodes = {node_name(n): n for n in variant.case.network.nodes() if has_sum(n)}
-
-    def cheap(more: Nodes) -> bool:
-        price = space.cost(more)
-        return price is not None and price <= LEAST_DEARER * cost and price < fp32
-
-    cheapest = sorted(free & nodes.keys(), key=lambda n: space.cost(kept | {n}) or inf)
-    plans = accumulate(cheapest, lambda plan, n: plan | {n}, initial=kept)
-    chain = cheapest[: max(0, sum(1 for _ in takewhile(cheap, plans)) - 1)]
-    passes = (LowSums(bench.samples, bench.references),)
-
-    def holds(more: Sequence[NodeName]) -> bool:
-        plan = kept.union(more)
-        if not (cheap(plan) and space.evaluate(plan).passed):
-            return False
-        model = variant.write(space.plan(plan))[0].model
-        return lowest_sums(model, passes, variant.case, settings, space.budget) != "fp32"
-
-    more = _narrowed(space.budget, chain, holds, BESIDE)
-    return tuple(_of_sum(nodes[n], settings.fmt.name) for n in chain if n in more)
 
 
 def demand_files(space: Space, heldout: HeldOut) -> None:

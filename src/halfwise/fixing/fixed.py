@@ -326,10 +326,15 @@ def _fastest(rungs: Sequence[LadderRung], delivered: EngineRung | None) -> Engin
     if delivered is not None:
         return delivered
     right = [r for r in rungs if r.passed or (r.rung == "fp32" and r.passed is None)]
-    low = [r for r in right if r.rung not in ("fp32", "tf32") and r.kept < r.candidates]
+    low = [r for r in right if r.rung not in ("fp32", "tf32") and _is_low(r)]
     judged = any(r.passed is not None for r in rungs)
     priced = [r for r in low or right if r.cost is not None and judged]
     return min(priced, key=lambda r: r.cost or 0.0).rung if priced else None
+
+
+def _is_low(rung: LadderRung) -> bool:
+    """Return whether any node has the type of a rung that has a plan."""
+    return (rung.left_out if rung.rung == "int8" else rung.kept) < rung.candidates
 
 
 def plan_of(

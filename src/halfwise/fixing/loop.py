@@ -12,7 +12,7 @@ from halfwise.fixing.curve import MEASURED, TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Decisions, demand_files, sum_guards
+from halfwise.fixing.filed import Decisions, demand_files
 from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -304,8 +304,6 @@ class _Fix:
         if best is not None and not judged.verdict.passed:
             (found, plan), passed = self._returned(found, *best), False
             judged = self._judged(found, plan)
-        if passed and judged.verdict.sums == "fp32" and "sums" not in found.space.budget.cut:
-            found, plan, judged = self._summed(found, plan, judged)
         verdict = judged.verdict
         if not passed and verdict.passed:
             with self.stage("judge"):
@@ -409,22 +407,6 @@ class _Fix:
         """
         goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
-
-    def _summed(self, found: _Found, plan: Plan, judged: Judged) -> tuple[_Found, Plan, Judged]:
-        """Return a plan that hardly costs more and passes with sums in FP16 too, or this one."""
-        with self.stage("search"):
-            guards = sum_guards(found.space, found.result.kept)
-        if guards:
-            kept = found.result.kept.union(*(guard.nodes for guard in guards))
-            other = found.instead(kept)
-            typed = self._settled(other)
-            if not self._against(other, typed):
-                again = self._judged(other, typed)
-                if again.verdict.passed and again.verdict.sums != "fp32":
-                    other = replace(other, space=other.space.holding(guards))
-                    note = Remark(kind="summing", numbers={"kept": len(guards)})
-                    return other.noting(note), typed, again
-        return found, plan, judged
 
     def _returned(self, failed: _Found, passed: _Found, plan: Plan) -> tuple[_Found, Plan]:
         """Go back to the plan that passed on held-out samples, as a later one fails there."""

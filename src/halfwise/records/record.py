@@ -242,7 +242,6 @@ RemarkKind = Literal[
     "futile",
     "dearer",
     "sounder",
-    "summing",
     "rationed",
     "passes",
     "measuring",

@@ -138,7 +138,6 @@ EARLY: Mapping[RemarkKind, str] = {
     "the further nodes cost more than these save",
     "sounder": "a plan with fewer passes too, but is infinite inside, and would cost more with "
     "what prevents that",
-    "summing": "it passes without {kept:node} too, but not where operators sum in low precision",
     "rationed": "{tried:d} of {kept:node} left out were tried alone; the search may evaluate "
     "{most:d} plans",
     "futile": "many nodes each add a little error, and no plan within the tolerance would save "

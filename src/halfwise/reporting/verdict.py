@@ -228,7 +228,8 @@ def allowed(criterion: Criterion) -> str:
 def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield what a result must meet, why, and what the default tolerance would have said."""
     if not criterion.recognised:
-        yield f"allowed: {allowed(criterion)}"
+        unknown = " (outputs not recognised)" * (criterion == Criterion())
+        yield f"allowed: {allowed(criterion)}{unknown}"
         return
     # With labels, what is required depends on FP32's own value.
     parts = () if verdict.metric is None else verdict.metric.parts
