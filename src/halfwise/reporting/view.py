@@ -206,8 +206,10 @@ def report(run: Run) -> Report:
         # A path cut in the middle would break the command.
         parts.append(Lines("Next", steps_told(run.next_step), whole=True))
     why = worse_alone(run) or in_full(run.engines) or nothing_gained(run) or _first_reason(run)
+    ended = run.search is not None and "interrupt" in run.search.ended_by
+    early = ", with the best plan until the interruption" * (ended and run.verdict.passed)
     return Report(
-        title=f"{_title(run)}{why}{doubt(run.verdict)}",
+        title=f"{_title(run)}{early}{why}{doubt(run.verdict)}",
         passed=None if run.verdict.passed and no_faster(run) else run.verdict.passed,
         about=_about(run),
         parts=present(*parts),
