@@ -156,7 +156,6 @@ def test_repaired_models(fix, built, right, make):
         (models.layer_norm, ("--accumulate", "fp16")),
         *((make, ()) for make in (models.huge_weights, models.tiny_weights, inner_weights)),
         *((make, ()) for make in (models.rotary, models.logarithm)),
-        (mean_beside_products, ("--accumulate", "fp16")),
     ],
 )
 def test_models_with_kept_nodes(fix, built, right, make, options):
@@ -167,7 +166,10 @@ def test_models_with_kept_nodes(fix, built, right, make, options):
     right(ended.model, "model.onnx", "model.npz")
 
 
-@pytest.mark.parametrize("make", [pooled, log_sum, cumulative, scattered, spread])
+SUMS = [pooled, log_sum, cumulative, scattered, spread, mean_beside_products]
+
+
+@pytest.mark.parametrize("make", SUMS)
 def test_what_webgpu_sums_in_fp16(fix, wrong, make):
     ended = fix(make(), "--no-repair")
     assert ended.code == 0, ended.out
