@@ -214,7 +214,7 @@ class Case:
     previews: bool = True
 
     @property
-    def named_metric(self) -> Metric | None:
+    def users_metric(self) -> Metric | None:
         """The metric that the user named; else FP32 has to give the same numbers elsewhere."""
         return None if self.criterion.recognised else self.metric
 

@@ -194,33 +194,32 @@ def judged_as_file(
     try:
         results = run_as_file(candidate, samples, references, runtime=settings.runtime)
     except (CaseError, RunFailed) as error:
-        run = FileRun(runner=runner, not_run=error.message, outputs={})
-        passes = (LowSums(samples, references), *seen)
-        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
-        fields = {"as_file": run, "sums": sums}
-        return replace(judged, verdict=verdict.model_copy(update=fields))
-    ran(results)
-    filed = judge_outputs(results, samples, references, case.criterion, case.metric)
-    run = FileRun(
-        runner=runner,
-        passed=filed.verdict.passed,
-        outputs=filed.verdict.outputs,
-        metric=filed.verdict.metric,
-    )
-    if filed.verdict.passed:
-        passes = (LowSums(samples, references, results), *seen)
-        sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
-        fields = {"as_file": run, "sums": sums}
-        return replace(judged, verdict=verdict.model_copy(update=fields))
-    few = samples.select(filed.failing[:FEW_SAMPLES])
-    flips = _flips(candidate, decisions(case.network), few, settings)
-    update = {
-        "as_file": run.model_copy(update={"flips": flips}),
-        "failure_bound": filed.verdict.failure_bound,
-    }
-    flipped = map(_flip_failure, flips[: wording.FEW])
+        results, run = [], FileRun(runner=runner, not_run=error.message, outputs={})
+    else:
+        ran(results)
+        filed = judge_outputs(results, samples, references, case.criterion, case.metric)
+        run = FileRun(
+            runner=runner,
+            passed=filed.verdict.passed,
+            outputs=filed.verdict.outputs,
+            metric=filed.verdict.metric,
+        )
+        if not filed.verdict.passed:
+            few = samples.select(filed.failing[:FEW_SAMPLES])
+            flips = _flips(candidate, decisions(case.network), few, settings)
+            return _failed(judged, filed, run.model_copy(update={"flips": flips}))
+    passes = (LowSums(samples, references, results), *seen)
+    sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
+    fields = {"as_file": run, "sums": sums}
+    return replace(judged, verdict=verdict.model_copy(update=fields))
+
+
+def _failed(judged: Judged, filed: Judged, run: FileRun) -> Judged:
+    """Return a verdict with that on a file that failed."""
+    update = {"as_file": run, "failure_bound": filed.verdict.failure_bound}
+    flipped = map(_flip_failure, run.flips[: wording.FEW])
     failures = (*under("file", "", filed.verdict.failures), *flipped)
-    verdict = with_failures(verdict.model_copy(update=update), failures)
+    verdict = with_failures(judged.verdict.model_copy(update=update), failures)
     return replace(judged, verdict=verdict, failing=filed.failing)
 
 

@@ -417,8 +417,8 @@ class _Fix:
         Depths(space, self.heldout).inside(plan)
         note = Remark(kind="refused", numbers={"elements": len(failed.result.kept)})
         self.watcher.note(remark(note))
-        steps = replace(passed.result, steps=failed.result.steps)
-        return replace(passed, result=steps).noting(note), plan
+        result = replace(passed.result, steps=failed.result.steps)
+        return replace(passed, result=result).noting(note), plan
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result

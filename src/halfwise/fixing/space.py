@@ -40,7 +40,7 @@ WELL_WITHIN = 0.5
 
 
 class Best:
-    """Reports improving plans: those that pass, and those that pass by their task metric."""
+    """Reports plans that pass, each much cheaper than the one before."""
 
     def __init__(self, watcher: Watcher, kept: str = "in FP32") -> None:
         """Take what is told, and the words for kept."""

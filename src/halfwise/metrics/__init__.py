@@ -30,6 +30,7 @@ from halfwise.metrics.measures import (
 )
 from halfwise.metrics.recognised import (
     AUTO,
+    by_outputs,
     by_use,
     criterion_hints,
     fitting_metric,
@@ -67,6 +68,7 @@ __all__ = [
     "OutputMeasure",
     "OutputTotals",
     "Outputs",
+    "by_outputs",
     "by_use",
     "check_labels",
     "criterion_hints",

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfwise.metrics.measures import Outputs
+from halfwise.metrics.targets import sigmoid, softmax
 from halfwise.records import Boxes
 
 SCORE = 0.3
@@ -183,10 +184,9 @@ def _per_class(parts: Parts, how: Boxes, _least: float) -> Detections:
     if boxes.shape != (len(scores), 4):
         return NOTHING
     if how.activation == "sigmoid":
-        scores = 1 / (1 + np.exp(-scores))
+        scores = sigmoid(scores)
     elif how.activation == "softmax":
-        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-        scores = powers / powers.sum(axis=1, keepdims=True)
+        scores = softmax(scores)
     if how.background is not None:
         scores = scores[:, 1:] if how.background == 0 else scores[:, :-1]
     return _best(_corners(boxes, how), scores)
@@ -291,11 +291,6 @@ def mean_ap(
         for hit in right
     ]
     return float(np.mean(precisions))
-
-
-def detects_nothing(reference: Sequence[Outputs], names: Sequence[str], how: Boxes) -> bool:
-    """Return whether no image has any box."""
-    return not any(len(d) for outputs in reference for d in detect(outputs, names, how))
 
 
 def _images(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfwise.metrics.boxes import STRIDES, VISIBLE, cells
 from halfwise.metrics.slices import FEWEST, MOSTLY
-from halfwise.metrics.targets import required, without_trailing_ones
+from halfwise.metrics.targets import required, sigmoid, softmax, without_trailing_ones
 from halfwise.records import Boxes, Cells, Evidence, Kind, Recognised
 
 _WORD = re.compile(r"[A-Z]*[a-z]+|[A-Z]+")
@@ -210,19 +210,6 @@ def whole_numbers(arrays: Sequence[NDArray[Any]]) -> bool:
 def sums_to_one(array: NDArray[np.float64], axis: int) -> bool:
     """Return whether all values are within [0, 1] and add up to 1 along an axis."""
     return within_unit(array) and bool(np.all(np.abs(array.sum(axis=axis) - 1) <= SUM_SLACK))
-
-
-def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the softmax of logits along the last axis; NaN in rows with NaN or +inf."""
-    with np.errstate(invalid="ignore"):
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sigmoid of each logit; NaN of NaN."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def is_share_of(logits: NDArray[np.float64], shares: NDArray[np.float64]) -> bool:

@@ -6,7 +6,7 @@ would see must keep its scores and its numbers, whatever is made of them.
 
 - Visible: an objectness of at least `boxes.SCORE`, in FP32 or in the candidate. Where a detection's
   score is the product of objectness and class probability, it is no larger than its objectness.
-- Scores (objectness and each class) may change by 0.1, as in `confidence`.
+- Scores (objectness and each class) may change by 0.1, as scores of boxes.
 - Box numbers may change by 1 % of the largest, as by default: x and y of the largest x or y, width
   and height likewise.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.boxes import SCORE
+from halfwise.metrics.boxes import SAME_SCORE, SCORE
 from halfwise.metrics.evidence import (
     ANCHORS,
     FEWEST_CELLS,
@@ -33,10 +33,9 @@ from halfwise.metrics.evidence import (
 )
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Outputs
 from halfwise.metrics.slices import MOSTLY
+from halfwise.metrics.targets import sigmoid
 from halfwise.records import Cells, Evidence, Recognised
 
-_CHANGE = 0.1
-"""Largest change of a score, as `confidence` allows."""
 _NARROWEST = 6
 """Columns of a row with one class."""
 _BOX, _SCORES, _CLASSES = slice(0, 4), slice(4, None), slice(5, None)
@@ -190,8 +189,7 @@ def _visible(table: NDArray[Any], how: Cells) -> NDArray[np.bool_]:
 
 def _probable(scores: NDArray[Any], how: Cells) -> Floats:
     scores = scores.astype(np.float64)
-    # Beyond ±60 a sigmoid is 0 or 1 within f64's rounding; NaN stays.
-    return 1 / (1 + np.exp(-scores.clip(-60, 60))) if how.logits else scores
+    return sigmoid(scores) if how.logits else scores
 
 
 def _room(arrays: Sequence[NDArray[Any]], how: Cells) -> Floats:
@@ -224,4 +222,4 @@ def _agree(ours: NDArray[Any], theirs: NDArray[Any], how: Cells, room: Floats) -
     with np.errstate(invalid="ignore"):
         moved = np.abs(ours[:, _BOX].astype(np.float64) - theirs[:, _BOX]) <= room
         changed = np.abs(_probable(ours[:, _SCORES], how) - _probable(theirs[:, _SCORES], how))
-        return np.asarray(moved.all(axis=1) & (changed <= _CHANGE).all(axis=1))
+        return np.asarray(moved.all(axis=1) & (changed <= SAME_SCORE).all(axis=1))

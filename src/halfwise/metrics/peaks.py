@@ -27,6 +27,7 @@ from halfwise.metrics.targets import (
     class_axis,
     float_outputs,
     shapes_of,
+    sigmoid,
 )
 
 VISIBLE = 0.3
@@ -137,8 +138,7 @@ def _least(low: float, high: float) -> float:
 def _heights(values: NDArray[Any], *, logits: bool) -> Floats:
     """Return heights: values as they are, or the sigmoid of logits; NaN stays."""
     values = values.astype(np.float64)
-    # Beyond ±60 a sigmoid is 0 or 1 within f64's rounding.
-    return 1 / (1 + np.exp(-values.clip(-60, 60))) if logits else values
+    return sigmoid(values) if logits else values
 
 
 def _agreeing(ours: Floats, theirs: Floats, least: float) -> Iterator[bool]:

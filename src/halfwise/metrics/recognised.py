@@ -5,7 +5,7 @@ accept wrong results. The required value is FP32's own less the metric's default
 outputs must keep within the default tolerance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf, isfinite, isnan
@@ -18,6 +18,7 @@ from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
 from halfwise.metrics.targets import (
+    OF_WORST,
     WORST,
     Metric,
     cosine_and_length,
@@ -76,15 +77,17 @@ BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
 
 
-_BESIDE: dict[str, tuple[str, ...]] = {
-    "top1": ("confidence",),
-    "token-agreement": ("confidence", "worst-token-agreement"),
-    "detection-f1": ("map", "worst-detection-f1"),
-    **{name: (f"{WORST}{name}",) for name in ("mask-iou", "mean-iou", "epe")},
-    **{name: (f"{WORST}{name}",) for name in ("cells", "peaks", "keypoints")},
-}
-"""What a use asks for besides: which class, and how sure; which boxes, and exactly where; and no
-single sample lost, which a mean would hide."""
+_BESIDE = {"top1": "confidence", "token-agreement": "confidence", "detection-f1": "map"}
+"""What a use asks for besides: which class, and how sure; which boxes, and exactly where."""
+
+
+def _metrics(metric: str) -> Iterator[str]:
+    """Yield the metrics that a use asks for; no single sample may be lost, as a mean may hide."""
+    yield metric
+    if metric in _BESIDE:
+        yield _BESIDE[metric]
+    if metric in OF_WORST:
+        yield f"{WORST}{metric}"
 
 
 def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, ...]:
@@ -93,12 +96,19 @@ def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, .
     Whole numbers have no confidence.
     """
     return tuple(
-        one if name == one.metric else one.model_copy(update={"metric": name, "required": least})
+        one.model_copy(update={"metric": name, "required": required(name)})
         for one in recognise(references, inputs)
-        for name in (one.metric, *_BESIDE.get(one.metric, ()))
-        for least in (required(name),)
+        for name in _metrics(one.metric)
         if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
     )
+
+
+def by_outputs(recognised: Sequence[Recognised]) -> dict[tuple[str, ...], list[Recognised]]:
+    """Return the recognised outputs by their names."""
+    grouped = dict[tuple[str, ...], list[Recognised]]()
+    for one in recognised:
+        grouped.setdefault(one.outputs, []).append(one)
+    return grouped
 
 
 def is_tested(references: Sequence[Outputs], inputs: Inputs) -> bool:
@@ -280,7 +290,7 @@ def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: O
     for one in recognised:
         if one.metric in _OF_ONE or one.metric.startswith(WORST):
             with suppress(CaseError):
-                used.append(shortfall((one,), [_only(one.outputs, [reference])[0]], [of], None))
+                used.append(shortfall((one,), _only(one.outputs, [reference]), [of], None))
     return max(used)
 
 

@@ -97,7 +97,7 @@ _CONVENTIONS: dict[str, _Convention] = {
 
 _ALONE = DefaultDrop(0.5, "no sample may be lost")
 _EACH = DefaultDrop(0.05, "no sample may lose one in twenty")
-_OF_WORST: dict[str, DefaultDrop] = {
+OF_WORST: dict[str, DefaultDrop] = {
     "token-agreement": _ALONE,
     "mask-iou": _ALONE,
     "mean-iou": _ALONE,
@@ -123,7 +123,7 @@ def default_drop(metric: str, *, labelled: bool) -> DefaultDrop | None:
         labelled: Whether it uses labels; otherwise the FP32 outputs are the truth.
     """
     if metric.startswith(WORST):
-        return _OF_WORST[metric.removeprefix(WORST)]
+        return OF_WORST[metric.removeprefix(WORST)]
     holds = _CONVENTIONS.get(metric)
     return holds and (holds.labelled if labelled else holds.near_fp32)
 
@@ -319,6 +319,19 @@ def class_rows(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
             OWN_METRIC,
         )
     return array.reshape(-1, shape[-1]).astype(np.float64)
+
+
+def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the softmax of logits along the last axis; NaN in rows with NaN or +inf."""
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sigmoid of each logit; NaN of NaN."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def class_labels(label: object, scores: NDArray[np.float64], name: str) -> NDArray[Any]:

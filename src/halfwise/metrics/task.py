@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
-from halfwise.metrics.evidence import sigmoid, softmax, sums_to_one
+from halfwise.metrics.evidence import sums_to_one
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
@@ -36,7 +36,9 @@ from halfwise.metrics.targets import (
     flow_outputs,
     images,
     map_outputs,
+    sigmoid,
     snr,
+    softmax,
     token_outputs,
 )
 

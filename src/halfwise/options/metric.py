@@ -19,6 +19,7 @@ from halfwise.metrics import (
     BUILT_IN,
     Metric,
     Outputs,
+    by_outputs,
     check_labels,
     has_to_see,
     resolve,
@@ -133,8 +134,7 @@ def without_outputs(case: Case, lacking: Collection[str]) -> Case:
 
 
 def _notes(recognised: Sequence[Recognised]) -> Iterator[Note]:
-    for outputs in dict.fromkeys(one.outputs for one in recognised):
-        alike = [one for one in recognised if one.outputs == outputs]
+    for outputs, alike in by_outputs(recognised).items():
         facts: dict[str, Fact] = {
             "kind": alike[0].kind,
             "outputs": outputs,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, isfinite
 from typing import Literal
 
-from halfwise.metrics import AUTO, effective, is_default, rises, usual
+from halfwise.metrics import AUTO, by_outputs, effective, is_default, rises, usual
 from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
 from halfwise.metrics.slices import extent, place
 from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
@@ -23,7 +23,6 @@ from halfwise.records import (
     MetricResult,
     NotBatched,
     Point,
-    Recognised,
     Run,
     SliceGroup,
     TaskScore,
@@ -234,9 +233,7 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     # With labels, what is required depends on FP32's own value.
     parts = () if verdict.metric is None else verdict.metric.parts
     required = {(part.metric, part.outputs): part.required for part in parts}
-    judged = dict[tuple[str, ...], list[Recognised]]()
-    for one in criterion.recognised:
-        judged.setdefault(one.outputs, []).append(one)
+    judged = by_outputs(criterion.recognised)
     for outputs, alike in judged.items():
         why = ", ".join(SEEN[each] for each in alike[0].evidence)
         limits = ", ".join(

@@ -1,12 +1,15 @@
 """Arrays that look like a kind of output, and what is shown of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from halfwise.metrics import Metric, Outputs, settle, settled_metric
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
+from halfwise.records import Criterion
 
 RNG = np.random.default_rng(11)
 IMAGE: Inputs = {"image": (1, 3, 64, 64)}
@@ -34,6 +37,16 @@ REGIONS = np.stack([(ROW * 7).astype(int) == kind for kind in range(7)])[None].a
 PICTURE = np.stack([ROW, COLUMN, np.abs(np.sin(5 * ROW + 3 * COLUMN))])[None].astype(np.float32)
 DIRECTIONS = np.stack([ROW, COLUMN, np.ones_like(ROW)])[None]
 DIRECTIONS /= np.linalg.norm(DIRECTIONS, axis=1, keepdims=True)
+
+
+def settled(
+    name: str, truth: Sequence[Outputs], inputs: Inputs = IMAGE
+) -> tuple[Criterion, Metric]:
+    """Return the criterion and the metric that a named metric becomes on these outputs."""
+    criterion = settle(Criterion(metric=name), truth, inputs, labelled=False)
+    metric = settled_metric(criterion)
+    assert metric is not None
+    return criterion, metric
 
 
 def shown(name: str, *samples: NDArray[Any], inputs: Inputs = IMAGE) -> str | None:

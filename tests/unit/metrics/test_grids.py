@@ -10,8 +10,9 @@ from halfwise.errors import UsageError
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.grids import agreement
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.recognised import settle, settled_metric, untested_task
+from halfwise.metrics.recognised import settle, untested_task
 from halfwise.records import Cells, Criterion
+from tests.unit.metrics.looked import settled
 
 IMAGE: Inputs = {"image": (1, 3, 128, 128)}
 CLASSES = 4
@@ -184,10 +185,8 @@ def test_images_count_alike_and_empty_ones_not() -> None:
 def test_a_run_is_judged_by_them() -> None:
     truth = [{"y": ONE.astype(np.float32)}]
     for asked in ("cells", "auto"):
-        criterion = settle(Criterion(metric=asked), truth, IMAGE, labelled=False)
-        metric = settled_metric(criterion)
+        criterion, metric = settled(asked, truth, IMAGE)
         assert criterion.recognised[0].metric == "cells"
-        assert metric is not None
         assert metric(truth, truth, None) == 1
         assert metric(truth, [{"y": 0 * truth[0]["y"]}], None) < 0.9
         assert untested_task(criterion, metric, truth, None) == ()

@@ -10,9 +10,9 @@ from halfwise.errors import UsageError
 from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.keypoints import count_points, similarity
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.recognised import settle, settled_metric, untested_task
+from halfwise.metrics.recognised import settle, untested_task
 from halfwise.records import Criterion
-from tests.unit.metrics.looked import IMAGE, RNG, unit_rows
+from tests.unit.metrics.looked import IMAGE, RNG, settled, unit_rows
 
 NAMES = ("kpts", "conf", "desc")
 Sample = dict[str, NDArray[Any]]
@@ -172,10 +172,8 @@ def test_images_count_alike_and_empty_ones_not() -> None:
 
 def test_a_run_is_judged_by_them() -> None:
     for asked in ("keypoints", "auto"):
-        criterion = settle(Criterion(metric=asked), SOME, IMAGE, labelled=False)
-        metric = settled_metric(criterion)
+        criterion, metric = settled(asked, SOME)
         assert criterion.recognised[0].metric == "keypoints"
-        assert metric is not None
         assert metric(SOME, SOME, None) == 1
         assert metric(SOME, SOME[::-1], None) < 0.1
         assert untested_task(criterion, metric, SOME, None) == ()

@@ -122,7 +122,7 @@ class Device(Workbench):
         judging = (
             samples,
             measure.references(samples),
-            by_snr if case.named_metric is None else None,
+            by_snr if case.users_metric is None else None,
         )
         verdict = again_if_lost(lambda: measure.judge(engine, *judging)).verdict
         self.fp32_row = EngineResult(name=FP32_ENGINE, build=build, verdict=verdict)

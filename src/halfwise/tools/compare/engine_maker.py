@@ -280,7 +280,7 @@ class EngineMaker(Workbench):
     ) -> Verdict:
         """Return the verdict on an engine, by `criterion` or the user's metric."""
         assert build.engine is not None
-        by = criterion if self.case.named_metric is None else None
+        by = criterion if self.case.users_metric is None else None
         return self.measure.judge(build.engine, self.case.calibration, references, by).verdict
 
     def side(

@@ -300,7 +300,7 @@ class Subject:
             self.samples,
             self.given,
             self.same_function,
-            self.case.named_metric,
+            self.case.users_metric,
             level="recorded",
         ).verdict
 
@@ -315,7 +315,7 @@ class Subject:
 
         For a quantised model, the criterion for acceptable outputs.
         """
-        if self.case.named_metric is not None or pairs_of(self.case.network):
+        if self.case.users_metric is not None or pairs_of(self.case.network):
             return self.case.criterion
         return Criterion(snr_db=FP32_SNR_DB, agreement=self.case.criterion.agreement)
 
@@ -342,7 +342,7 @@ class Subject:
             self.samples,
             self.references,
             criterion or self.case.criterion,
-            self.case.metric if criterion is None else self.case.named_metric,
+            self.case.metric if criterion is None else self.case.users_metric,
         ).verdict
 
     def walk(self, a: Side, b: Side) -> Walk:

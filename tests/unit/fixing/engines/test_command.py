@@ -34,26 +34,26 @@ from tests.unit.fixing.running import found
 pytestmark = pytest.mark.usefixtures("unrepaired")
 
 
-class Told:
-    """A watcher that keeps what it is told, and by which thread."""
+class Listener:
+    """A watcher that keeps what it is told."""
 
     def __init__(self):
-        self.lines = []
+        self.told = []
 
-    def stage(self, name, _total=None):
-        self.lines.append(("stage", name))
+    def stage(self, name, total=None):
+        self.told.append(("stage", name, total))
 
-    def step(self, done, _total=None, _of="", *, most=False):
-        self.lines.append(("step", done, most))
+    def step(self, done, total=None, of="", *, most=False):
+        self.told.append(("step", done, total, of, most))
 
     def left(self, seconds):
-        self.lines.append(("left", seconds))
+        self.told.append(("left", seconds))
 
     def expect(self, seconds, of):
-        self.lines.append(("expect", seconds, of))
+        self.told.append(("expect", seconds, of))
 
     def note(self, line):
-        self.lines.append(("note", line))
+        self.told.append(("note", line))
 
 
 def test_both_go_on_at_the_same_time():
@@ -63,13 +63,13 @@ def test_both_go_on_at_the_same_time():
         met.wait()
         return 3
 
-    with concurrently(search, Told()) as result:
+    with concurrently(search, Listener()) as result:
         met.wait()
         assert result() == 3
 
 
 def test_what_is_told_is_shown_when_it_is_waited_for():
-    shown, begun, go_on = Told(), threading.Event(), threading.Event()
+    shown, begun, go_on = Listener(), threading.Event(), threading.Event()
 
     def search(watcher):
         watcher.stage("search", 2)
@@ -81,17 +81,17 @@ def test_what_is_told_is_shown_when_it_is_waited_for():
 
     with concurrently(search, shown) as result:
         begun.wait()
-        assert shown.lines == []
+        assert shown.told == []
         threading.Timer(0.05, go_on.set).start()
         result()
-    assert shown.lines == [("stage", "search"), ("note", "half"), ("step", 2, False)]
+    assert shown.told == [("stage", "search", 2), ("note", "half"), ("step", 2, 2, "", False)]
 
 
 def test_errors_come_with_the_result():
     def search(_):
         raise CaseError("no")
 
-    with concurrently(search, Told()) as result, pytest.raises(CaseError, match="no"):
+    with concurrently(search, Listener()) as result, pytest.raises(CaseError, match="no"):
         result()
 
 
@@ -100,7 +100,7 @@ def test_leaving_ends_the_search():
         while True:
             watcher.step(1)
 
-    with pytest.raises(KeyboardInterrupt), concurrently(search, Told()):
+    with pytest.raises(KeyboardInterrupt), concurrently(search, Listener()):
         raise KeyboardInterrupt
     assert not any(t.name.startswith("search") for t in threading.enumerate())
 
@@ -155,7 +155,7 @@ def test_an_evaluation_ends_when_the_block_is_left():
         pytest.fail("the search goes on")
 
     def leave():
-        with concurrently(search, Told()):
+        with concurrently(search, Listener()):
             begun.wait()
             raise KeyboardInterrupt
 
@@ -172,7 +172,7 @@ def test_a_search_that_is_no_longer_wanted_begins_no_evaluation():
         bounded.call(lambda: pytest.fail("begun"), lambda: None, "An evaluation")
 
     def leave():
-        with concurrently(search, Told()):
+        with concurrently(search, Listener()):
             threading.Timer(0.05, was_left.set).start()
             raise KeyboardInterrupt
 
@@ -185,7 +185,7 @@ def test_what_holds_for_evaluations_holds_beside():
     with (
         bounded.limited(0.05),
         concurrently(
-            lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Told()
+            lambda _: bounded.call(stopped.wait, stopped.set, "An evaluation"), Listener()
         ) as result,
         pytest.raises(RunFailed, match=r"longer than 0\.05 s"),
     ):
@@ -365,26 +365,6 @@ def test_with_shapes_of_the_user_an_engine_for_one_shape_is_not_what_was_asked_f
         max_shapes=shapes,
     )
     assert not result.run.verdict.passed
-
-
-class Listener:
-    def __init__(self):
-        self.told = []
-
-    def stage(self, name, total=None):
-        self.told.append(("stage", name, total))
-
-    def step(self, done, total=None, of="", *, most=False):
-        self.told.append(("step", done, total, of, most))
-
-    def left(self, seconds):
-        self.told.append(("left", seconds))
-
-    def expect(self, seconds, of):
-        self.told.append(("expect", seconds, of))
-
-    def note(self, line):
-        self.told.append(("note", line))
 
 
 def test_what_a_device_tells_bears_its_name():
