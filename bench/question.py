@@ -18,24 +18,11 @@ import numpy as np
 
 from bench.figures import Figure, at_most, reported
 from bench.published import MODELS, fetched
-from bench.quick import Took, timed
+from bench.quick import inference, timed
 from bench.runs import FINISHED, REAL_MODELS, Workbench
 
 LITTLE = 0.5
 MOST_LITTLE, MEDIAN, WORST = 1, 20.0, 60.0
-PLAIN = """
-import json, sys, time
-from pathlib import Path
-import numpy as np, onnxruntime as ort
-data = [dict(np.load(path)) for path in sorted(Path(sys.argv[2]).glob("*.npz"))]
-options = ort.SessionOptions()
-options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-started, used = time.perf_counter(), time.process_time()
-for sample in data:
-    session.run(None, sample)
-print(json.dumps([time.perf_counter() - started, time.process_time() - used]))
-"""
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -43,10 +30,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     subjects = dict(_published(bench.folder))
     for name in REAL_MODELS:
         if (subject := bench.real(name)) is not None:
-            arrays = np.load(subject.inputs)
-            count = len(next(iter(arrays.values())))
-            samples = [{n: array[i] for n, array in arrays.items()} for i in range(count)]
-            subjects[name] = subject.model, _saved(bench.folder / name, samples)
+            subjects[name] = subject.model, subject.inputs
     rows = {name: _row(*of, bench.folder / f"{name}-run") for name, of in subjects.items()}
     figures = [
         reported(f"{name}: share of FP16's savings", row["saved"], row["note"])
@@ -78,11 +62,10 @@ def _saved(folder: Path, samples: list[dict[str, Any]]) -> Path:
 
 
 def _row(model: Path, inputs: Path, out: Path) -> dict[str, Any]:
-    inner, _, _ = timed([sys.executable, "-c", PLAIN, str(model), str(inputs)])
-    plain = Took(*json.loads(inner))
+    plain, _ = inference(model, inputs)
     words = ["fix", str(model), "--inputs", str(inputs), "-o", str(out)]
     _, took, code = timed([sys.executable, "-m", "halfwise", *words])
-    times = took.cpu / plain.cpu
+    times = took.cpu / plain.runs.cpu
     if code not in FINISHED:
         return {"saved": None, "passed": False, "times": times, "note": f"exit {code}"}
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
@@ -93,7 +76,9 @@ def _row(model: Path, inputs: Path, out: Path) -> dict[str, Any]:
     cost, most = point.get("cost"), worth.get("fp32") or fp32
     saved = None if cost is None or most <= 1 else (most - cost) / (most - 1)
     metrics = list(dict.fromkeys(one["metric"] for one in run["criterion"]["recognised"]))
-    strict = max(run["verdict"]["excesses"], default=0.0)
+    strict, excesses = run["verdict"]["strict"], run["verdict"]["excesses"]
+    if strict is None:
+        strict = max(excesses, default=0.0)
     note = (
         f"{', '.join(metrics) or '1 %'}; kept {len(plan['keep'])} of {plan['candidates']}, "
         f"{len(plan['repairs'])} repairs, {'passed' if run['verdict']['passed'] else 'failed'}, "

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -33,17 +33,30 @@ MOST = 6.0
 SAMPLES, ROUNDS = 48, 5
 PLAIN = """
 import json, sys, time
+from pathlib import Path
 import numpy as np, onnxruntime as ort
-started, used = time.perf_counter(), time.process_time()
+
+def clock():
+    return time.perf_counter(), time.process_time()
+
+started = clock()
 options = ort.SessionOptions()
 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-with np.load(sys.argv[2]) as archive:
-    data = {name: archive[name] for name in archive.files}
-for i in range(len(next(iter(data.values())))):
-    session.run(None, {name: array[i] for name, array in data.items()})
-print(json.dumps([time.perf_counter() - started, time.process_time() - used]))
+inputs = Path(sys.argv[2])
+if inputs.is_dir():
+    data = [dict(np.load(path)) for path in sorted(inputs.glob("*.npz"))]
+else:
+    stacked = dict(np.load(inputs))
+    count = len(next(iter(stacked.values())))
+    data = [{name: array[i] for name, array in stacked.items()} for i in range(count)]
+ready = clock()
+for sample in data:
+    session.run(None, sample)
+ended = clock()
+print(json.dumps([[end - start for start, end in zip(a, ended)] for a in (started, ready)]))
 """
+"""Plain inference over a folder of samples, or a file in which they are stacked."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,19 @@ class Took:
 
     wall: float
     cpu: float
+
+
+class Inference(NamedTuple):
+    """Times of plain inference: from creating the session on, and of the runs alone."""
+
+    whole: Took
+    runs: Took
+
+
+def inference(model: Path, inputs: Path) -> tuple[Inference, Took]:
+    """Return the times that plain inference reports, and those of its process."""
+    printed, process, _ = timed([sys.executable, "-c", PLAIN, str(model), str(inputs)])
+    return Inference(*(Took(*each) for each in json.loads(printed))), process
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
@@ -74,10 +100,10 @@ def _figures(name: str, folder: Path) -> list[Figure]:
     model, inputs = folder / "model.onnx", folder / "inputs.npz"
     runs, plains, inners, codes = [], [], [], []
     for i in range(ROUNDS):
-        inner, plain, _ = timed([sys.executable, "-c", PLAIN, str(model), str(inputs)])
+        inner, plain = inference(model, inputs)
         words = ["fix", str(model), "--inputs", str(inputs), "-o", str(folder / f"run{i}")]
         _, run, code = timed([sys.executable, "-m", "halfwise", *words])
-        inners.append(Took(*json.loads(inner)))
+        inners.append(inner.whole)
         plains.append(plain)
         runs.append(run)
         codes.append(code)

@@ -7,9 +7,7 @@ import time
 from halfwise.reporting.terminal import TerminalWatcher
 with TerminalWatcher() as watcher:
     watcher.stage("observe")
-    time.sleep(0.3)
-    watcher._told.silent -= 2
-    time.sleep(0.3)
+    time.sleep(2.5)
 """
 
 

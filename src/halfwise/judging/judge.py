@@ -437,9 +437,10 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
     return max(errors.values(), key=lambda e: (e.nonfinite > 0, e.rel_max)).worst_sample
 
 
-LEAST_SECONDS = 10.0
-"""Low sums may take as long as the run so far, but at least this long: rounding every addition of a
-large convolution takes hundreds of inferences. Our choice."""
+LEAST_SECONDS = 3.0
+SHARE = 0.25
+"""Low sums may take this share of the run so far, but at least `LEAST_SECONDS`: rounding every
+addition of a large convolution takes hundreds of inferences. Our choice."""
 MARGIN = 0.5
 """Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
 as large (magika on ONNX Runtime's WebGPU provider)."""
@@ -465,7 +466,7 @@ def lowest_sums(
         passes: Sets of samples on which it is to pass.
         case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
         settings: Where to run, and the format of sums that the verdict assumed.
-        budget: Pays for the runs, at most as much time as it took so far.
+        budget: Pays for the runs, at most `SHARE` of the time that it took so far.
     """
     nodes = [*candidate.graph.all_nodes()]
     low = [n for n in nodes if any(v.dtype == ir.DataType.FLOAT16 for v in n.outputs)]
@@ -478,7 +479,7 @@ def lowest_sums(
             candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
         emulation = emulate_typed(candidate, accumulate="each")
         holds = lambda p: p.holds(candidate, emulation, case, settings, budget)  # noqa: E731
-        seconds = min(budget.left, max(LEAST_SECONDS, budget.took))
+        seconds = min(budget.left, max(LEAST_SECONDS, SHARE * budget.took))
         beside = budget.beside(seconds=seconds, work=budget.work - budget.spent)
         passed = beside.within("sums", lambda: all(map(holds, passes)), False)
         budget.took_in(beside)
