@@ -40,6 +40,7 @@ _REPAIRED = {
     "REPEATED": "values are described more than once; the first counts ({names})",
     "SHAPELESS": "inputs or outputs have no shape ({names})",
     "UNSORTED": "nodes come before those that they read from",
+    "MISTYPED": "types contradict each other; Casts are read there ({names})",
     "MISDECLARED": "declared shapes do not match what the nodes compute, and are ignored ({names})",
 }
 _CASTS = {"nearest": "rounded to nearest", "checked": "every value has to fit"}
