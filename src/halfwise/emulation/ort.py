@@ -323,6 +323,9 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     # Its memory would come on top of that of the first run, and it saves no time
     # (bench/overhead.py).
     options.enable_mem_pattern = False
+    # For operators of its own, ONNX Runtime infers sizes that are not so: a cache with new entries
+    # as long as the one without. It fails where it then reuses a buffer (test_custom.py).
+    options.enable_mem_reuse = all(map(is_standard, model.graph.all_nodes()))
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -12,6 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
+from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -26,6 +27,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
+from halfwise.reporting.steps import clause
 from halfwise.reporting.verdict import allowed, offered, weakest
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.constrain import builder_flags
@@ -256,15 +258,35 @@ def next_steps(
         proof = _proving(case, request, out)
         # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
+        unbuilt = tuple(_unbuilt(case))
+        built = unbuilt or built
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = (*other, *(_unfinished(fixed.search) if stopped else ()))
         more = cheaper(worth) if worth is not None and idle else ()
         steps = first if other and idle else (*first, *why, *built, *more)
-    if case.network.path is None or all(note.kind != "linted" for note in case.notes):
+    steps = (*_limits(case, "frozen"), *steps)
+    if case.network.path is None or all(
+        note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
+    ):
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
     return (*steps, Step(kind="lint", command=lint))
+
+
+def _unbuilt(case: Case) -> Iterator[Step]:
+    """Yield why no TensorRT builds the model, if that is known."""
+    yield from _limits(case, "unbuilt")
+    own = dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n))
+    if own:
+        yield Step(kind="unfused", names={"operators": listed(list(own), 3)})
+
+
+def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
+    for note in case.notes:
+        if note.kind == kind:
+            names = {"reasons": clause(note).partition(": ")[2]}
+            yield Step(kind=kind, names=names)
 
 
 def _keeps_all(plan: Plan) -> bool:

@@ -75,6 +75,13 @@ def _of_onnx_runtime(domain: str, op_type: str) -> list[Any]:
     return [schema for schema in schemas if (schema.domain, schema.name) == (domain, op_type)]
 
 
+def is_of_onnx_runtime(node: ir.Node) -> bool:
+    """Return whether only ONNX Runtime has a node's operator, as its optimiser writes them."""
+    unknown = is_standard(node) and not onnx.defs.has(node.op_type)
+    known = unknown and bool(_of_onnx_runtime("", node.op_type))
+    return node.domain == "com.microsoft" or known
+
+
 def signature_of(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
     """Return the signature of a node's operator in a model that imports `opsets`."""
     default = opsets.get("", opsets.get("ai.onnx", 1))
@@ -169,12 +176,14 @@ class _Types:
     def _wanted(self, values: Sequence[ir.Value]) -> ir.DataType | None:
         typed = [(v, v.dtype) for v in values if v.dtype is not None]
         types = {dtype for _, dtype in typed}
+        if len(types) < 2:
+            return next(iter(types), None)
         computed = {dtype for v, dtype in typed if v.const_value is None}
         if self.graph_inputs.intersection(values) and self.usual in types:
             return self.usual
         if len(computed) == 1:
             types = computed
-        return max(types, key=lambda dtype: (_kind(dtype), dtype.bitwidth), default=None)
+        return max(types, key=_order)
 
     def _in_type(self, value: ir.Value, wanted: ir.DataType, reader: ir.Node) -> ir.Value:
         """Return `value` in another type: another constant, or a Cast in front of `reader`."""
@@ -232,6 +241,9 @@ class _Types:
                 yield from self._end(graph, place, value, ir.DataType[wanted], node)
 
 
+_FLOATS = frozenset(
+    (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+)
 _GRAPH = ir.AttributeType.GRAPH
 _DECLARED = "halfwise.declared"
 """Key in the metadata of an output: the type that the file declares, where it computes another."""
@@ -282,11 +294,15 @@ def _stated(node: ir.Node) -> ir.DataType | None:
     return ir.DataType(node.attributes["to"].as_int()) if "to" in node.attributes else None
 
 
+def _order(dtype: ir.DataType) -> tuple[str, int]:
+    return _kind(dtype), dtype.bitwidth if _kind(dtype) else 0
+
+
 def _kind(dtype: ir.DataType) -> str:
     """Return what two types share that are readings of one number; "" for other types."""
-    if dtype.is_floating_point() and dtype.bitwidth >= 16:
+    if dtype in _FLOATS:
         return "float"
-    return "integer" if dtype.is_integer() and dtype.bitwidth >= 32 else ""
+    return "integer" if dtype in (ir.DataType.INT32, ir.DataType.INT64) else ""
 
 
 def _converted(array: np.ndarray, wanted: ir.DataType) -> np.ndarray:

@@ -185,6 +185,11 @@ def _copies(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _reasons(facts: Mapping[str, Any]) -> str:
+    more = (f"{facts['more']} more",) if facts["more"] else ()
+    return "; ".join((*facts["reasons"], *more))
+
+
 def _linted(facts: Mapping[str, Any]) -> str:
     counted = zip(facts["rules"], facts["counts"], strict=True)
     rules = [f"{often} × {rule}" for rule, often in counted]
@@ -267,6 +272,8 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
+    "unbuilt": lambda facts: f"TensorRT builds no engine of it: {_reasons(facts)}",
+    "frozen": lambda facts: f"the export holds one batch size: {_reasons(facts)}",
     "lint-failed": "the linter failed on this file ({error}); please report it",
     "left-out": lambda facts: (
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
@@ -491,6 +498,10 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "error.",
     "use-metric": "To judge the task instead, use --metric {metric}.",
     "lint": "See what the linter finds",
+    "unbuilt": "TensorRT builds no engine of it: {reasons}.",
+    "unfused": "ONNX Runtime runs this file. TensorRT has none of its operators {operators}: give "
+    "halfwise the file from before ONNX Runtime's optimizer or builder.",
+    "frozen": "It runs with the exported batch size only: {reasons}.",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",
     "fix-quantised": "Find which of its pairs to leave out, and judge the model on held-out "
