@@ -130,3 +130,107 @@ def test_branches_of_different_shapes(call):
     ended = call("lint", "m.onnx", "--trt-version", "10.3")
     assert ended.code == 10
     assert "its branches give [1] and [2]" in " ".join(ended.out.split())
+
+
+def detector(domain, tail=False):
+    """Boxes and scores that a plugin reads; `tail` puts a product behind it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+        helper.make_node("Relu", ["h"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "wb"], ["boxes"], "to_boxes"),
+        helper.make_node("MatMul", ["r", "ws"], ["raw"], "to_scores"),
+        helper.make_node("Sigmoid", ["raw"], ["scores"], "sigmoid"),
+        helper.make_node(
+            *("EfficientNMS_TRT", ["boxes", "scores"], ["num", "kept"], "nms"),
+            domain=domain,
+            score_threshold=0.25,
+        ),
+    ]
+    outputs = [info("num", TensorProto.INT32, ["n", 1]), info("kept", F32, ["n", 5, 4])]
+    constants = {"w": weights(8, 16), "wb": weights(16, 4), "ws": weights(16, 3)}
+    if tail:
+        nodes.append(helper.make_node("MatMul", ["kept", "wt"], ["y"], "tail"))
+        constants["wt"] = weights(4, 4)
+        outputs = [info("y", F32, ["n", 5, 4]), info("scores", F32, ["n", 6, 3])]
+    domains = {domain: 1} if domain else {}
+    return proto(nodes, [info("x", F32, ["n", 6, 8])], outputs, constants, **domains)
+
+
+def written(ended):
+    return {node.name: node for node in onnx.load(ended.model).graph.node}
+
+
+@pytest.mark.parametrize("domain", ["", "TRT", "com.nvidia"])
+def test_a_plugin_at_the_end_is_written_back(domain, fixed, call):
+    ended = fixed(detector(domain), x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"boxes", "scores"}
+    plugin = written(ended)["nms"]
+    assert (plugin.op_type, plugin.domain) == ("EfficientNMS_TRT", domain)
+    assert list(plugin.input) == ["boxes", "scores"]
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["num", "kept"]
+    assert "needs plugins for EfficientNMS_TRT" in ended.out
+    again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
+    assert again.code == 0, again.out + again.err
+
+
+def test_a_plugin_in_the_middle_takes_what_follows_along(fixed):
+    ended = fixed(detector("TRT", tail=True), x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"boxes", "scores"}
+    assert {"nms", "tail"} <= set(written(ended))
+    assert "what follows, 1 node" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("kind", ["file", "function"])
+def test_numbers_stand_in_for_a_plugin_in_the_middle(kind, fixed, tmp_path):
+    source = "kept.npz"
+    if kind == "file":
+        np.savez("kept.npz", kept=signals(8, 1, 5, 4))
+    else:
+        source = "kept.py:kept"
+        (tmp_path / "kept.py").write_text(
+            "import numpy as np\n"
+            "def kept(sample):\n"
+            "    return {'kept': np.repeat(sample['x'][:, :5, :4], 1, 0)}\n"
+        )
+    ended = fixed(detector("TRT", tail=True), "--plugin-outputs", source, x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"y", "boxes", "scores"}
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["y", "scores"]
+    assert list(written(ended)["nms"].output) == ["num", "kept"]
+
+
+def noisy(op, **attributes):
+    given = ["h"] if op.endswith("Like") or op == "Bernoulli" else []
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"], "mm"),
+        helper.make_node("Sigmoid", ["l"], ["h"], "sigmoid"),
+        helper.make_node(op, given, ["noise"], "noise", **attributes),
+        helper.make_node("Mul", ["noise", "scale"], ["scaled"], "scaled"),
+        helper.make_node("Add", ["h", "scaled"], ["z"], "add"),
+        helper.make_node("MatMul", ["z", "v"], ["y"], "out"),
+    ]
+    constants = {"w": weights(8, 8), "v": weights(8, 4), "scale": np.float32(0.5)}
+    return proto(nodes, [info("x", F32, ["n", 6, 8])], [info("y", F32, ["n", 6, 4])], constants)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("RandomNormalLike", {}),
+        ("RandomUniformLike", {"seed": 3.0}),
+        ("RandomNormal", {"shape": [1, 6, 8]}),
+        ("Bernoulli", {}),
+    ],
+)
+def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
+    ended = fixed(noisy(op, **attributes), x=signals(8, 1, 6, 8))
+    assert "draws random numbers" in " ".join(ended.err.split())
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["y"]
+    assert written(ended)["noise"].op_type == op
+    again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
+    assert again.code == 0, again.out + again.err

@@ -286,6 +286,18 @@ class Session:
         return dict(zip(names, results if lent else map(own, results), strict=True))
 
 
+def has_operator(node: ir.Node) -> bool:
+    """Return whether ONNX Runtime runs a node's operator without a library of the user's."""
+    if is_standard(node) and onnx.defs.has(node.op_type):
+        return True
+    return ("" if is_standard(node) else node.domain, node.op_type) in _kernels()
+
+
+@functools.cache
+def _kernels() -> frozenset[tuple[str, str]]:
+    return frozenset((k.domain, k.op_name) for k in ort_errors.get_all_opkernel_def())
+
+
 def runtime_version() -> str:
     """Return the version of ONNX Runtime, whichever package (CPU or GPU) it comes from."""
     return str(ort.__version__)

@@ -109,8 +109,9 @@ def forms(subject: Subject) -> Iterator[Found]:
 
 def _unlike(node: ir.Node) -> tuple[str, str] | None:
     """Return two shapes that the branches of an If give for one output; None if all are alike."""
-    ends = [a.as_graph().outputs for a in node.attributes.values()]
-    for one, other in zip(*ends, strict=True) if len(ends) == 2 else ():
+    names = ("then_branch", "else_branch")
+    ends = [node.attributes[name].as_graph().outputs for name in names]
+    for one, other in zip(*ends, strict=True):
         shapes = one.shape, other.shape
         static = all(shape is not None and shape.is_static() for shape in shapes)
         if static and shapes[0] != shapes[1]:

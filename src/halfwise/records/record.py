@@ -107,6 +107,8 @@ NoteKind = Literal[
     "linted",
     "unbuilt",
     "frozen",
+    "aside",
+    "draws",
     "lint-failed",
     "left-out",
     "none-low",

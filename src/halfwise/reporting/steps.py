@@ -185,6 +185,15 @@ def _copies(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _aside(facts: Mapping[str, Any]) -> str:
+    more = f" and what follows, {count(facts['more'], 'node')}," if facts["more"] else ""
+    judged = f"; instead, what they read is judged: {listed(facts['read'])}"
+    return (
+        f"not run here, and written back as they are: {listed(facts['nodes'])}{more}"
+        f"{judged if facts['read'] else ''}"
+    )
+
+
 def _reasons(facts: Mapping[str, Any]) -> str:
     more = (f"{facts['more']} more",) if facts["more"] else ()
     return "; ".join((*facts["reasons"], *more))
@@ -272,6 +281,11 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
+    "aside": _aside,
+    "draws": lambda facts: (
+        f"{listed(facts['nodes'])} {verb(len(facts['nodes']), 'draws', 'draw')} random numbers: "
+        "judged on one draw for each sample; the file written draws again"
+    ),
     "unbuilt": lambda facts: f"TensorRT builds no engine of it: {_reasons(facts)}",
     "frozen": lambda facts: f"the export holds one batch size: {_reasons(facts)}",
     "lint-failed": "the linter failed on this file ({error}); please report it",
