@@ -282,6 +282,8 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "copies": _copies,
     "linted": _linted,
     "aside": _aside,
+    "branch": "all samples take the {branch} of {node}, so that is judged; the other one stays in "
+    "FP32, and the If in the file",
     "draws": lambda facts: (
         f"{listed(facts['nodes'])} {verb(len(facts['nodes']), 'draws', 'draw')} random numbers: "
         "judged on one draw for each sample; the file written draws again"
