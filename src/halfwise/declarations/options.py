@@ -194,7 +194,7 @@ class Gate(TypedDict, total=False):
 
 
 class Choice(TypedDict, total=False):
-    """Which plan of a run to take; without any of these, the recommended one."""
+    """Which plan of a run to take."""
 
     worth: Annotated[
         float | None,

@@ -37,7 +37,7 @@ from halfwise.graph.weights import (
     without_weights,
 )
 from halfwise.judging.reference import find_unjudged
-from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
+from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
@@ -378,7 +378,7 @@ def worth_of(
             stay within it.
     """
     variant, cost = space.variant, space.variant.cost(plan)
-    prices, case = variant.prices, variant.case
+    prices = variant.prices
     if prices is None or cost is None:
         return None
     full = engines is not None and engines.full
@@ -392,13 +392,8 @@ def worth_of(
         return worth
     else:
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    return worth.model_copy(
-        update={
-            # If no plan is delivered, engines have refuted the emulation.
-            "nearest": None if full else _nearest(space, fits),
-            "metric": fitting_metric(case.criterion, space.bench.references, case.input_shapes),
-        }
-    )
+    # If no plan is delivered, engines have refuted the emulation.
+    return worth.model_copy(update={"nearest": None if full else _nearest(space, fits)})
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:

@@ -18,7 +18,6 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import MORE, spent
-from halfwise.reporting.verdict import counted
 from halfwise.wording import (
     capital,
     clean,
@@ -433,23 +432,6 @@ def _engines(step: Step) -> str:
     return f"The engines are {engines}; each runs on its GPU model and TensorRT version."
 
 
-def _choose(step: Step) -> str:
-    facts, what = step.numbers, _spared(step)
-    if "error" in facts:
-        what += f"; {ratio(facts['error'])} what {step.names['allowed']} allows"
-    if on := counted(int(facts.get("evidence", 0)), step.names.get("unit", "")):
-        what += f"; {on} only, so judge it on more inputs"
-    which = "cheaper plan" if facts["cheaper"] else "plan"
-    return f"Take the {which} that keeps {' and '.join(step.items)} ({what})"
-
-
-def _spared(step: Step) -> str:
-    facts = step.numbers
-    kept = "left out of INT8" if facts.get("int8") else "kept"
-    cost = f" at {ratio(facts['cost'])}" if "cost" in facts else ""
-    return f"{count(int(facts['kept']), 'node')} {kept}{cost}"
-
-
 def _untested(step: Step) -> str:
     options = " ".join(f"--keep {shlex.quote(name)}" for name in step.items)
     whose = verb(len(step.items), "the node whose body", "the nodes whose bodies")
@@ -480,7 +462,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp and json are other forms)",
-    "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": "[Of the plans that are predicted to cost at most {required} ×"
     "|Of the plans that gain more], the nearest keeps {kept:node}, costs {cost} × everything low, "
@@ -488,7 +469,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|has {error} × the error allowed].",
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
-    "use-metric": "To judge the task instead, use --metric {metric}.",
     "lint": "See what the linter finds",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",

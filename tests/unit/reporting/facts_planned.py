@@ -298,7 +298,7 @@ def chosen() -> Iterator[str]:
     bare = MADE.model_copy(update={"unrepaired": MADE})
     int8 = MADE.model_copy(update={"rung": "int8"})
     unknown = ONE.model_copy(update={"cost": None})
-    yield plan.chosen_line(MADE, ONE, TASK, 1, 1)
+    yield plan.chosen_line(MADE, ONE, TASK)
     yield plan.chosen_line(bare, ONE, Criterion())
     yield plan.chosen_line(int8, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
