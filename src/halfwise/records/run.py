@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from halfwise.records.built import EngineRung, LadderRung, Profile
-from halfwise.records.diagnosis import QuantisationLoss, Rung
+from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
 from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
 from halfwise.records.planned import Followed, KeptNode, Plan, Remade, Search, Worth
@@ -302,8 +302,6 @@ class Run(Record):
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
             none.
-        quantisation: Effect of the pairs of a quantised candidate whose outputs are not acceptable;
-            None for others.
         curve: Evaluated plans to choose from; None without a search.
         rungs: Result of each type, most exact first; empty if only one was requested.
         compared: What got better or worse since an earlier run; None if none was named.
@@ -336,7 +334,6 @@ class Run(Record):
     profiles: tuple[Profile, ...] = ()
     worth: Worth | None = None
     remade: Remade | None = None
-    quantisation: QuantisationLoss | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
     compared: Baseline | None = None

@@ -17,8 +17,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.causes import (
     notes_beside,
-    pairless_lines,
-    quantisation_lines,
     remade_line,
     repair_lines,
 )
@@ -196,7 +194,6 @@ def report(run: Run) -> Report:
         _errors(run),
         scale_lines(run.verdict),
         metric_lines(run),
-        quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks_view(run)]
     parts += device_parts(run.devices)
@@ -507,10 +504,7 @@ def _why(run: Run) -> tuple[str, list[str]]:
     """Return a title and sentences on why the run failed; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        pairs = quantisation_lines(run.quantisation)
-        blamed = pairs.lines[:1] if pairs is not None else ()
-        reasons = stated(verdict.failures)
-        lines = [*reasons[: FEW - len(blamed)], *blamed]
+        lines = [*stated(verdict.failures)][:FEW]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):
         return "Why types fail", types

@@ -49,8 +49,6 @@ from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
     DECIDED,
-    LOSS,
-    PAIR,
     TASK,
     A,
     B,
@@ -571,10 +569,7 @@ def of_node() -> Iterator[str]:
             intermediate_nonfinite=(each,),
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
-        loss = LOSS.model_copy(
-            update={"causes": (PAIR.model_copy(update={"rescale": None}),) * elements}
-        )
-        yield from _causes(runs.verification(verdict=verdict, quantisation=loss))
+        yield from _causes(runs.verification(verdict=verdict))
     for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
         yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)
