@@ -215,10 +215,6 @@ class Choice(TypedDict, total=False):
         float | None,
         _threshold("Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
     ]
-    metric_drop: Annotated[
-        float | None,
-        _threshold("Take the cheapest plan whose metric falls by at most X.", domain=NOT_NEGATIVE),
-    ]
 
 
 class Low(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
@@ -32,12 +32,11 @@ from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO, effective
-from halfwise.metrics.recognised import REL_MAX, falling
 from halfwise.options.loading import load_asked, load_start
-from halfwise.options.metric import function_again, named_metric, not_run
+from halfwise.options.metric import function_again, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, Note, Point, Recognised, Run, TaskScore
+from halfwise.records import Criterion, Curve, Note, Point, Run
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
 from halfwise.wording import count, listed, number, ratio, typed
@@ -53,13 +52,11 @@ class Wish:
         worth: Maximum cost relative to all low.
         kept: Maximum number of kept compute nodes.
         rel_max: Maximum error relative to the largest reference value of an output.
-        metric_drop: Maximum loss of the task metric relative to FP32.
     """
 
     worth: float | None = None
     kept: int | None = None
     rel_max: float | None = None
-    metric_drop: float | None = None
 
     @property
     def options(self) -> Mapping[str, float]:
@@ -77,8 +74,7 @@ class Wish:
 def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
     """Return the point that answers a request, of those whose error is known.
 
-    A limit on cost or nodes selects the point of smallest error; a limit on error or metric, the
-    cheapest.
+    A limit on cost or nodes selects the point of smallest error; a limit on error, the cheapest.
 
     Args:
         curve: That of the run.
@@ -100,37 +96,23 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
     if wish.kept is not None:
         wording = (lambda n: count(int(n), "node"), "keeps")
         return _best(curve, wish.kept, lambda p: p.count, wording)
-    if wish.rel_max is not None:
-        return _cheapest(curve, wish.rel_max, _rel_max(criterion), "has a rel max of")
-    assert wish.metric_drop is not None
-    does = f"loses {_metric(curve)} by"
-    return _cheapest(curve, wish.metric_drop, _fall(curve, criterion), does)
+    assert wish.rel_max is not None
+    return _cheapest(curve, wish.rel_max, criterion)
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
     """Return the acceptance options that a request implies, by their names in the library.
 
-    A requested error or metric decides; if there are other outputs, the metric becomes "auto" with
-    the requested drop. Otherwise the recognised task decides, if there is one, else the run's
-    criterion.
+    A requested error decides. Otherwise the recognised task decides, if there is one, else the
+    run's criterion.
     """
     if wish.rel_max is not None:
         return {"rel_max": wish.rel_max}
-    if wish.metric_drop is not None and not has_others(curve):
-        return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
     if curve.recognised:
         return {"metric": AUTO}
     acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
-    return (
-        acceptance
-        if criterion.metric is None
-        else {**acceptance, "metric_drop": criterion.metric_drop}
-    )
-
-
-def has_others(curve: Curve) -> bool:
-    """Return whether unrecognised outputs are held to the default tolerance."""
-    return bool(curve.recognised) and any(score.metric == REL_MAX for score in curve.reference)
+    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
+    return {**acceptance, **drop}
 
 
 def _best(
@@ -157,20 +139,18 @@ def _best(
     return min(fitting, key=rank)
 
 
-def _cheapest(
-    curve: Curve, limit: float, value_of: Callable[[Point], float | None], does: str
-) -> Point:
-    """Return the cheapest point that fits on the samples that it was measured on."""
+def _cheapest(curve: Curve, limit: float, criterion: Criterion) -> Point:
+    """Return the cheapest point whose rel max fits on all samples that it was measured on."""
     points = sorted((p for p in curve.points if not p.is_bound), key=lambda p: p.price)
-    values = [(0.0 if is_fp32(curve, point) else value_of(point), point) for point in points]
+    rel_max = _rel_max(criterion)
+    values = [(0.0 if is_fp32(curve, point) else rel_max(point), point) for point in points]
     known = [(value, point) for value, point in values if value is not None]
     if fitting := [point for value, point in known if value <= limit]:
         return fitting[0]
-    why = f"No measured plan of the run {does} at most {number(limit)}"
-    near = [(value, point) for value, point in known if value < inf]
-    if near:
+    why = f"No measured plan of the run has a rel max of at most {number(limit)}"
+    if near := [(value, point) for value, point in known if value < inf]:
         value, point = min(near, key=lambda pair: pair[0])
-        why += f"; the nearest {does} {number(value)} and keeps {count(point.count, 'node')}"
+        why += f"; the nearest has {number(value)} and keeps {count(point.count, 'node')}"
     raise CaseError(f"{why}.", _OTHER)
 
 
@@ -195,50 +175,6 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
         return max((v for v in (point.rel_max, searched) if v is not None), default=None)
 
     return bound
-
-
-def _metric(curve: Curve) -> str:
-    """Return the task metric of the points; for outputs without a task, no fall is allowed.
-
-    Of several metrics of the same outputs, it is the first: which class, not how sure.
-    """
-    scores: Sequence[TaskScore | Recognised] = curve.reference or curve.recognised
-    first = {one.outputs: one.metric for one in reversed(scores)}
-    metrics = sorted({*first.values()} - {REL_MAX})
-    if len(metrics) == 1:
-        return metrics[0]
-    if not metrics:
-        raise UsageError(
-            "The run knows no task metric for its outputs, so --metric-drop cannot choose.",
-            "Give --worth X, --kept N or --rel-max X.",
-        )
-    raise UsageError(
-        f"The outputs have several metrics, {' and '.join(metrics)}, in different units.",
-        "Give --worth X, --kept N or --rel-max X.",
-    )
-
-
-def _fall(curve: Curve, criterion: Criterion) -> Callable[[Point], float | None]:
-    """Return how far a point's metric falls on held-out samples; None if unknown.
-
-    inf with infinities, and if outputs without a metric exceed the tolerance.
-    """
-    metric = _metric(curve)
-    # Where no drop was allowed, the error of every drop is infinite.
-    by_drop = criterion.metric is not None and not criterion.metric_drop
-    reference = [score.value for score in curve.reference if score.metric == metric]
-
-    def fall(point: Point) -> float | None:
-        unscored = [score.passed for score in point.scores if score.metric == REL_MAX]
-        endless = point.error == inf and not by_drop
-        if point.nonfinite or point.infinite_inside or endless or not all(unscored):
-            return inf
-        values = [score.value for score in point.scores if score.metric == metric]
-        if not reference or len(values) != len(reference):
-            return None
-        return max(0.0, *(before - after for before, after in zip(reference, values, strict=True)))
-
-    return fall
 
 
 _WISHES = tuple(Wish.__dataclass_fields__)
@@ -290,9 +226,7 @@ def choose(
     record, curve = _recorded(Path(run))
     point = pick(curve, curve.criterion or record.criterion, wish)
     request = replace(_request(record, curve, wish, inputs, updates), command="choose")
-    case = _falling(
-        _case(record, model, request, watcher, other_inputs=inputs is not None), wish, curve
-    )
+    case = _case(record, model, request, watcher, other_inputs=inputs is not None)
     watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _searched(record), frozenset(case.calibration.marks or ())
@@ -348,20 +282,6 @@ def _quantised(run: Run) -> Network | None:
             "Restore the file, or repeat the run.",
         )
     return None
-
-
-def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
-    """Let the metric fall as requested; others keep their limits."""
-    drop = wish.metric_drop
-    if drop is None or not has_others(curve):
-        return case
-    metric = _metric(curve)
-    recognised = tuple(
-        falling(one, drop) if one.metric == metric else one for one in case.criterion.recognised
-    )
-    update = {"recognised": recognised, "drop_source": ""}
-    criterion = case.criterion.model_copy(update=update)
-    return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 
 def _wish(options: dict[str, Any]) -> Wish:

@@ -16,7 +16,7 @@ from halfwise.fixing.choose import Wish, implied, pick
 from halfwise.records import Criterion, Recognised
 from halfwise.store import read_run, write_run
 from tests import models
-from tests.tasks import classifier, overflowing_classifier, pricing_classifier
+from tests.tasks import classifier, overflowing_classifier
 from tests.unit.fixing.test_space import TWO
 from tests.unit.records.curves import curve, point, score
 
@@ -102,8 +102,6 @@ def test_an_error_that_is_asked_for_decides(made):
 
 
 def test_what_fails_by_what_is_asked_for_fails(made):
-    run = chosen(made, metric_drop=0)
-    assert run.verdict.passed
     worse = recorded(made).curve.points[0]
     assert worse.count == 0
     # The samples of the verdict have the last word, whatever the curve says of others.
@@ -260,20 +258,6 @@ def test_fp32_is_a_plan_whose_error_is_nothing(made):
     assert kept(picked) == len(picked.curve.nodes)
 
 
-def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
-    ill = pricing_classifier(scale=1e2)
-    onnx.save(ill.proto, tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", x=ill.inputs["x"])
-    fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", rel_max=1e-5)
-    run = chosen(tmp_path / "run", metric_drop=0.3)
-    assert run.verdict.passed
-    assert run.criterion.metric == "auto"
-    picked = {part.metric: part for part in run.verdict.metric.parts}
-    assert picked["top1"].required == pytest.approx(0.7)
-    assert picked["rel-max"].required == -0.01
-    assert picked["rel-max"].passed
-
-
 @pytest.mark.parametrize(
     ("ill", "allow"), [(models.busy_product, "tf32"), (models.huge_weights, "bf16")]
 )
@@ -334,9 +318,6 @@ MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
         (Wish(rel_max=0.032), FULL),
         (Wish(rel_max=0.04), ONE),
         (Wish(rel_max=0), FULL),
-        (Wish(metric_drop=0.2), LOW),
-        (Wish(metric_drop=0.006), ONE),
-        (Wish(metric_drop=0), FULL),
     ],
 )
 def test_the_point_that_answers(wish, picked):
@@ -361,14 +342,12 @@ def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
     broken = LOW.model_copy(update={"nonfinite": True, "error": inf})
     made = curve(broken, FULL, reference=OWN)
     assert pick(made, Criterion(), Wish(rel_max=0.5)) == FULL
-    assert pick(made, Criterion(), Wish(metric_drop=0.5)) == FULL
 
 
 def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     broken = ONE.model_copy(update={"infinite_inside": True})
     made = curve(broken, LOW, FULL, reference=OWN)
     assert pick(made, Criterion(), Wish(rel_max=0.04)) == FULL
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
     assert pick(made, Criterion(), Wish(worth=1.2)) == LOW
     assert pick(curve(broken), Criterion(), Wish(worth=1.2)) == broken
 
@@ -378,8 +357,7 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     [
         (MADE, Wish(worth=0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
         (curve(ONE), Wish(kept=0), "keeps at most 0 nodes; the nearest keeps 1 node"),
-        (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has a rel max of 0.035 and keeps 1"),
-        (curve(LOW, reference=OWN), Wish(metric_drop=0.01), "the nearest loses top1 by 0.1"),
+        (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has 0.035 and keeps 1"),
         (curve(SIDE), Wish(rel_max=0.01), r"No measured plan of the run .* at most 0\.01\."),
         (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
     ],
@@ -394,48 +372,10 @@ def test_two_wishes_contradict_each_other():
         pick(MADE, Criterion(), Wish(worth=1, rel_max=1))
 
 
-def test_a_drop_needs_one_metric():
-    with pytest.raises(UsageError, match="knows no task metric"):
-        pick(curve(SIDE), Criterion(), Wish(metric_drop=0.01))
-    other = score(passed=True).model_copy(update={"metric": "psnr", "outputs": ("image",)})
-    with pytest.raises(UsageError, match="several metrics, psnr and top1"):
-        pick(curve(LOW, reference=(*OWN, other)), Criterion(), Wish(metric_drop=0.01))
-    # Of one output, the first decides.
-    sure = score(passed=True).model_copy(update={"metric": "confidence"})
-    assert pick(curve(LOW, reference=(*OWN, sure)), Criterion(), Wish(metric_drop=0.1)) == LOW
-
-
-def test_a_drop_may_follow_a_run_that_allowed_none():
-    exact = Criterion(metric="top1")
-    fallen = LOW.model_copy(update={"error": inf})
-    made = curve(fallen, FULL, reference=OWN)
-    assert pick(made, exact, Wish(metric_drop=0.1)) == fallen
-    assert pick(made, Criterion(), Wish(metric_drop=0.1)) == FULL
-    broken = fallen.model_copy(update={"nonfinite": True})
-    assert pick(curve(broken, FULL, reference=OWN), exact, Wish(metric_drop=0.1)) == FULL
-
-
-def test_outputs_without_a_task_are_no_metric_that_falls():
-    rest = score(passed=True, value=-0.001).model_copy(update={"metric": "rel-max"})
-    scores = rest.model_copy(update={"value": 0.0})
-    both = ONE.model_copy(update={"scores": (*ONE.scores, rest)})
-    made = curve(both, FULL, reference=(*OWN, scores))
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == both
-    off = rest.model_copy(update={"value": -0.3, "passed": False})
-    wrong = ONE.model_copy(update={"scores": (*ONE.scores, off)})
-    made = curve(wrong, FULL, reference=(*OWN, scores))
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
-    assert implied(made, Criterion(), Wish(metric_drop=0.1))["metric"] == "top1"
-
-
 def test_what_decides_follows_from_the_wish():
     measured = MADE.model_copy(update={"recognised": (MASK,)})
     scores = Criterion(max_abs=0.5)
     assert implied(measured, scores, Wish(rel_max=0.1)) == {"rel_max": 0.1}
-    assert implied(measured, scores, Wish(metric_drop=0.1)) == {
-        "metric": "top1",
-        "metric_drop": 0.1,
-    }
     for wish in (Wish(worth=2), Wish(kept=1)):
         assert implied(measured, scores, wish) == {"metric": "auto"}
         assert implied(MADE, scores, wish) == {"max_abs": 0.5}
