@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Unpack
 
@@ -238,11 +239,11 @@ def judge_sizes(
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = samples.select(_alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES))
+        few = _alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES)
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
-            tried = _in_batches(case, candidate, few, references, settings)
+            tried = _in_batches(case, candidate, samples, references, few, settings)
     verdict = verdict.model_copy(
         update={"batch": tried.batch, "axes": _axes(dynamic, shapes, tried)}
     )
@@ -263,8 +264,10 @@ def _in_batches(
     candidate: ir.Model,
     samples: Samples,
     references: Sequence[Outputs],
+    few: Sequence[int],
     settings: Settings,
 ) -> _Tried:
+    samples = samples.select(few)
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples)
     tried = _Tried(batching.inputs)
@@ -281,10 +284,13 @@ def _in_batches(
     batches, size = _by_twos(batching, samples)
     assert batches.samples is not None
     assert batches.judged is not None
-    try:
-        wanted: list[Outputs] = [session.run(batch) for batch in batches.samples]
-    except RunFailed as error:
-        return replace(tried, why="fails", detail=error.message)
+    if not whole:  # each row is that of its sample alone
+        wanted = [references[few[place]] for place in dict.fromkeys(chain(*batches.parts))]
+    else:
+        try:
+            wanted = [session.run(batch) for batch in batches.samples]
+        except RunFailed as error:
+            return replace(tried, why="fails", detail=error.message)
     judged = batches.samples if whole else batches.judged
     record = JudgedBatch(
         size=size,
@@ -303,7 +309,7 @@ def _in_batches(
         failures = (Failure(kind="batch", names={"why": error.message}),)
         return replace(tried, batch=with_failures(record, failures))
     if not whole:
-        wanted, results = batches.take_apart(wanted), batches.take_apart(results)
+        results = batches.take_apart(results)
     verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
     excess = Excess(case.criterion, totals([*references, *wanted]))
     for reference, result in zip(wanted, results, strict=True):
