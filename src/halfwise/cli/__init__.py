@@ -7,7 +7,6 @@ import errno
 import gc
 import io
 import os
-import resource
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
 from importlib.util import LazyLoader
 from pathlib import Path
-from signal import SIG_UNBLOCK, SIGINT, pthread_sigmask
+from signal import SIGINT
 from types import FrameType, ModuleType
 from typing import Annotated, Any, TextIO
 
@@ -33,9 +32,8 @@ from halfwise.errors import CaseError, HalfwiseError, UsageError
 from halfwise.interruption import Interruption, interruption, offered
 from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
-_FILES = 1024
-"""Limit on open files to ask for: Linux's default."""
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = tuple(each for each in signal.Signals if each.name in ("SIGTERM", "SIGHUP"))
+"""Windows has no SIGHUP."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
@@ -75,7 +73,7 @@ def surroundings() -> Iterator[Ended]:
     """
     _open_closed_streams()
     _write_any_name()
-    _allow_files()
+    memory.allow_files()
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
     try:
@@ -107,10 +105,7 @@ def usage_error(error: OSError) -> UsageError | None:
         where = f" for {what}" if what else ""
         return UsageError(f"There is no space left{where}.", "Free some, or write elsewhere.")
     if error.errno in _TOO_MANY:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return UsageError(
-            f"Too many files are open: {limit} are allowed.", f"Allow more: ulimit -n {_FILES}."
-        )
+        return UsageError("Too many files are open.", f"Allow more: ulimit -n {memory.FILES}.")
     if what is None:
         if error.errno in _OURS:
             return None
@@ -179,15 +174,6 @@ def _write_any_name() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _allow_files() -> None:
-    """Raise a low limit on open files, if allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager
@@ -304,6 +290,7 @@ for command in (
         verdicts.verify,
         verdicts.report,
         verdicts.diagnose,
+        verdicts.demo,
     ),
     *(models.lint, models.compare, models.observe, models.modernize),
     *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
@@ -325,7 +312,8 @@ def main() -> None:
 def _run(ended: Ended) -> None:
     try:
         # Blocked while this package was imported: see `halfwise.__main__`.
-        pthread_sigmask(SIG_UNBLOCK, {SIGINT})
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGINT})
         demand_folder()
         try:
             app(prog_name="halfwise")
