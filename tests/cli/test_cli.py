@@ -4,9 +4,11 @@ import errno
 import re
 import shlex
 import sys
+from typing import cast
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from halfwise.cli import app, main
 from halfwise.errors import HalfwiseError
@@ -77,7 +79,9 @@ def test_no_command_says_where_to_start(call):
     assert err.startswith("Start here: halfwise fix MODEL --inputs DATA -o RUN\n")
 
 
-@pytest.mark.parametrize(("name", "command"), [*readme.leaves(typer.main.get_command(app))])
+@pytest.mark.parametrize(
+    ("name", "command"), [*readme.leaves(cast(TyperGroup, typer.main.get_command(app)))]
+)
 def test_every_help_ends_with_an_example_that_the_command_takes(call, name, command):
     _, out, _ = call(*name.split(), "--help")
     example = " ".join(out.split()).partition("Example: halfwise ")[2]
