@@ -27,7 +27,7 @@ from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import MEASURED, Measuring, is_fp32
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import Result
+from halfwise.fixing.result import Result
 from halfwise.fixing.space import Space
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
