@@ -201,6 +201,7 @@ class Choice(TypedDict, total=False):
         _threshold(
             "Take the most exact plan up to X times the all-low model's cost.",
             domain=NOT_NEGATIVE,
+            main=True,
         ),
     ]
     kept: Annotated[
@@ -209,11 +210,14 @@ class Choice(TypedDict, total=False):
             "Take the most exact plan that keeps at most N nodes.",
             "N",
             domain=Domain("an integer ≥ 0"),
+            main=True,
         ),
     ]
     rel_max: Annotated[
         float | None,
-        _threshold("Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
+        _threshold(
+            "Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE, main=True
+        ),
     ]
 
 
@@ -389,7 +393,6 @@ class Worker(TypedDict, total=False):
             "Command that starts a Python that can import tensorrt: /opt/trt/bin/python, "
             '"ssh orin python3", "docker run -i --gpus all IMAGE python3". Default: this Python.',
             "CMD",
-            main=True,
         ),
     ]
     trt_worker: Annotated[str | Sequence[str] | None, _worker("Worker in halfwise.toml.", "NAME")]

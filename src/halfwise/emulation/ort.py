@@ -325,7 +325,9 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     # Threads that spin while they wait take cores from those that work: up to ten times slower on a
     # busy machine, and no faster on an idle one (see bench/overhead.py).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -19,8 +19,9 @@ from halfwise.errors import RunFailed
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import Result, fix_run
+from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.repair.making import with_readable
+from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
@@ -154,7 +155,7 @@ def _stored(
         with new_folder(folder) as partial:
             save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
-    return Result(run, folder, mixed)
+    return Result(run, folder, mixed, fixed.seen)
 
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:

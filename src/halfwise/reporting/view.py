@@ -379,8 +379,9 @@ def _figures(run: Run) -> Lines:
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{sentence(name)} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
     spent = f" ({spent})" if spent else ""
-    memory = f"peak memory {size_of(cost.peak_rss_bytes)}"
-    lines.append(f"{trials}{seconds(cost.seconds)}{spent}; {memory}.")
+    peak = cost.peak_rss_bytes
+    memory = f"; peak memory {size_of(peak)}" if peak is not None else ""
+    lines.append(f"{trials}{seconds(cost.seconds)}{spent}{memory}.")
     return Lines("In figures", tuple(lines))
 
 

@@ -248,6 +248,7 @@ def test_versions_and_cost():
     assert all(value[0].isdigit() for value in found.values())
     made = cost(3, 1.5, {"search": 1.0})
     assert (made.evaluations, made.seconds, made.stage_seconds) == (3, 1.5, {"search": 1.0})
+    assert made.peak_rss_bytes is not None
     assert made.peak_rss_bytes > 10 * 2**20
 
 

@@ -23,9 +23,10 @@ from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
+from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.result import Result
 from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
@@ -388,7 +389,7 @@ def _written(
         watcher.stage("store")
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher, observations=observations)
-    return Result(run, folder)
+    return Result(run, folder, observations=observations)
 
 
 def _refuse_worker(options: Mapping[str, Any]) -> None:
