@@ -136,6 +136,16 @@ class Acceptance(Thresholds, TaskMetric, total=False):
         _acceptance("Hold every output to 1 % of its largest value, whatever it is."),
     ]
 
+    failing: Annotated[
+        str | float | None,
+        _acceptance(
+            "Largest share of inputs that may fail, such as 1%: its upper bound is judged (95 %, "
+            "exact binomial) instead of the worst sample. 299 samples without a failure show 1 %, "
+            "so three of four inputs are held out.",
+            "SHARE",
+        ),
+    ]
+
     metric_drop: Annotated[
         float,
         _threshold(

@@ -34,7 +34,7 @@ from halfwise.judging.batching import (
     find_batching,
     plan_batches,
 )
-from halfwise.judging.judge import judge_outputs
+from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
@@ -234,6 +234,7 @@ def judge_sizes(
         settings: Where to run, and the format of sums.
     """
     dynamic = dynamic_inputs(case.network)
+    samples = not_failing(verdict, samples, case.criterion)
     if not dynamic or not samples:
         return verdict
     shapes = [{name: sample[name].shape for name in dynamic} for sample in samples]
@@ -311,8 +312,9 @@ def _in_batches(
         return replace(tried, batch=with_failures(record, failures))
     if not whole:
         results = batches.take_apart(results)
-    verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
-    excess = Excess(case.criterion, totals([*references, *wanted]))
+    criterion = case.criterion.model_copy(update={"failing": None})
+    verdict = judge_outputs(results, judged, wanted, criterion, case.metric).verdict
+    excess = Excess(criterion, totals([*references, *wanted]))
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
     # A few samples may have smaller values than the whole set, which sets the tolerance.

@@ -162,6 +162,8 @@ class Facts(Record):
 FailureKind = Literal[
     "no-sample",
     "seen",
+    "rate",
+    "few",
     "run",
     "batch",
     "non-finite",
@@ -189,6 +191,8 @@ FailureKind = Literal[
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
+UNSHOWN: frozenset[FailureKind] = frozenset(("no-sample", "seen", "few"))
+"""Failures of the samples, which show nothing of the candidate."""
 
 
 class Failure(Facts):

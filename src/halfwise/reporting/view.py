@@ -72,6 +72,7 @@ from halfwise.reporting.verdict import (
     part_lines,
     rests_on,
     scale_lines,
+    share,
     size_lines,
     sums_wide,
     thresholds,
@@ -240,9 +241,12 @@ def _title(run: Run) -> str:
     elif not verdict.unseen:
         where = f" on {_samples(run, 'sample')} that the search used"
     elif bound is not None and (verdict.passed or bound.failing):
-        count_of = bound.judged if verdict.passed else bound.failing
-        off = "" if verdict.passed else f" {verb(count_of, 'is', 'are')} out of tolerance"
+        fails = not verdict.passed or run.criterion.failing is not None
+        count_of = bound.failing if fails else bound.judged - bound.failing
+        off = f" {verb(count_of, 'fails', 'fail')}" * fails
         where = f": {count_of} of {_samples(run, kind)}{off}"
+        if run.criterion.failing is not None:
+            where += f", so at most {share(bound.upper)} of inputs"
     else:
         where = f" on {_samples(run, kind)}"
     return f"{result}{by}{whose}{sums}{where}"
