@@ -60,6 +60,14 @@ class Reading(TypedDict, total=False):
             main=True,
         ),
     ]
+    plugin_outputs: Annotated[
+        str | None,
+        _data(
+            "What operators compute that ONNX Runtime lacks: arrays by the name of their output, "
+            "or a function of a sample that returns them. Default: what follows is not judged.",
+            "FILE.npz|FILE.py:FUNCTION",
+        ),
+    ]
 
 
 class Data(Reading, total=False):

@@ -23,6 +23,7 @@ from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.repair.making import with_readable
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
+from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
@@ -148,14 +149,15 @@ def _stored(
 ) -> Result:
     settings = request.settings
     fixed = with_growth(_at_sizes(fixed, case, settings), folder)
-    mixed = fixed.rewritten.model
+    mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
+    written = write_back(mixed, case.aside)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
-            save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
+            save_checked(written, partial / MODEL_FILE, runtime=settings.runtime, foreign=foreign)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
-    return Result(run, folder, mixed, fixed.seen)
+    return Result(run, folder, written, fixed.seen)
 
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:

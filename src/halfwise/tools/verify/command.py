@@ -51,7 +51,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -305,7 +305,7 @@ def verify(
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
-        mixed = load_model(candidate, watcher)
+        mixed = set_aside_too(load_model(candidate, watcher), case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
