@@ -26,7 +26,6 @@ from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
-from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
 
@@ -190,7 +189,6 @@ class Session:
         *,
         runtime: Runtime = CPU,
         optimise: bool = False,
-        large_from: int = LARGE_MODEL_BYTES,
     ) -> None:
         """Load `model`.
 
@@ -198,8 +196,6 @@ class Session:
             model: Any model; it may change or be deleted afterwards.
             runtime: Where it runs.
             optimise: Enable all graph optimisations.
-            large_from: Bytes of float weights in files above which the session reads them in place
-                (on the CPU, without optimisation). Otherwise it holds copies.
 
         Raises:
             BackendMissing: `runtime.device` is not available.
@@ -229,8 +225,9 @@ class Session:
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         values = {name: ort_value(array) for name, array in arrays.items()}
-        in_place = device == "cpu" and not optimise and is_large(model, large_from)
-        # ONNX Runtime reads those that are lent as long as the session lives.
+        # Copying them takes half the time of loading. ONNX Runtime reads those that are lent as
+        # long as the session lives.
+        in_place = device == "cpu" and not optimise
         hand_over, self._values = (lent, values) if in_place else (given, {})
         try:
             with hand_over(options, values):
@@ -341,7 +338,9 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     # Threads that spin while they wait take cores from those that work: up to ten times slower on a
     # busy machine, and no faster on an idle one (see bench/overhead.py).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -17,8 +17,6 @@ from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
-    Criterion,
-    Curve,
     Engines,
     Plan,
     Profile,
@@ -29,7 +27,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import lacking
 from halfwise.reporting.steps import clause
-from halfwise.reporting.verdict import allowed, offered, weakest
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.constrain import builder_flags
 from halfwise.tensorrt.ports import profiles_from_data
@@ -246,27 +243,25 @@ def next_steps(
     """
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
-    other = choosing(fixed.curve, out, verdict, case.criterion, devices)
     if verdict.required_worth is not None:
-        steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+        steps = (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:
-        steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
+        steps = (*lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
-        steps = (*delivered_next(out, request, devices), *other, *lower)
+        steps = (*delivered_next(out, request, devices), *lower)
     else:
         strong, weak = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
         idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
-        # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
         unbuilt = tuple(_unbuilt(case))
         built = unbuilt or built
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
-        first = (*other, *(_unfinished(fixed.search) if stopped else ()))
+        first = _unfinished(fixed.search) if stopped else ()
         more = cheaper(worth) if worth is not None and idle else ()
-        steps = first if other and idle else (*first, *why, *built, *more)
+        steps = (*first, *why, *built, *more)
     steps = (*_limits(case, "frozen"), *steps)
     if case.network.path is None or all(
         note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
@@ -374,8 +369,6 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
         yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
     elif limit:
         yield Step(kind="no-near-plan", numbers=limit)
-    if worth.metric is not None:
-        yield Step(kind="use-metric", names={"metric": worth.metric})
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:
@@ -491,37 +484,3 @@ def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
 def _sayable(profiles: Sequence[Profile]) -> bool:
     """Return whether trtexec accepts the names of all inputs."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
-
-
-def choosing(
-    curve: Curve,
-    out: Path | None,
-    judged: Verdict,
-    criterion: Criterion,
-    devices: Sequence[Engines] = (),
-) -> tuple[Step, ...]:
-    """Return the command that takes the recommended plan, if it offers something."""
-    point = offered(curve, judged, criterion, devices)
-    if point is None:
-        return ()
-    run, over = out or Path("RUN"), curve.criterion or criterion
-    chosen = run.with_name(f"{run.name}.chosen")
-    cheaper = curve.plan is not None and point.price < curve.points[curve.plan].price
-    names = dict[str, str]()
-    numbers: dict[str, int | float] = {"kept": point.count, "cheaper": int(cheaper)}
-    numbers |= {"int8": int(curve.rung == "int8")}
-    numbers |= {} if point.cost is None else {"cost": point.cost}
-    error = max(point.error, point.heldout or 0.0)
-    if over.metric is None and error > 1:
-        numbers["error"], names["allowed"] = error, allowed(over)
-    if (weak := weakest(point.scores)) is not None:
-        numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
-    return (
-        Step(
-            kind="choose",
-            names=names,
-            numbers=numbers,
-            items=tuple(dict.fromkeys(score.metric for score in point.scores)),
-            command=("halfwise", "choose", argument(run), "-o", argument(chosen)),
-        ),
-    )

@@ -189,7 +189,7 @@ def load_case(
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
     elif split:
-        samples, heldout = split_heldout(samples)
+        samples, heldout = split_heldout(samples, most=criterion.failing is not None)
         notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)

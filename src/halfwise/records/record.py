@@ -167,6 +167,8 @@ class Facts(Record):
 FailureKind = Literal[
     "no-sample",
     "seen",
+    "rate",
+    "few",
     "run",
     "batch",
     "non-finite",
@@ -194,6 +196,8 @@ FailureKind = Literal[
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
+UNSHOWN: frozenset[FailureKind] = frozenset(("no-sample", "seen", "few"))
+"""Failures of the samples, which show nothing of the candidate."""
 
 
 class Failure(Facts):
@@ -307,11 +311,9 @@ StepKind = Literal[
     "engines",
     "verify-elsewhere",
     "export",
-    "choose",
     "use-fp32",
     "near-plan",
     "no-near-plan",
-    "use-metric",
     "lint",
     "unbuilt",
     "unfused",

@@ -18,7 +18,6 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import MORE, spent
-from halfwise.reporting.verdict import counted
 from halfwise.wording import (
     capital,
     clean,
@@ -457,23 +456,6 @@ def _engines(step: Step) -> str:
     return f"The engines are {engines}; each runs on its GPU model and TensorRT version."
 
 
-def _choose(step: Step) -> str:
-    facts, what = step.numbers, _spared(step)
-    if "error" in facts:
-        what += f"; {ratio(facts['error'])} what {step.names['allowed']} allows"
-    if on := counted(int(facts.get("evidence", 0)), step.names.get("unit", "")):
-        what += f"; {on} only, so judge it on more inputs"
-    which = "cheaper plan" if facts["cheaper"] else "plan"
-    return f"Take the {which} that keeps {' and '.join(step.items)} ({what})"
-
-
-def _spared(step: Step) -> str:
-    facts = step.numbers
-    kept = "left out of INT8" if facts.get("int8") else "kept"
-    cost = f" at {ratio(facts['cost'])}" if "cost" in facts else ""
-    return f"{count(int(facts['kept']), 'node')} {kept}{cost}"
-
-
 def _untested(step: Step) -> str:
     options = " ".join(f"--keep {shlex.quote(name)}" for name in step.items)
     whose = verb(len(step.items), "the node whose body", "the nodes whose bodies")
@@ -504,7 +486,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp and json are other forms)",
-    "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": "[Of the plans that are predicted to cost at most {required} ×"
     "|Of the plans that gain more], the nearest keeps {kept:node}, costs {cost} × everything low, "
@@ -512,7 +493,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|has {error} × the error allowed].",
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
-    "use-metric": "To judge the task instead, use --metric {metric}.",
     "lint": "See what the linter finds",
     "unbuilt": "TensorRT builds no engine of it: {reasons}.",
     "unfused": "ONNX Runtime runs this file. TensorRT has none of its operators {operators}: give "

@@ -26,8 +26,9 @@ from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
-from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
+from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.space import LowSpace
 from halfwise.graph.aside import write_back
@@ -190,7 +191,7 @@ def fix_in_engines(
                 )
             for name, device in devices.items():
                 device.builds.forget(passed[name])
-            return Result(record, out, fixed.rewritten.model)
+            return Result(record, out, fixed.rewritten.model, fixed.seen)
         for device in devices.values():
             device.builds.forget(None)
         other = None if request.target.shapes != ((), (), ()) else _settled(original)
