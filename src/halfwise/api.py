@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from halfwise.tools.ladder import ladder
     from halfwise.tools.modernize import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
+    from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "lint",
     "modernize",
     "observe",
+    "reduce",
     "report",
     "verify",
 ]
@@ -70,6 +72,7 @@ _MODULES = {
     "lint": "linting.command",
     "modernize": "tools.modernize",
     "observe": "observing.reference",
+    "reduce": "tools.reduce",
     "report": "store",
     "verify": "tools.verify.command",
 }

@@ -286,3 +286,17 @@ def test_a_network_that_is_one_if(rate, call, tmp_path):
         ort.InferenceSession(path).run(None, sample)[0] for path in ("m.onnx", ended.model)
     )
     np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-3)
+
+
+def test_fp32_that_is_nan_itself_ends_fix(call):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+        helper.make_node("Log", ["h"], ["l"], "log"),
+        helper.make_node("Relu", ["l"], ["y"], "relu"),
+    ]
+    ends = info("x", F32, ["n", 8]), info("y", F32, ["n", 8])
+    onnx.save(proto(nodes, ends[:1], ends[1:], {"w": weights(8, 8)}), "m.onnx")
+    np.savez("x.npz", x=signals(8, 1, 8))
+    ended = call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
+    assert ended.code == 3
+    assert "node log (Log)" in " ".join(ended.err.split())

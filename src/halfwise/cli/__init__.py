@@ -284,6 +284,7 @@ for command, example in {
     models.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
     models.observe: "observe model.onnx --inputs data.npz",
     models.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
+    models.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
     engines.build: "build run/model.onnx -o model.engine --typing strong",
     engines.inspect: "inspect model.engine --model run/model.onnx",
     engines.explain_log: "explain-log build.log --model model.onnx",

@@ -232,11 +232,11 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
     lost = {v for n in apart for v in n.outputs}
     graph.outputs[:] = [v for v in graph.outputs if v not in lost]
     graph.outputs.extend(v for v in read if not v.is_graph_output())
-    _remove(graph, apart)
+    remove_nodes(graph, apart)
     if not graph.outputs:
         raise CaseError(
             "ONNX Runtime has none of the operators at the model's start: "
-            f"{', '.join(sorted({n.op_type for n in apart}))}; nothing remains to be judged.",
+            f"{', '.join(sorted({_full_name(n) for n in apart}))}; nothing remains to be judged.",
             "Give the library with them (--ort-library), or numbers for their outputs "
             "(--plugin-outputs).",
         )
@@ -276,13 +276,17 @@ def _take_sizes(
     return found
 
 
-def _remove(graph: ir.Graph, nodes: Collection[ir.Node]) -> None:
+def remove_nodes(graph: ir.Graph, nodes: Collection[ir.Node]) -> None:
     """Remove nodes whose outputs nobody reads, with all that they read alone."""
     for one in (one for node in nodes for one in _with_bodies(node)):
         for slot in range(len(one.inputs)):
             one.replace_input_with(slot, None)
     graph.remove(nodes, safe=False)
     drop_unused_constants((graph,))
+
+
+def _full_name(node: ir.Node) -> str:
+    return node.op_type if is_standard(node) else f"{node.domain}::{node.op_type}"
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value]:
