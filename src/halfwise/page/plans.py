@@ -244,6 +244,7 @@ def curve(stored: Stored) -> Section | None:
         data,
         scripts=("columns", "scatter"),
         libraries=("uplot",),
+        is_open=True,
     )
 
 

@@ -193,7 +193,7 @@ def report(run: Run) -> Report:
         kept_table(run),
         left_out_table(run),
         repair_lines(run),
-        _errors(run),
+        error_table(run),
         scale_lines(run.verdict),
         metric_lines(run),
         quantisation_lines(run.quantisation) or pairless_lines(run),
@@ -307,7 +307,8 @@ def _all_low(run: Run) -> dict[str, Verdict]:
     return {name: verdict for name, verdict in low.items() if verdict is not None}
 
 
-def _errors(run: Run) -> Table | None:
+def error_table(run: Run) -> Table | None:
+    """Return the errors of each output, those that fail first; None if none was judged."""
     engine = " engine" if run.verdict.level == "engine" else ""
     other = "engine" if run.kind == "verify" else "FP32 engine"
     sides = {other if engine else "candidate": run.verdict}
