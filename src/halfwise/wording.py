@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isinf, isnan
 from pathlib import PurePath
-from typing import Any
 
 WIDEST_NAME = 60
 """Columns for a name in running text. Our choice."""
@@ -196,9 +195,9 @@ def verb(quantity: int, one: str, more: str) -> str:
 
 _FORMS: Mapping[str, Callable[[float], str]] = {
     "d": lambda value: str(int(value)),
-    "%": lambda value: percent(value),
-    "×": lambda value: ratio(value),
-    "s": lambda value: seconds(value),
+    "%": percent,
+    "×": ratio,
+    "s": seconds,
     "dB": lambda value: f"{fixed(value, 1)} dB",
     "itself": lambda value: f"{number(value)} times themselves" if value >= 1 else percent(value),
 }
@@ -211,7 +210,7 @@ class _Figure(float):
     def __format__(self, form: str) -> str:
         if form.isdigit() or not form:
             return number(self, int(form or 3))
-        return _FORMS[form](self) if form in _FORMS else _counted(int(self), form)
+        return _FORMS[form](float(self)) if form in _FORMS else _counted(int(self), form)
 
 
 class _Names(tuple[str, ...]):
@@ -228,11 +227,7 @@ def _counted(quantity: int, form: str) -> str:
     return verb(quantity, one, more) if more else count(quantity, form)
 
 
-Told = str | float | Sequence[str] | Sequence[int] | None
-"""What a template takes: text, a number, names, or a shape. True is told, False and None are not."""
-
-
-def filled(template: str, facts: Mapping[str, Told] | Iterable[tuple[str, Any]]) -> str:
+def filled(template: str, facts: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
     """Return a template with names and numbers filled in.
 
     Of `[a|b]`, the first part whose facts are all known is used; none if there is none. `{x=y}`
@@ -244,8 +239,9 @@ def filled(template: str, facts: Mapping[str, Told] | Iterable[tuple[str, Any]])
 
     Args:
         template: The template.
-        facts: Facts by name; a record is its fields. None, False and "" stand for unknown ones in a
-            record, and True for one that has no words of its own.
+        facts: Facts by name: text, a number, names or a shape. None and False stand for unknown
+            ones, True for one without words of its own. Of pairs, such as the fields of a record,
+            "" and () are unknown too.
 
     Raises:
         KeyError: a fact outside brackets is unknown.
@@ -267,7 +263,7 @@ def filled(template: str, facts: Mapping[str, Told] | Iterable[tuple[str, Any]])
     return _ASKED.sub("", _CHOICE.sub(chosen, template)).format_map(shown)
 
 
-def _told(fact: Any) -> Any:
+def _told(fact: object) -> object:
     if fact is True:
         return ""
     if isinstance(fact, int | float):

@@ -1,5 +1,6 @@
 """What to do after a `fix`."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +27,14 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
-from halfwise.reporting.verdict import allowed, offered, weakest
+from halfwise.reporting.verdict import allowed, offered, rests_on, weakest
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.constrain import builder_flags
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
-from halfwise.wording import argument, listed
+from halfwise.wording import argument, command, listed
 
 _JUDGED = (
     *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
@@ -154,6 +155,8 @@ def delivered_next(
     if len(devices) > 1:
         files = {e.worker.name: str(out / engine_file(e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
+    named = {device: command(Path(file)) for device, file in files.items()}
+    told = ", ".join(f"{file} ({device})" if device else file for device, file in named.items())
     data, options = request.data, request.given
     if data.heldout is not None:
         options = _heldout(options)
@@ -162,7 +165,7 @@ def delivered_next(
     words += _options(options, _REPEATED)
     words += _option("metric", options["metric"]) if ":" in options.get("metric", "") else []
     return (
-        Step(kind="engines", names=files),
+        Step(kind="engines", numbers={"engines": len(files)}, text=told),
         Step(kind="verify-elsewhere", command=("halfwise", "verify", *words, *_ENGINE)),
         Step(kind="export", command=(*export, "--as", "trtexec")),
     )
@@ -315,7 +318,10 @@ def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     """Return what to do if one plan is right on some devices only."""
     passed = [e.verdict is not None and e.verdict.passed for e in devices]
     failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
-    return (Step(kind="own-runs", items=tuple(failing)),) if any(passed) and failing else ()
+    if not any(passed) or not failing:
+        return ()
+    options = ", or ".join(f"--trt-worker {shlex.quote(name)}" for name in failing)
+    return (Step(kind="own-runs", names={"options": options}, items=tuple(failing)),)
 
 
 def after_untested(verdict: Verdict) -> tuple[Step, ...]:
@@ -323,7 +329,9 @@ def after_untested(verdict: Verdict) -> tuple[Step, ...]:
     if verdict.passed or not verdict.unjudged:
         return ()
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
-    return (Step(kind="untested", items=tuple(dict.fromkeys(idle))),)
+    nodes = tuple(dict.fromkeys(idle))
+    options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
+    return (Step(kind="untested", names=options if nodes else {}, items=nodes),)
 
 
 def _after_cost(
@@ -474,14 +482,15 @@ def choosing(
     error = max(point.error, point.heldout or 0.0)
     if over.metric is None and error > 1:
         numbers["error"], names["allowed"] = error, allowed(over)
+    if point.scores:
+        names["metrics"] = " and ".join(dict.fromkeys(score.metric for score in point.scores))
     if (weak := weakest(point.scores)) is not None:
-        numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
+        names["on"] = rests_on(weak)
     return (
         Step(
             kind="choose",
             names=names,
             numbers=numbers,
-            items=tuple(dict.fromkeys(score.metric for score in point.scores)),
             command=("halfwise", "choose", argument(run), "-o", argument(chosen)),
         ),
     )

@@ -94,8 +94,7 @@ def precision_remarks(network: Network) -> tuple[Note, ...]:
     counts = Counter(f.rule for f in grave)
     shown = list(counts.items())[:FEW]
     facts: dict[str, Fact] = {
-        "rules": tuple(rule for rule, _ in shown),
-        "counts": tuple(often for _, often in shown),
+        "rules": tuple(f"{often} × {rule}" for rule, often in shown),
         "more": len(counts) - len(shown),
     }
     return (Note(kind="linted", severity="warning", facts=facts),)

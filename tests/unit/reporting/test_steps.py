@@ -13,6 +13,7 @@ NAMES = {
     "rung": "FP16",
     "more": "work",
     "allowed": "rel max ≤ 0.01",
+    "options": "--keep a",
 }
 NUMBERS = {
     "size": 2,
@@ -23,6 +24,7 @@ NUMBERS = {
     "lowered": 1,
     "cheaper": 1,
     "int8": 0,
+    "engines": 1,
 }
 
 

@@ -14,11 +14,12 @@ from halfwise.progress import Silent
 from halfwise.records import QuantisationLoss
 from halfwise.reporting.causes import quantisation_lines
 from tests.unit.graph.sketch import Sketch, f32
+from tests.unit.reporting.runs import verification
 from tests.unit.tools.quantised_layers import GOOD, SAMPLES, SIZE, WEIGHTS, model
 
 
 def told(found: QuantisationLoss | None, line: int) -> str:
-    lines = quantisation_lines(found)
+    lines = quantisation_lines(verification(quantisation=found))
     assert lines is not None
     return lines.lines[line]
 
