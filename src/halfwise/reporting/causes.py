@@ -12,9 +12,7 @@ from halfwise.records import (
     GuardKind,
     NodeName,
     Observations,
-    PairLoss,
     Plan,
-    QuantisationLoss,
     Remade,
     Repair,
     Run,
@@ -24,51 +22,8 @@ from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.reporting.steps import quantised_note
 from halfwise.reporting.words import WORDS, say
-from halfwise.wording import MOST_ROWS, capital, count, number, sentence, shorten, verb
-
-_EVEN = 0.01
-"""Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
-
-
-def quantisation_lines(run: Run) -> Lines | None:
-    """Return which pairs make the outputs wrong, or that a failing candidate has none to look at.
-
-    None if none do, or if unknown.
-    """
-    loss, verdict = run.quantisation, run.verdict
-    if loss is not None:
-        lines = (quantisation_summary(loss), *map(cause_line, loss.causes))
-        return None if loss.needed == 0 else Lines("Quantisation", lines)
-    facts = quantised_note(run, candidate=True)
-    if facts is None or facts["whole"] or facts["half"] or verdict.passed or not verdict.judged:
-        return None
-    return Lines("Quantisation", (say("quantisation", "pairless"),))
-
-
-def quantisation_summary(loss: QuantisationLoss) -> str:
-    """Return how many pairs must be left out, if any, and the effect on the outputs."""
-    kind = "needed" if loss.needed is not None else "some" if loss.causes else "many"
-    kind = "foreign" if not loss.explained else "cut" if loss.cut else kind
-    facts = {**dict(loss), "causes": len(loss.causes), "worst": len(loss.gravest)}
-    right = "" if loss.right is None else say("quantisation", f"right-{loss.right}")
-    return f"{say('quantisation', kind, facts.items())}{right}"
-
-
-def cause_line(cause: PairLoss) -> str:
-    """Return the fault of one pair, its cost, and the effect of another scale."""
-    low, high = cause.ends or (-cause.limit, cause.limit)
-    even = abs(low + high) <= _EVEN * high
-    facts = {
-        **dict(cause),
-        "span": f"±{number(cause.limit)}" if even else f"{number(low)} … {number(high)}",
-    }
-    if (scale := cause.rescale) is not None:
-        facts |= {"larger": scale} if scale > 1 else {"finer": 1 / scale}
-    told = {"fault": say("pair", cause.fault, facts), "tensor": shorten(cause.tensor)}
-    return say("pair", "line", (facts | told).items())
-
+from halfwise.wording import MOST_ROWS, capital, count, sentence, shorten, verb
 
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
@@ -297,7 +252,3 @@ def _seen(run: Run) -> Iterator[Causes]:
     if failed := run.verdict.failed_runs:
         places = [Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed]
         yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
-    if pairs := run.quantisation.causes if run.quantisation is not None else ():
-        title = f"Quantisation, at {count(len(pairs), 'pair')} of Q and DQ"
-        places = [Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs]
-        yield Causes(title, "seen", tuple(places))

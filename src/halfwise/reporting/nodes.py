@@ -249,10 +249,9 @@ def node_facts(run: Run, observations: Observations | None) -> Mapping[NodeName,
     proof = engine_proof(run)
     for precision in proof.nodes if proof is not None else ():
         facts[precision.node].engine = precision
-    for name, layer in (
-        (n, layer) for layer in (proof.layers if proof else ()) for n in layer.nodes
-    ):
-        facts[name].layers.append(layer)
+    for made in proof.layers if proof is not None else ():
+        for name in made.nodes:
+            facts[name].layers.append(made)
     return facts
 
 

@@ -24,7 +24,7 @@ from halfwise.reporting.guards import guard_sentence
 from halfwise.reporting.parts import Column, Table, first_of, known, table_of
 from halfwise.reporting.remarks import reasons, unfinished
 from halfwise.reporting.rungs import rung_name
-from halfwise.reporting.verdict import against, allowed, beyond_seen, rests_on, weakest
+from halfwise.reporting.verdict import allowed, beyond_seen, rests_on
 from halfwise.reporting.words import say
 from halfwise.wording import MOST_ROWS, count, listed, number, ratio, sentence, shorten
 
@@ -209,7 +209,10 @@ def curve_table(run: Run) -> Table | None:
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
-    rows = [*((curve, curve.points[i], _mark(curve, i, run)) for i in curve.front), *_bare(curve)]
+    rows = [
+        *((curve, curve.points[i], "this plan" * (i == curve.plan)) for i in curve.front),
+        *_bare(curve),
+    ]
     if (beside := curve.beside) is not None:
         own = ((beside, beside.points[i], "its plan" * (i == beside.plan)) for i in beside.front)
         rows += [*own, *_bare(beside)]
@@ -266,18 +269,6 @@ def _resting(curve: Curve, metric: str) -> str:
     return metric if least is None else f"{metric} {rests_on(least)}"
 
 
-def _mark(curve: Curve, place: int, run: Run) -> str:
-    """Return what a plan is to the run, and what engines show against it."""
-    point, marks = curve.points[place], ["this plan"] * (place == curve.plan)
-    if place == curve.recommended:
-        off = against(curve, point, run.devices)
-        best = "recommended" if weakest(point.scores) is None else "recommended on little evidence"
-        if off is not None and not off.explained:
-            best = f"{'refused' if off.excess is None else 'off'} in build {off.build}"
-        marks.append(best)
-    return ", ".join(marks)
-
-
 def _counted(point: Point) -> str:
     bf16 = len([*places(point.bf16)])
     types = [f"{bf16} BF16"] * bool(bf16) + ["TF32"] * point.tf32
@@ -306,25 +297,13 @@ def overflowing(run: Run) -> str:
     return say("plan", "overflows", {"where": where})
 
 
-def chosen_line(
-    curve: Curve, point: Point, criterion: Criterion, measured: int = 0, left: int = 0
-) -> str:
-    """Return which plan was chosen, as a clause.
-
-    Args:
-        curve: The plans.
-        point: The plan.
-        criterion: What it is judged by.
-        measured: Plans measured for the choice.
-        left: Plans that may fit better and were not measured.
-    """
+def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
+    """Return which plan was chosen and by what it is judged, as a clause."""
     facts = {
         "kept": _counted(point),
         "nodes": len(curve.nodes),
         "int8": curve.rung == "int8",
         "cost": point.cost,
-        "measured": measured or None,
-        "left": left or None,
         "unrepaired": curve.unrepaired is not None,
         "allowed": allowed(criterion),
     }

@@ -2,24 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, isfinite
 from typing import Literal
 
-from halfwise.metrics import AUTO, by_outputs, effective, is_default, rises, usual
+from halfwise.metrics import AUTO, by_outputs, effective, rises, usual
 from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
 from halfwise.metrics.slices import extent, place
-from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
+from halfwise.metrics.untested import FEWEST_ROWS
 from halfwise.records import (
     OF_METRIC,
     Criterion,
-    Curve,
-    EngineRound,
-    Engines,
-    FailureBound,
     FileRun,
     MetricResult,
-    Point,
     Run,
     TaskScore,
     Unjudged,
@@ -27,7 +21,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.words import WORDS, say
-from halfwise.wording import FEW, MOST_ROWS, listed, number, ratio, sentence, shorten, verb
+from halfwise.wording import FEW, MOST_ROWS, listed, number, percent, ratio, sentence, shorten, verb
 
 
 def allowed_together(criterion: Criterion) -> str:
@@ -77,7 +71,7 @@ def rests_on(score: TaskScore | MetricResult) -> str:
     return f"on {score.evidence} {verb(score.evidence, one, unit)}"
 
 
-def weakest(scores: Sequence[TaskScore]) -> TaskScore | None:
+def weakest(scores: Sequence[TaskScore | MetricResult]) -> TaskScore | MetricResult | None:
     """Return the score that rests on least, if it rests on too little; else None."""
     few = [s for s in scores if s.evidence is not None and s.evidence < FEWEST_ROWS]
     return min(few, key=lambda score: score.evidence or 0, default=None)
@@ -97,75 +91,6 @@ def _limit(metric: str, required: float) -> str:
     return f"{'≤' if rises(metric) else '≥'} {number(limit, 6 if 0.9995 <= limit < 1 else 3)}"
 
 
-_REFUSED = ("failed", "crashed", "timeout", "skipped")
-
-
-@dataclass(frozen=True)
-class Against:
-    """What engines show against a plan of a curve.
-
-    Attributes:
-        build: The build that shows it.
-        excess: Its error over what is allowed; None if there is no engine of the plan.
-        explained: Whether low precision explains that error.
-    """
-
-    build: int
-    excess: float | None = None
-    explained: bool = False
-
-
-def against(curve: Curve, point: Point, devices: Sequence[Engines]) -> Against | None:
-    """Return what engines of a plan show against it; None if one passed, or none was built."""
-    kept = curve.kept(point)
-    evidence = [
-        _on(engines, [r for r in engines.rounds if {*r.keep} == kept]) for engines in devices
-    ]
-    shown = [one for one in evidence if one is not None]
-    return min(shown, key=lambda one: one.explained, default=None)
-
-
-def _on(engines: Engines, rounds: Sequence[EngineRound]) -> Against | None:
-    if any(r.passed for r in rounds):
-        return None
-    ran = [(r.measured, r) for r in rounds if r.measured is not None]
-    if ran:
-        excess, nearest = min(ran, key=lambda pair: pair[0])
-        return Against(nearest.build, excess, nearest.explained)
-    refused = {b.number for b in engines.builds if b.status in _REFUSED}
-    builds = sorted(r.build for r in rounds if r.build in refused)
-    return Against(builds[0]) if builds else None
-
-
-def refused(curve: Curve, point: Point, devices: Sequence[Engines]) -> bool:
-    """Return whether engines show that a plan does not do."""
-    shown = against(curve, point, devices)
-    return shown is not None and not shown.explained
-
-
-def offered(
-    curve: Curve, judged: Verdict, criterion: Criterion, devices: Sequence[Engines] = ()
-) -> Point | None:
-    """Return the plan of a curve to offer after a verdict; None if there is none.
-
-    Args:
-        curve: The plans.
-        judged: The verdict.
-        criterion: What the run was judged by.
-        devices: Results of engines; one that shows a plan to be wrong speaks against it.
-    """
-    if not judged.on_real_data:
-        return None
-    by_task = criterion.metric is not None
-    point = curve.offered(passed=judged.passed, by_task=by_task)
-    if point is None or not devices:
-        return point
-    shown = against(curve, point, devices)
-    is_plan = curve.plan is not None and curve.points[curve.plan] == point
-    fits = shown is None or (shown.explained and not by_task and not is_plan)
-    return point if fits else None
-
-
 def allowed(criterion: Criterion) -> str:
     """Return what is allowed, as a clause."""
     holds = effective(criterion)
@@ -180,8 +105,10 @@ def allowed(criterion: Criterion) -> str:
 
 def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield which question was asked of the outputs and why, and what the strict one gives."""
+    if criterion.failing is not None:
+        yield f"at most {percent(criterion.failing)} of inputs may fail"
     if not criterion.recognised:
-        unknown = " (outputs not recognised)" * (criterion == Criterion())
+        unknown = " (outputs not recognised)" * (criterion == Criterion(failing=criterion.failing))
         yield f"allowed: {allowed(criterion)}{unknown}"
         return
     parts = () if verdict.metric is None else verdict.metric.parts
@@ -238,14 +165,24 @@ WEAK = 0.1
 
 def bound_part(run: Run) -> Lines | None:
     """Return what the verdict's samples show about similar inputs; None if unknown."""
-    verdict, result, line = run.verdict, run.verdict.metric, ""
-    if verdict.failure_bound is not None:
-        line = _bounded(verdict.failure_bound, run.criterion)
-    elif result is not None and verdict.unseen:
-        names = {REL_MAX: "the largest error of other outputs"}
-        metrics = [names.get(name, sentence(name)) for name in result.metrics]
-        line = say("shown", "no bound", {"metrics": metrics, "samples": len(verdict.samples)})
-    return Lines("What the samples can show", (sentence(line),)) if line else None
+    bound = run.verdict.failure_bound
+    if bound is None:
+        return None
+    facts = {
+        **dict(bound),
+        "failing": bound.failing or None,
+        "several": bound.failing > 1,
+        "joined": bound.joined or None,
+        "share": share(bound.upper) if bound.upper < 1 else None,
+    }
+    return Lines("What the samples can show", (sentence(say("shown", "bound", facts)),))
+
+
+def share(upper: float) -> str:
+    """Return a share in %, rounded up, so that it stays a bound."""
+    digits = 0 if upper > 0.1 else 1 if upper > 0.01 else 2
+    step = 10.0**digits
+    return f"{-(-upper * 100 * step // 1) / step:.{digits}f} %"
 
 
 def sums_wide(verdict: Verdict) -> bool:
@@ -261,17 +198,19 @@ def doubt(verdict: Verdict) -> str:
         doubts.append("the inputs are random or made up")
     if doubts:
         return f": {', and '.join(doubts)}"
-    if verdict.passed and bound is None and result is not None and verdict.unseen:
-        few = upper_bound(0, len(verdict.samples)) > WEAK
-        weak: TaskScore | MetricResult | None = weakest(result.parts)
-        if not result.parts and result.evidence is not None and result.evidence < FEWEST_ROWS:
-            weak = result
-        on = "" if weak is None else rests_on(weak)
-        name = "" if weak is None else getattr(weak, "metric", result.name)
-        return say("shown", "rests", {"few": few, "name": name, "on": on}.items())
-    if not verdict.passed or bound is None or bound.upper <= WEAK:
+    if not verdict.passed or not verdict.unseen:
         return ""
-    return say("shown", "few", {"share": floor(100 * (1 - bound.upper))})
+    weak = (
+        None if result is None else weakest((*result.parts, *(() if result.parts else (result,))))
+    )
+    facts = {
+        "name": ""
+        if weak is None
+        else sentence(getattr(weak, "metric", "") or getattr(weak, "name", "")),
+        "on": "" if weak is None else rests_on(weak),
+        "share": None if bound is None or bound.upper <= WEAK else floor(100 * (1 - bound.upper)),
+    }
+    return say("shown", "doubt", facts.items())
 
 
 def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
@@ -281,23 +220,6 @@ def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
     what = [f"{verb(len(others), 'output', 'outputs')} {listed(others, 2)}"] if others else []
     what += [listed(names, 2) for names in (bodies, metrics) if names]
     return [f"no sample tests {', '.join(what)}"] if what else []
-
-
-def _bounded(bound: FailureBound, criterion: Criterion) -> str:
-    pooled = criterion.snr_db is not None or criterion.cosine is not None
-    digits = 0 if bound.upper > 0.1 else 1 if bound.upper > 0.01 else 2
-    step = 10.0**digits
-    # Rounded up: what is shown is still a bound.
-    share = f"{-(-bound.upper * 100 * step // 1) / step:.{digits}f} %"
-    facts = {
-        **dict(bound),
-        "failing": bound.failing or None,
-        "several": bound.failing > 1,
-        "alone": pooled and not is_default(criterion),
-        "joined": bound.joined or None,
-        "share": share if bound.upper < 1 else None,
-    }
-    return say("shown", "bound", facts)
 
 
 ANY_SAMPLE = WORDS["shown"]["any sample"]

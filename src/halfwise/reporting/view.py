@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from halfwise.metrics import BUILT_IN, rises, usual
 from halfwise.records import Change, EngineResult, Engines, Plan, Run, Verdict
-from halfwise.reporting.causes import notes_beside, quantisation_lines, remade_line, repair_lines
+from halfwise.reporting.causes import notes_beside, remade_line, repair_lines
 from halfwise.reporting.diagnosis import diagnosed, diagnosed_screen
 from halfwise.reporting.engines import engine_parts, made, passed_word, result_table
 from halfwise.reporting.inspection import given_parts
@@ -59,6 +59,7 @@ from halfwise.reporting.verdict import (
     part_lines,
     rests_on,
     scale_lines,
+    share,
     size_lines,
     sums_wide,
     thresholds,
@@ -153,7 +154,6 @@ def report(run: Run) -> Report:
         error_table(run),
         scale_lines(verdict),
         metric_lines(run),
-        quantisation_lines(run),
         lines_of("In figures", _figures(run)),
         inside(verdict),
         bound_part(run),
@@ -202,6 +202,8 @@ def _title(run: Run) -> str:
     failures = verdict.failures if verdict.judged and not verdict.unjudged else ()
     told = reasons([failure for failure in failures if failure.kind in _TOLD_AT_ONCE][:1])
     alone = {failure.kind for failure in verdict.failures} == {"worse"}
+    rate = run.criterion.failing is not None
+    fails, right = not verdict.passed or rate, 0 if bound is None else bound.judged - bound.failing
     own = run.kind == "verify" or run.plan is None or not verdict.unseen
     noun = "random " * drawn + ("sample" if own else "held-out sample")
     facts = {
@@ -212,8 +214,9 @@ def _title(run: Run) -> str:
         "sums": sums_wide(verdict),
         "on": count(len(verdict.samples), noun) if verdict.samples else None,
         "used": not verdict.unseen and bool(verdict.samples),
-        "of": (bound.judged if verdict.passed else bound.failing) if counted and bound else None,
-        "several": counted and bound is not None and bound.failing > 1,
+        "of": None if bound is None or not counted else bound.failing if fails else right,
+        "fails": counted and fails,
+        "share": share(bound.upper) if counted and bound is not None and rate else None,
         "early": run.search is not None and "interrupt" in run.search.ended_by and verdict.passed,
         "worse": alone,
         "why": None if counted or not told else told[0],
@@ -333,8 +336,9 @@ def _figures(run: Run) -> Iterator[str]:
     trials = f"{count(cost.evaluations, 'evaluation')} in " if run.plan is not None else ""
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{name} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
-    memory = f"peak memory {size_of(cost.peak_rss_bytes)}"
-    yield f"{trials}{seconds(cost.seconds)}{f' ({spent})' if spent else ''}; {memory}."
+    peak = cost.peak_rss_bytes
+    memory = "" if peak is None else f"; peak memory {size_of(peak)}"
+    yield f"{trials}{seconds(cost.seconds)}{f' ({spent})' if spent else ''}{memory}."
 
 
 def _remarks(run: Run) -> Iterator[str]:
@@ -436,9 +440,7 @@ def _why(run: Run) -> Lines | None:
     """Return why the run failed, beyond its first reason; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        pairs = quantisation_lines(run)
-        more = stated(verdict.failures)[1:FEW]
-        return lines_of(_failed(verdict), (*more, *(pairs.lines[:1] if pairs else ())))
+        return lines_of(_failed(verdict), stated(verdict.failures)[1:FEW])
     if types := list(failed_rungs(run)):
         return lines_of("Why types fail", types)
     # No line speaks of the emulation where engines decided.

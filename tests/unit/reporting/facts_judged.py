@@ -50,8 +50,6 @@ from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
     DECIDED,
-    LOSS,
-    PAIR,
     TASK,
     A,
     B,
@@ -452,6 +450,10 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         for names, metrics in ((("a",), ("psnr",)), (("a", "b"), ("detection-f1", "map")))
     ),
     "refused": ({"whose": "samples", "error": "E"},),
+    "aside": ({"nodes": ("a",), "more": 2, "read": ("x",)}, {"nodes": ("a", "b"), "more": 0}),
+    "draws": ({"nodes": ("a",)},),
+    "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
+    "frozen": ({"reasons": ("R",), "more": 0},),
 }
 MADE_UP = (
     MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29),
@@ -486,7 +488,6 @@ def frozen() -> Iterator[str]:
 
 
 MORE = ("interrupt", "work", "time")
-NEAR = {"kept": 2, "cost": 1.2, "cheaper": 1}
 STEPS: tuple[Step, ...] = (
     *(
         Step(kind="older-constrained", names={"older": "8.x"}, items=items)
@@ -495,13 +496,7 @@ STEPS: tuple[Step, ...] = (
     Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
     Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
-    Step(kind="choose", numbers=NEAR, names={"metrics": "a and b"}),
-    Step(kind="choose", numbers=NEAR),
-    Step(
-        kind="choose",
-        numbers={**NEAR, "kept": 1, "cheaper": 0, "int8": 1, "error": 3.0},
-        names={"allowed": "rel max ≤ 0.01", "metrics": "a", "on": "on 1 box"},
-    ),
+    Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
@@ -579,10 +574,7 @@ def of_node() -> Iterator[str]:
             intermediate_nonfinite=(each,),
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
-        loss = LOSS.model_copy(
-            update={"causes": (PAIR.model_copy(update={"rescale": None}),) * elements}
-        )
-        yield from _causes(runs.verification(verdict=verdict, quantisation=loss))
+        yield from _causes(runs.verification(verdict=verdict))
     for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
         yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)

@@ -14,6 +14,8 @@ NAMES = {
     "more": "work",
     "allowed": "rel max ≤ 0.01",
     "options": "--keep a",
+    "reasons": "R",
+    "operators": "Op",
 }
 NUMBERS = {
     "size": 2,

@@ -70,7 +70,6 @@ TABLES: Mapping[str, object] = {
     "refusal": records.RefusalKind,
     "spared": records.SparedKind,
     "right": records.RightBy,
-    "pair": records.PairFault,
     "repair": records.RepairRule,
     "unjudged": records.UnjudgedKind,
     "sizes": NotBatched,
