@@ -78,7 +78,9 @@ def kept_for(run: Run) -> tuple[Kept, ...]:
 
 def reason_line(run: Run) -> str:
     """Return why nodes are kept, in one sentence; "" if none is."""
-    causes = kept_for(run)
+    causes, keep, low = kept_for(run), run.plan.keep if run.plan else (), run.baseline
+    if keep and low is not None and low.within and all(k.kept_by == "rule" for k in keep):
+        return say("trouble", "rules", {"nodes": len(keep)})
     some = (f"{'' if one.sure else 'perhaps '}{one.why} ({one.ops.total()})" for one in causes)
     nodes = sum(one.ops.total() for one in causes)
     facts = {"nodes": nodes, "why": "; ".join(some)}

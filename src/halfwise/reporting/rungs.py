@@ -96,14 +96,18 @@ def in_full(engines: Engines | None) -> str:
     tried = [build for build in engines.builds if build.config.low is not None]
     crashed = [build for build in tried if build.status == "crashed"]
     refused = (c.nodes for c in engines.causes if c.kind == "refused" and c.nodes)
-    facts = {
+    facts: dict[str, object] = {
         "low": rung_name(low.rung),
         "crashed": len(crashed) or None,
         "builds": len(tried),
         "signals": tuple(dict.fromkeys(build.signal for build in crashed if build.signal)) or None,
         "place": next(map(_place, refused), None),
     }
-    kind = "interrupted" if low.rung in FULL_RUNGS else low.end
+    # What engines show says more than how they failed.
+    shown = [c for kind in ("ignored", "kernel") for c in engines.causes if c.kind == kind]
+    kind: str = "interrupted" if low.rung in FULL_RUNGS else low.end
+    if shown and kind in ("tolerance", "held-out", "unsteady", "not-run"):
+        kind, facts["nodes"] = shown[0].kind, shown[0].nodes or None
     return f", in {full_name(engines.rung)}, because {say('in full', kind, facts)}"
 
 
