@@ -42,7 +42,7 @@ def fixed(call):
 
 def decoder():
     """One layer with a cache, in the form of ONNX Runtime's genai builder."""
-    cache = ["n", 2, "past", 8]
+    cache: list[str | int | None] = ["n", 2, "past", 8]
     nodes = [
         helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], "norm", axis=-1),
         *(helper.make_node("MatMul", ["y", f"w{a}"], [a], a) for a in "qkv"),

@@ -39,7 +39,7 @@ def chain(planted, length=200):
 
 def overflow(read):
     scales = {"up": 300, "further": 3000, "down": 1 / 300, "back": 1 / 3000}
-    tensors = [numpy_helper.from_array(np.float32(s), n) for n, s in scales.items()]
+    tensors = [numpy_helper.from_array(np.array(s, np.float32), n) for n, s in scales.items()]
     nodes, value = [], read
     for name in scales:
         nodes.append(helper.make_node("Mul", [value, name], [f"{name}_y"], name))
