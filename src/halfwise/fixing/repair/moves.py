@@ -1,29 +1,31 @@
 """Repairs as one move: a network with some of them, of which a plan costs less than those without.
 
-What rules propose is tried by the price of keeping nothing: the cheapest set with which that
-passes is taken, if it is proven to be the same function. If none passes, all of them are taken
-where a plan with them costs less than what a search without them finds.
+What some of the rules propose is a network of its own. Its plans that keep nothing, or what the
+repairs leave in doubt, are tried by price. The first that passes is taken if it is proven to be the
+same function, and if no plan costs less that a search without repairs finds.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations
-from math import inf, isfinite
+from math import inf
 
 from halfwise.emulation.budget import sized
 from halfwise.errors import CaseError, RunFailed, UsageError
 from halfwise.fixing.attribute.evidence import Evidence
+from halfwise.fixing.bench import Bench
 from halfwise.fixing.depths import Depths
+from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.heldout import HeldOut
-from halfwise.fixing.plan.plan import NONE, Nodes, Variant
-from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.plan.guide import union
+from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.rules import ISLAND, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
-from halfwise.fixing.repair.rule import Rule
+from halfwise.fixing.repair.rule import Rule, place
 from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import node_name
-from halfwise.judging.inside import emulate
 from halfwise.observing.reference import PART_OF_BUDGET
 from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind, Repair, RepairRule
 from halfwise.wording import listed
@@ -33,7 +35,7 @@ UNDONE_ALONE = 4
 choice."""
 
 Set = tuple[Repair, ...]
-Place = tuple[RepairRule, tuple[NodeName, ...]]
+Where = tuple[RepairRule, tuple[NodeName, ...]]
 """A repair's rule and nodes."""
 
 
@@ -63,38 +65,34 @@ class _Move:
     space: LowSpace
     heldout: HeldOut
     _notes: list[Remark] = field(default_factory=list)
-    _objections: dict[Place, Remark] = field(default_factory=dict)
+    _objections: dict[Where, Remark] = field(default_factory=dict)
 
     def remarks(self, made: Iterable[Repair]) -> Iterator[Remark]:
         """Yield why each other repair that was proposed is not made."""
-        places = {(repair.rule, repair.nodes) for repair in made}
+        there = {(repair.rule, repair.nodes) for repair in made}
         yield from self._notes
-        yield from (why for place, why in self._objections.items() if place not in places)
+        yield from (why for where, why in self._objections.items() if where not in there)
 
     def taken(self) -> LowSpace | None:
         """Return the plans with the repairs that are worth making; None if none are."""
         space = self.space
-        if space.evaluate(space.ruled).passed and not self._is_infinite(space):
+        bare = space.plan(space.ruled)
+        if space.evaluate(bare.kept).passed and not self._is_infinite(space, bare):
             return None
-        sets = sorted(
-            self._sets(), key=lambda pair: (self._price(pair[1], pair[1].ruled), len(pair[0]))
-        )
-        for some, variant in sets:
-            if self._is_outdone(some, variant):
+        tries = [(some, plan) for some in self._sets() for plan in self._plans(some)]
+        for some, plan in sorted(tries, key=lambda one: (self._price(one[1]), len(one[0]))):
+            if self._is_outdone(some, plan):
                 return None  # and so are those after it, which cost more
-            if (error := self._error(variant)) > 1:
-                before = space.excess(space.ruled)
-                numbers = {"before": before, "after": error} if isfinite(before + error) else {}
-                self._object("repair-useless", some, "", **numbers)
-            elif (made := self._made(self._fewest(some), bare=True)) is not None:
+            if not self._passes(plan):
+                self._object("repair-useless", some)
+            elif (made := self._made(*self._fewest(some, plan))) is not None:
                 return made
-        most = max((some for some, _ in sets), key=len, default=())
-        return self._made(most, bare=False) if most else None
+        return None
 
     # --- sets ----------------------------------------------------------------------------------
 
-    def _sets(self) -> Iterator[tuple[Set, Variant]]:
-        """Yield what some of the rules propose, and the network with it."""
+    def _sets(self) -> Iterator[Set]:
+        """Yield what some of the rules propose together."""
         space, settings = self.space, self.space.variant.settings
         evidence = Evidence(
             space.variant.case.network,
@@ -113,10 +111,22 @@ class _Move:
         self._notes += evidence.remarks
         proposed = [repairs for repairs in proposed if repairs]
         for size in range(len(proposed)):
-            for groups in combinations(proposed, size + 1):
-                some = tuple(chain.from_iterable(groups))
-                if (variant := self._variant(some)) is not None:
-                    yield some, variant
+            groups = combinations(proposed, size + 1)
+            yield from (tuple(chain.from_iterable(some)) for some in groups)
+
+    def _plans(self, some: Set) -> list[Plan]:
+        """Return the plans to try with repairs; none if the repairs cannot be made.
+
+        They keep nothing, the nodes that repairs insert, and those of guards not answered too.
+        """
+        if (variant := self._variant(some)) is None:
+            return []
+        answered = {place for repair in some for place in repair.guards}
+        rest = [g for g in self.space.evidence.guards if place(g) not in answered]
+        inserted = variant.ruled | (variant.computing - self.space.choices)
+        doubtful = union([inserted, *map(variant.holdable, rest)]) & variant.computing
+        kept = dict.fromkeys((variant.ruled, inserted, doubtful))
+        return [variant.plan(nodes) for nodes in kept]
 
     def _variant(self, some: Set) -> Variant | None:
         """Return the network with repairs; None if they cannot be made."""
@@ -136,15 +146,20 @@ class _Move:
         self._object("repair-unmade", some, why)
         return None
 
-    def _fewest(self, some: Set) -> Set:
+    def _fewest(self, some: Set, plan: Plan) -> tuple[Set, Plan]:
         """Return a set without repairs that it does not need, one by one if they are few."""
         for repair in some if 1 < len(some) <= UNDONE_ALONE else ():
             fewer = tuple(each for each in some if each is not repair)
             variant = self._variant(fewer)
-            if variant is not None and self._error(variant) <= 1:
-                some = fewer
+            other = None if variant is None else variant.plan(plan.kept & variant.computing)
+            if (
+                other is not None
+                and self._price(other) <= self._price(plan)
+                and self._passes(other)
+            ):
+                some, plan = fewer, other
                 self._object("repair-spare", (repair,))
-        return some
+        return some, plan
 
     # --- what speaks against one ----------------------------------------------------------------
 
@@ -155,77 +170,65 @@ class _Move:
                 kind=kind, names={n: t for n, t in whose.items() if t}, numbers=numbers
             )
 
-    def _error(self, variant: Variant) -> float:
-        """Return the error of a mixed model that keeps only what rules keep, on all samples.
+    @cached_property
+    def _trials(self) -> Bench[Plan]:
+        """Evaluates plans of networks that were not observed, so without headroom."""
+        return self.space.bench.on(Emulation(self.space.observed, as_written=True))
 
-        Relative to what a trial may use. A trial is stricter: there, tensors also need headroom.
-        """
-        space, samples = self.space, self.space.bench.samples
-        space.budget.spend("trial", len(samples))
+    def _passes(self, plan: Plan) -> bool:
         try:
             with sized("trying"):
-                model = variant.write(variant.plan(variant.ruled))[0].model
-                emulated = emulate(
-                    model,
-                    samples.with_progress(space.watcher.step),
-                    accumulate=variant.settings.accumulate,
-                    inspected=0,
-                    runtime=variant.settings.runtime,
-                )
+                return self._trials.evaluate(plan).passed
         except (CaseError, RunFailed):
-            return inf
-        return space.bench.excess_of(emulated.results)
-
-    def _is_outdone(self, some: Set, variant: Variant) -> bool:
-        """Return whether a search without repairs finds a plan that costs less than keeping none.
-
-        None is made if no plan without them can cost less.
-        """
-        cost = self._price(variant, variant.ruled)
-        if cost <= LEAST_DEARER * _least(self.space) or self._without >= cost:
             return False
-        self._object("repair-outdone", some, before=self._without, after=cost)
+
+    def _is_outdone(self, some: Set, plan: Plan) -> bool:
+        """Return whether a search without repairs finds a plan that costs less.
+
+        Or as much, if the repaired one keeps nodes. None is made if no plan without them can.
+        """
+        cost = self._price(plan)
+        if cost <= LEAST_DEARER * _least(self.space):
+            return False
+        if self._without > cost or (self._without == cost and plan.kept <= plan.of.ruled):
+            return False
+        numbers = {"before": self._without, "after": cost} if cost < inf else {}
+        self._object("repair-outdone", some, "", **numbers)
         return True
 
     @cached_property
     def _without(self) -> float:
         """The cost of what a search without repairs finds; inf if FP32 costs no more."""
         result = self.space.find(NONE, certify=False)
-        return self._price(self.space.variant, result.kept) if result.passed else inf
+        return self._price(self.space.plan(result.kept)) if result.passed else inf
 
-    def _price(self, variant: Variant, kept: Nodes) -> float:
+    def _price(self, plan: Plan) -> float:
         """Return the cost of a plan; inf if unknown, or if the original in FP32 costs no more."""
-        cost, fp32 = variant.cost(variant.plan(kept)), self.space.cost(self.space.choices)
+        cost, fp32 = plan.of.cost(plan), self.space.cost(self.space.choices)
         return inf if cost is None or fp32 is None or cost >= fp32 else cost
 
-    def _is_infinite(self, space: LowSpace) -> bool:
-        return bool(Depths(space, self.heldout).look_inside(space.plan(space.ruled)))
+    def _is_infinite(self, space: LowSpace, plan: Plan) -> bool:
+        return bool(Depths(space, self.heldout).look_inside(plan))
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _made(self, some: Set, *, bare: bool) -> LowSpace | None:
-        """Return the plans with repairs, if keeping nothing passes, or a seed that costs less."""
-        space = self.space
-        made = space.repaired(some)
-        if bare:
-            taken = made.evaluate(made.ruled).passed and not self._is_infinite(made)
-        else:
-            seed = made.seed()
-            taken = seed is not None and self._price(made.variant, seed) < self._without
-        if not taken:
+    def _made(self, some: Set, plan: Plan) -> LowSpace | None:
+        """Return the plans of the network of a plan that passes, if it holds and is proven."""
+        made = self.space.repaired(some, plan.of)
+        if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
             self._object("repair-useless", some)
             return None
-        proof = self._prover.prove(made.variant.case.network)
+        proof = self._prover.prove(plan.of.case.network)
         if not is_same(proof):
             numbers = {"value": proof.repaired, "original": proof.original}
             numbers |= {"elements": proof.broken or None, "mended": proof.mended or None}
             known = {name: value for name, value in numbers.items() if value is not None}
             self._object("repair-unproven", some, "", **known)
             return None
-        before, after = (each.excess(each.ruled) for each in (space, made))
+        before, after = (each.excess(each.ruled) for each in (self.space, made))
         facts = {"before": before, "after": after, "proof": proof}
         repairs = (r.model_copy(update={**facts, "room": room(made, r)}) for r in some)
-        return replace(made, repairs=tuple(repairs))
+        return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
     @cached_property
     def _prover(self) -> Prover:
