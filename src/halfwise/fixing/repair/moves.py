@@ -166,9 +166,9 @@ class _Move:
     def _object(self, kind: RemarkKind, some: Set, why: str = "", **numbers: float) -> None:
         for repair in some:
             whose = {"rule": repair.rule, "nodes": listed(repair.nodes), "why": why}
-            self._objections[repair.rule, repair.nodes] = Remark(
-                kind=kind, names={n: t for n, t in whose.items() if t}, numbers=numbers
-            )
+            names = {name: text for name, text in whose.items() if text}
+            note = Remark(kind=kind, names=names, numbers=numbers)
+            self._objections.setdefault((repair.rule, repair.nodes), note)
 
     @cached_property
     def _trials(self) -> Bench[Plan]:
@@ -192,8 +192,8 @@ class _Move:
             return False
         if self._without > cost or (self._without == cost and plan.kept <= plan.of.ruled):
             return False
-        numbers = {"before": self._without, "after": cost} if cost < inf else {}
-        self._object("repair-outdone", some, "", **numbers)
+        costs = {"before": self._without, "after": plan.of.cost(plan) or inf}
+        self._object("repair-outdone", some, "", **(costs if inf not in costs.values() else {}))
         return True
 
     @cached_property
