@@ -6,7 +6,7 @@ from math import inf, isnan
 import onnx_ir as ir
 
 from halfwise.emulation.runner import ModelRunner
-from halfwise.fixing.plan.rules import custom_roles
+from halfwise.fixing.plan.rules import lowered_by
 from halfwise.graph.casts import low_type
 from halfwise.graph.roles import roles_of
 from halfwise.judging.deciding import Candidate, Corrected, Deciding, with_true_values
@@ -102,10 +102,10 @@ def _cause(
     provider: Corrected,
 ) -> Decided | None:
     settings, network = subject.settings, subject.case.network
-    custom = custom_roles(network, settings.rules, settings.fmt)
+    lowered = lowered_by(settings.rules, network)
     look = Deciding(
         network,
-        roles_of(network, low_type(settings.fmt), custom=custom),
+        roles_of(network, low_type(settings.fmt), lowered=lowered),
         candidate,
         provider,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),
