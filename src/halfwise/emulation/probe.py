@@ -6,6 +6,7 @@
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,7 @@ class ExtremaProbe:
         """Load `model` with its reductions.
 
         Args:
-            model: Any model, such as a reference or an emulation; not changed.
+            model: Any model, such as a reference or an emulation; changed only while it loads.
             tensors: FP32 tensors of the main graph, computed or inputs.
             magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
             runtime: Where it runs.
@@ -102,8 +103,8 @@ class ExtremaProbe:
         self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
-        packed = _pack(model, self._measured, self._reductions)
-        self._session = Session(packed, runtime=runtime)
+        with _packed(model, self._measured, self._reductions):
+            self._session = Session(model, runtime=runtime)
         self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
         self._sizes: dict[TensorName, int] = {}
@@ -280,7 +281,7 @@ def shapes_of(
     values = list(copy.graph.outputs)
     copy.graph.outputs.clear()
     # Written last tensor first: otherwise ONNX Runtime would run the whole model before the first
-    # Shape (see `_pack`).
+    # Shape (see `_packed`).
     for value in reversed(values):
         shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
         copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
@@ -335,8 +336,9 @@ def _root(value: ir.Value) -> ir.Value:
     return value
 
 
-def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> ir.Model:
-    """Return a copy of `model` with one more output: each op's result on each flattened tensor.
+@contextmanager
+def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> Iterator[None]:
+    """Give `model` one more output within the block: each op's result on each flattened tensor.
 
     Flatten shares its input's memory, turns any shape (scalar and empty included) into
     [1, elements], and lets the ops run without axes, whose form differs between opsets.
@@ -347,11 +349,13 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
     first written first, through a list of all nodes that are ready. Behind the model, the new nodes
     would all wait in that list, which takes n² steps. One Concat of n inputs takes n² steps too,
     hence a Concat of Concats.
+
+    In place: copying a graph takes as long as loading it.
     """
-    packed = model.clone()
     if not tensors:
-        return packed
-    values = _values(packed.graph)
+        yield
+        return
+    graph, values = model.graph, _values(model.graph)
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
@@ -364,7 +368,12 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
         groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
     ends = [group[-1].outputs[0] for group in groups]
     whole = new_node("Concat", ends, _PACKED, {"axis": 0})
-    packed.graph.append(whole)
-    packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
-    packed.graph.outputs.append(whole.outputs[0])
-    return packed
+    graph.append(whole)
+    added = [n for group in reversed(groups) for n in group]
+    graph.insert_before(graph[0], added)
+    graph.outputs.append(whole.outputs[0])
+    try:
+        yield
+    finally:
+        graph.outputs.pop()
+        graph.remove([*added, whole], safe=True)
