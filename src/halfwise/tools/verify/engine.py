@@ -15,6 +15,7 @@ from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES
+from halfwise.judging.judge import not_failing
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target
@@ -144,7 +145,7 @@ def _verified(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(file, samples),
+        shapes=measure.at_shapes(file, not_failing(verdict, samples, case.criterion)),
         latency=measure.latency(file),
     )
     verdict = with_shapes(verdict, record.shapes)
