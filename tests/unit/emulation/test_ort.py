@@ -16,8 +16,7 @@ from halfwise import memory
 from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation import ort as arena
-from halfwise.emulation.ort import Session, devices, runtime_version
-from halfwise.graph.types import signature
+from halfwise.emulation.ort import Session, devices, runtime_version, signature
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
