@@ -16,11 +16,12 @@ from halfwise import memory
 from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation import ort as arena
-from halfwise.emulation.ort import Session, devices, runtime_version, signature
+from halfwise.emulation.ort import Session, devices, runtime_version
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network
+from halfwise.graph.types import signature
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs
@@ -270,14 +271,14 @@ def test_slots_of_operators_that_onnx_runtime_brings_along():
     found = signature(MICROSOFT, "SkipLayerNormalization", 1)
     assert found is not None
     floats = {"tensor(float)", "tensor(float16)"}
-    assert all(slot >= floats for slot in found.inputs)
-    assert [slot >= floats for slot in found.outputs] == [True, False, False, True]
+    assert all(slot.allowed >= floats for slot in found.inputs)
+    assert [slot.allowed >= floats for slot in found.outputs] == [True, False, False, True]
 
 
 def test_types_that_a_slot_names_itself():
     found = signature("ai.onnx.ml", "Normalizer", 1)
     assert found is not None
-    assert found.outputs == (frozenset({"tensor(float)"}),)
+    assert [slot.allowed for slot in found.outputs] == [{"tensor(float)"}]
 
 
 def test_what_it_does_not_know():
