@@ -5,7 +5,8 @@ usage: python tools/readme.py [--check]
 Replaces the text between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
 the report of `runs/demo` (made by `make demo`); `engines` in docs/tensorrt.md is the part about
 engines in the report of a run on a GPU (`bench/results/gpu_resnet50_run.json.gz`); `commands` in
-docs/commands.md lists every command and option. In docs/tutorial.md, the block of text after a
+docs/commands.md lists every command and option; docs/images/headroom.svg shows the ranges of
+`runs/demo`. In docs/tutorial.md, the block of text after a
 command is its output. With `--check` nothing is written; the exit code is 1 if a page differs in
 more than timings.
 """
@@ -27,12 +28,15 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from halfwise.cli import app
+from halfwise.reporting.strip import as_svg, strip
+from halfwise.store import read_observations, read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 ENGINES = ROOT / "docs" / "tensorrt.md"
 COMMANDS = ROOT / "docs" / "commands.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+HEADROOM = ROOT / "docs" / "images" / "headroom.svg"
 ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
 MEASURED = re.compile(r"(evaluations in [^;]*|[\d.]+ s); peak\s+memory [\d.]+ [KMG]iB")
 # Rounding differs between processors in the last digits; wording, counts and names do not.
@@ -207,6 +211,13 @@ def with_blocks(page: Path) -> str:
     return text
 
 
+def headroom(run: Path) -> str:
+    """Return the picture of a run's ranges."""
+    drawn = strip(read_run(run), read_observations(run))
+    assert drawn is not None
+    return f"{as_svg(drawn)}\n"
+
+
 def main() -> int:
     """Rewrite or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -218,6 +229,8 @@ def main() -> int:
         changed |= MEASURED.sub("", old) != MEASURED.sub("", new)
         if not check:
             page.write_text(new, encoding="utf-8")
+    if not check:
+        HEADROOM.write_text(headroom(ROOT / "runs" / "demo"), encoding="utf-8")
     return int(check and changed)
 
 

@@ -16,6 +16,7 @@ from halfwise.reporting.nodes import grown_with
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.steps import note_text, step_text
+from halfwise.reporting.strip import as_svg, strip
 from halfwise.wording import capital, clean, dimensions
 
 
@@ -69,6 +70,14 @@ class Places:
 
 MOST = 400
 """Most places shown per group; run.json has the rest."""
+
+
+def headroom(stored: Stored) -> Section | None:
+    """Return the section of the headroom strip; None if nothing was observed."""
+    drawn = strip(stored.run, stored.observations)
+    if drawn is None:
+        return None
+    return Section("headroom", "Headroom", template="headroom.html", facts=as_svg(drawn))
 
 
 def causes(stored: Stored) -> Section | None:
@@ -262,6 +271,7 @@ def details(stored: Stored) -> Section | None:
 
 SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     verdict,
+    headroom,
     curve,
     causes,
     graph,
