@@ -60,6 +60,14 @@ class Reading(TypedDict, total=False):
             main=True,
         ),
     ]
+    plugin_outputs: Annotated[
+        str | None,
+        _data(
+            "What operators compute that ONNX Runtime lacks: arrays by the name of their output, "
+            "or a function of a sample that returns them. Default: what follows is not judged.",
+            "FILE.npz|FILE.py:FUNCTION",
+        ),
+    ]
 
 
 class Data(Reading, total=False):
@@ -136,6 +144,16 @@ class Acceptance(Thresholds, TaskMetric, total=False):
         _acceptance("Hold every output to 1 % of its largest value, whatever it is."),
     ]
 
+    failing: Annotated[
+        str | float | None,
+        _acceptance(
+            "Largest share of inputs that may fail, such as 1%: its upper bound is judged (95 %, "
+            "exact binomial) instead of the worst sample. 299 samples without a failure show 1 %, "
+            "so three of four inputs are held out.",
+            "SHARE",
+        ),
+    ]
+
     metric_drop: Annotated[
         float,
         _threshold(
@@ -194,7 +212,7 @@ class Gate(TypedDict, total=False):
 
 
 class Choice(TypedDict, total=False):
-    """Which plan of a run to take; without any of these, the recommended one."""
+    """Which plan of a run to take."""
 
     worth: Annotated[
         float | None,
@@ -217,14 +235,6 @@ class Choice(TypedDict, total=False):
         float | None,
         _threshold(
             "Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE, main=True
-        ),
-    ]
-    metric_drop: Annotated[
-        float | None,
-        _threshold(
-            "Take the cheapest plan whose metric falls by at most X.",
-            domain=NOT_NEGATIVE,
-            main=True,
         ),
     ]
 

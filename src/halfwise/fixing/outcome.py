@@ -33,13 +33,16 @@ from halfwise.graph.weights import (
     is_large,
     without_weights,
 )
+from halfwise.judging.judge import with_bound
 from halfwise.judging.reference import find_unjudged
-from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
+from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
     FP32_ENGINE,
+    UNSHOWN,
     Cost,
+    Criterion,
     Engines,
     Failure,
     GivenEngine,
@@ -82,7 +85,7 @@ def fix_run(
         engines: Results of real engines on the first device.
         further: Results on the other devices.
     """
-    verdict = counting_joined(fixed.verdict, fixed.search.joined)
+    verdict = counting_joined(fixed.verdict, fixed.search.joined, case.criterion)
     model = None if verdict.level == "engine" else fixed.rewritten.model
     heldout = fixed.heldout.rest, fixed.heldout.rest_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
@@ -188,13 +191,13 @@ def unsearched_run(
     )
 
 
-def counting_joined(verdict: Verdict, joined: Sequence[str]) -> Verdict:
+def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterion) -> Verdict:
     """Return the verdict, with held-out samples that joined the search counted in its bound."""
     bound = verdict.failure_bound
     if bound is None or not joined:
         return verdict
-    bound = failure_bound(bound.failing, bound.judged, len(joined))
-    return verdict.model_copy(update={"failure_bound": bound})
+    bound = failure_bound(bound.samples, bound.judged, len(joined))
+    return with_bound(verdict, bound, criterion.failing)
 
 
 def final_verdict(
@@ -299,7 +302,8 @@ def with_unjudged(
 ) -> Verdict:
     """Add what no sample tests to the verdict, which fails unless this is allowed.
 
-    A verdict that fails only for this, or because the search saw all samples, is "not judged".
+    A verdict that fails only for this, or as the search saw all samples, or for too few, is "not
+    judged".
 
     Args:
         verdict: On the candidate.
@@ -314,10 +318,10 @@ def with_unjudged(
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     failures = {failure.kind for failure in verdict.failures}
-    only_seen = not verdict.unseen and failures <= {"seen", "no-sample"}
+    unshown = bool(failures) and failures <= UNSHOWN
     if request.data.allow_unjudged or not unjudged:
-        return verdict.model_copy(update={"unjudged": unjudged, "judged": not only_seen})
-    judged = not (verdict.passed or only_seen)
+        return verdict.model_copy(update={"unjudged": unjudged, "judged": not unshown})
+    judged = not (verdict.passed or unshown)
     lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in unjudged)
     verdict = with_failures(verdict, lacking)
     return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
@@ -342,7 +346,7 @@ def worth_of(
             stay within it.
     """
     variant, cost = space.variant, space.variant.cost(plan)
-    prices, case = variant.prices, variant.case
+    prices = variant.prices
     if prices is None or cost is None:
         return None
     full = engines is not None and engines.full
@@ -356,13 +360,8 @@ def worth_of(
         return worth
     else:
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    return worth.model_copy(
-        update={
-            # If no plan is delivered, engines have refuted the emulation.
-            "nearest": None if full else _nearest(space, fits),
-            "metric": fitting_metric(case.criterion, space.bench.references, case.input_shapes),
-        }
-    )
+    # If no plan is delivered, engines have refuted the emulation.
+    return worth.model_copy(update={"nearest": None if full else _nearest(space, fits)})
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:

@@ -17,8 +17,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.causes import (
     notes_beside,
-    pairless_lines,
-    quantisation_lines,
     remade_line,
     repair_lines,
 )
@@ -74,6 +72,7 @@ from halfwise.reporting.verdict import (
     part_lines,
     rests_on,
     scale_lines,
+    share,
     size_lines,
     sums_wide,
     thresholds,
@@ -196,7 +195,6 @@ def report(run: Run) -> Report:
         _errors(run),
         scale_lines(run.verdict),
         metric_lines(run),
-        quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks_view(run)]
     parts += device_parts(run.devices)
@@ -243,9 +241,12 @@ def _title(run: Run) -> str:
     elif not verdict.unseen:
         where = f" on {_samples(run, 'sample')} that the search used"
     elif bound is not None and (verdict.passed or bound.failing):
-        count_of = bound.judged if verdict.passed else bound.failing
-        off = "" if verdict.passed else f" {verb(count_of, 'is', 'are')} out of tolerance"
+        fails = not verdict.passed or run.criterion.failing is not None
+        count_of = bound.failing if fails else bound.judged - bound.failing
+        off = f" {verb(count_of, 'fails', 'fail')}" * fails
         where = f": {count_of} of {_samples(run, kind)}{off}"
+        if run.criterion.failing is not None:
+            where += f", so at most {share(bound.upper)} of inputs"
     else:
         where = f" on {_samples(run, kind)}"
     return f"{result}{by}{whose}{sums}{where}"
@@ -508,10 +509,7 @@ def _why(run: Run) -> tuple[str, list[str]]:
     """Return a title and sentences on why the run failed; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        pairs = quantisation_lines(run.quantisation)
-        blamed = pairs.lines[:1] if pairs is not None else ()
-        reasons = stated(verdict.failures)
-        lines = [*reasons[: FEW - len(blamed)], *blamed]
+        lines = [*stated(verdict.failures)][:FEW]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):
         return "Why types fail", types

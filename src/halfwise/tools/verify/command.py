@@ -51,7 +51,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -62,7 +62,6 @@ from halfwise.records import (
     Note,
     Observations,
     Proof,
-    QuantisationLoss,
     Remade,
     Run,
     TensorName,
@@ -73,7 +72,6 @@ from halfwise.store import free_folder, new_folder, refuse_run
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
-from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.wording import quoted
 
 
@@ -307,7 +305,7 @@ def verify(
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
-        mixed = load_model(candidate, watcher)
+        mixed = set_aside_too(load_model(candidate, watcher), case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -317,24 +315,21 @@ def verify(
                 case.network, case.calibration, runtime=settings.runtime
             )
     hints = criterion_hints(case.criterion, references)
-    worth, redone, lost = None, None, None
+    worth, redone = None, None
     if mixed is not None:
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), redone)
-    if mixed is not None and not verdict.passed:
-        lost = _lost(mixed, case, references, request, watcher)
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
-        quantised = lost is not None and bool(quantised_nodes(mixed))
-        kinds = {"quantised": quantised, "integers": bool(quantising(mixed))}
+        kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
         steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
         run = run.model_copy(update={"next_step": steps})
     run = beside(run, before)
     seen = None if folder is None else observed_worst(case, run, settings, watcher)
-    facts = {"remade": redone, "quantisation": lost}
-    return _written(case, run, candidate, folder, watcher, observations=seen, **facts)
+    run = run.model_copy(update={"remade": redone})
+    return _written(case, run, candidate, folder, watcher, observations=seen)
 
 
 def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -378,29 +373,6 @@ def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Networ
     return candidate, case
 
 
-def _lost(
-    candidate: Network,
-    case: Case,
-    references: Sequence[Outputs],
-    request: Request,
-    watcher: Watcher,
-) -> QuantisationLoss | None:
-    """Return the effect of a quantised model's pairs on its outputs; None for other models."""
-    question = Question(
-        candidate,
-        case.network,
-        case.calibration,
-        references,
-        case.criterion,
-        case.metric,
-        request.settings.accumulate,
-        request.settings.runtime,
-        watcher=watcher,
-        budget=allowance(request.settings, case.calibration),
-    )
-    return quantisation_loss(question)
-
-
 def _written(
     case: Case,
     run: Run,
@@ -409,11 +381,10 @@ def _written(
     watcher: Watcher,
     *,
     observations: Observations | None = None,
-    **found: Remade | QuantisationLoss | None,
 ) -> Result:
     name = str(candidate) if isinstance(candidate, str | Path) else "in memory"
     provenance = run.provenance.model_copy(update={"candidate": name})
-    run = run.model_copy(update={"provenance": provenance, **found})
+    run = run.model_copy(update={"provenance": provenance})
     if folder is not None:
         watcher.stage("store")
         with new_folder(folder) as partial:
