@@ -32,7 +32,7 @@ demo: $(USABLE) ## Fix the digits example; the result is in runs/demo
 	    --heldout $(DIGITS)/heldout.npz -o runs/demo
 	@echo "To use halfwise in this shell: . $(VENV)/bin/activate"
 
-readme: $(STAMP) demo ## Rewrite the generated parts of README.md and docs
+readme: $(STAMP) ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/failure_classes.py
 

@@ -3,10 +3,9 @@
 usage: python tools/readme.py [--check]
 
 Replaces the text between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
-the report of `runs/demo` (made by `make demo`); `engines` in docs/tensorrt.md is the part about
+what `halfwise demo` prints; `engines` in docs/tensorrt.md is the part about
 engines in the report of a run on a GPU (`bench/results/gpu_resnet50_run.json.gz`); `commands` in
-docs/commands.md lists every command and option; docs/images/headroom.svg shows the ranges of
-`runs/demo`. In docs/tutorial.md, the block of text after a
+docs/commands.md lists every command and option; docs/images/headroom.svg shows its ranges. In docs/tutorial.md, the block of text after a
 command is its output. With `--check` nothing is written; the exit code is 1 if a page differs in
 more than timings.
 """
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import get_args
@@ -78,9 +78,20 @@ def printed(text: str) -> str:
     return f"```text\n{text}\n```"
 
 
+@cache
+def demo() -> tuple[str, str]:
+    """Return what `halfwise demo` prints, and its headroom strip as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = output("demo", folder=Path(folder))
+        run = Path(folder, "demo", "run")
+        drawn = strip(read_run(run), read_observations(run))
+    assert drawn is not None
+    return told, f"{as_svg(drawn)}\n"
+
+
 def report() -> str:
-    """Return the report of the demo."""
-    return printed(output("report", "runs/demo"))
+    """Return the report of the demo, below the command that it prints."""
+    return printed(demo()[0])
 
 
 def engines() -> str:
@@ -211,13 +222,6 @@ def with_blocks(page: Path) -> str:
     return text
 
 
-def headroom(run: Path) -> str:
-    """Return the picture of a run's ranges."""
-    drawn = strip(read_run(run), read_observations(run))
-    assert drawn is not None
-    return f"{as_svg(drawn)}\n"
-
-
 def main() -> int:
     """Rewrite or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -230,7 +234,7 @@ def main() -> int:
         if not check:
             page.write_text(new, encoding="utf-8")
     if not check:
-        HEADROOM.write_text(headroom(ROOT / "runs" / "demo"), encoding="utf-8")
+        HEADROOM.write_text(demo()[1], encoding="utf-8")
     return int(check and changed)
 
 

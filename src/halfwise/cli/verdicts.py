@@ -88,7 +88,7 @@ _EXAMPLE = next(
 def demo(
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="FOLDER", help="Folder to create.")
-    ] = Path("halfwise-demo"),
+    ] = Path("demo"),
 ) -> None:
     """Fix a bundled model that reads handwritten digits: what halfwise does, in ten seconds."""
     from halfwise.store import new_folder
