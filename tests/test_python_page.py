@@ -1,6 +1,7 @@
 """docs/python.md: its code runs as it stands."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
     for name in ("model.onnx", "inputs.npz", "heldout.npz"):
         (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names: dict[str, Any] = {}
     for block in BLOCKS:
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - it is our own page
     out = capsys.readouterr().out

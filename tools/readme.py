@@ -3,11 +3,11 @@
 usage: python tools/readme.py [--check]
 
 Replaces the text between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
-what `halfwise demo` prints; `engines` in docs/tensorrt.md is the part about
-engines in the report of a run on a GPU (`bench/results/gpu_resnet50_run.json.gz`); `commands` in
-docs/commands.md lists every command and option; docs/images/headroom.svg shows its ranges. In docs/tutorial.md, the block of text after a
-command is its output. With `--check` nothing is written; the exit code is 1 if a page differs in
-more than timings.
+what `halfwise demo` prints, and docs/images/headroom.svg shows its ranges; `engines` in
+docs/tensorrt.md is the part about engines in the report of a run on a GPU
+(`bench/results/gpu_resnet50_run.json.gz`); `commands` in docs/commands.md lists every command and
+option. In docs/tutorial.md, the block of text after a command is its output. With `--check` nothing
+is written; the exit code is 1 if a page differs in more than timings.
 """
 
 import argparse
