@@ -85,19 +85,17 @@ class Result:
 
         `kept` counts its nodes in FP32. `cost` is relative to everything low. `error` on the
         samples of the search and `heldout` are relative to what is allowed: 1 just passes. NaN
-        where unknown. `recommended` and `delivered` are true for at most one row each.
+        where unknown. `delivered` is true for at most one row.
         """
         curve = self.run.curve
         points = curve.points if curve is not None else ()
-        chosen = (curve.recommended, curve.plan) if curve is not None else (None, None)
-        places = np.arange(len(points))
+        chosen = curve.plan if curve is not None else None
         return {
             "kept": np.array([point.count for point in points], np.int64),
             "cost": _numbers(point.cost for point in points),
             "error": _numbers(point.error for point in points),
             "heldout": _numbers(point.heldout for point in points),
-            "recommended": places == (-1 if chosen[0] is None else chosen[0]),
-            "delivered": places == (-1 if chosen[1] is None else chosen[1]),
+            "delivered": np.arange(len(points)) == (-1 if chosen is None else chosen),
         }
 
     def histograms(self) -> Columns:
