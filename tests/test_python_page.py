@@ -22,7 +22,7 @@ def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
         exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - it is our own page
     out = capsys.readouterr().out
     # A busy machine leaves no time for sums in FP16, and the verdict then says so.
-    assert re.match("PASSED in emulation .*on 64 held-out samples\n", out)
+    assert re.match("PASSED in emulation.* 64 held-out samples", out)
     assert (tmp_path / "mixed.onnx").is_file()
     result = names["result"]
     assert repr(result) == f"<halfwise.Result: {out.splitlines()[0]}>"
