@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.choose import choose
     from halfwise.fixing.command import fix
+    from halfwise.fixing.drop_in import convert_float_to_float16
     from halfwise.fixing.result import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.reference import observe
@@ -36,6 +37,7 @@ __all__ = [
     "choose",
     "compare",
     "compare_inputs",
+    "convert_float_to_float16",
     "diagnose",
     "doctor",
     "explain_log",
@@ -60,6 +62,7 @@ _MODULES = {
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",
+    "convert_float_to_float16": "fixing.drop_in",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
