@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from halfwise.tools.export import Exported, export
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
+    from halfwise.tools.migrate import migrate
     from halfwise.tools.modernize import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
     from halfwise.tools.verify.command import verify
@@ -46,6 +47,7 @@ __all__ = [
     "inspect",
     "ladder",
     "lint",
+    "migrate",
     "modernize",
     "observe",
     "report",
@@ -71,6 +73,7 @@ _MODULES = {
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",
     "lint": "linting.command",
+    "migrate": "tools.migrate",
     "modernize": "tools.modernize",
     "observe": "observing.reference",
     "report": "store",

@@ -22,7 +22,7 @@ from halfwise.graph.roles import float_io, roles_of
 from halfwise.graph.written_out import written_out
 from halfwise.options.loading import load_model
 from halfwise.options.options import Model
-from halfwise.records import Observations
+from halfwise.records import NodeName, Observations, TensorName
 
 CERTAIN = 1.0
 """From this severity on, a guard is no mere possibility (`fixing.attribute`)."""
@@ -99,18 +99,24 @@ def _unjudged(network: Network, rules: Rules, *, low_io: bool) -> onnx.ModelProt
         kept.update(guard.nodes if guard.severity >= CERTAIN else ())
     for op in NORMALISATIONS:
         kept.update(node for group in written_out(network, op) for node in group)
-    fixed = frozenset(node for node in kept if roles[node].free)
-    made, _ = rewrite(
-        network,
-        roles,
-        fixed,
-        FP16,
-        fixed=fixed - roles.computing,
-        low_io=float_io(network) if low_io else frozenset(),
-    )
+    made = assigned(network, kept, low_io=low_io)
     warnings.warn(
-        f"Nothing was judged, as there are no inputs: {len(fixed)} nodes stay in FP32 by what "
-        "their constants and types show. Overflows in real data are not among it; give inputs=….",
+        "Nothing was judged, as there are no inputs: nodes stay in FP32 only by what constants and "
+        "types show. Overflows in real data are not among it; give inputs=….",
         stacklevel=3,
     )
-    return ir.serde.serialize_model(made.model)
+    return ir.serde.serialize_model(made)
+
+
+def assigned(network: Network, fp32: Collection[NodeName], *, low_io: bool = False) -> ir.Model:
+    """Return an FP32 network in FP16 but for `fp32`, of which those that have to be FP32 count not.
+
+    Args:
+        network: The model in FP32.
+        fp32: Nodes that stay so.
+        low_io: Whether float inputs and outputs become FP16.
+    """
+    roles = roles_of(network)
+    kept = frozenset(node for node in fp32 if roles[node].free)
+    ends = float_io(network) if low_io else frozenset[TensorName]()
+    return rewrite(network, roles, kept, FP16, fixed=kept - roles.computing, low_io=ends)[0].model
