@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 
 from tools import readme
 
@@ -50,3 +51,18 @@ def test_the_engines_are_those_of_the_recorded_run():
 
 def test_the_commands_and_options_are_those_of_the_command_line():
     assert block(readme.COMMANDS, "commands") == readme.commands(), "run make readme"
+
+
+def test_the_chinese_readme_has_the_commands_of_the_english_one():
+    def blocks(name):
+        text = (readme.ROOT / name).read_text(encoding="utf-8")
+        return re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+
+    assert set(blocks("README.zh.md")) == set(blocks("README.md"))
+
+
+def test_every_page_of_the_site_is_there():
+    site = yaml.safe_load((readme.ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = re.findall(r"[\w-]+\.md", str(site["nav"]))
+    assert all((readme.ROOT / "docs" / page).is_file() for page in pages)
+    assert len(set(pages)) == len(pages) >= 30
