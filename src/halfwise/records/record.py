@@ -314,6 +314,7 @@ StepKind = Literal[
     "near-plan",
     "no-near-plan",
     "lint",
+    "choose",
     "unbuilt",
     "unfused",
     "frozen",
