@@ -294,10 +294,7 @@ def _readable(value: object) -> object:
 StepKind = Literal[
     "said",
     "build",
-    "older-bf16",
-    "older-bodies",
-    "older-plain",
-    "older-constrained",
+    "older",
     "prove",
     "engines",
     "verify-elsewhere",

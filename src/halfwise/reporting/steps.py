@@ -394,9 +394,6 @@ def cost_line(worth: Worth, low: str, *, int8: bool = False) -> str:
     return f"{text} Measured: {ratio(worth.measured)} the time of the engine with {low}."
 
 
-_OLDER = "TensorRT {older} ignores the Casts in the model"
-
-
 def steps_told(steps: tuple[Step, ...]) -> tuple[str, ...]:
     """Return a line for each step, which its command ends; lines must not be wrapped."""
     return tuple(": ".join(filter(None, step_text(step))) for step in steps)
@@ -407,20 +404,6 @@ def step_text(step: Step) -> tuple[str, str]:
     words = _WORDS_STEPS[step.kind]
     text = words(step) if callable(words) else filled(words, step.facts)
     return clean(text), clean(command(*step.command or ()))
-
-
-def _constrained(step: Step) -> str:
-    has = step.items
-    model = f"the {'repaired ' * ('repaired' in has)}FP32 model"
-    model += " and its Q/DQ pairs" * ("int8" in has)
-    builds = bool({"repaired", "int8"} & set(has))
-    parts = [model] if builds else []
-    if which := {"kept": "kept nodes", "moving": "what moves data in FP32"}.get(has[-1]):
-        parts.append(f"layer constraints on {which}")
-    what, older = " with ".join(parts), filled(_OLDER, step.facts)
-    if step.command is None:
-        return f"{older}; `halfwise export` writes {what}."
-    return f"{older}; {'build' if builds else 'use'} {what}"
 
 
 def _engines(step: Step) -> str:
@@ -451,11 +434,7 @@ def _own_runs(step: Step) -> str:
 _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "said": lambda step: step.text,
     "build": "Build it with TensorRT {since} or later[, which needs plugins for {plugins}]",
-    "older-bf16": "TensorRT {older} has no BF16, and neither have GPUs before compute capability "
-    "8.0.",
-    "older-bodies": f"{_OLDER}, and constraints do not reach layers in the bodies of kept nodes.",
-    "older-plain": f"{_OLDER}, and nothing is kept[: build the original model with {{flags}}.]",
-    "older-constrained": _constrained,
+    "older": "TensorRT {older} ignores the Casts in the model; to build it there",
     "prove": "[Judge the engine itself, on unseen {unseen}"
     "|{heldout}Judge the engine itself"
     "|This verdict is emulated; judge the engine itself with --target tensorrt.]",

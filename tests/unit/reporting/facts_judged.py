@@ -486,11 +486,6 @@ def frozen() -> Iterator[str]:
 
 
 STEPS: tuple[Step, ...] = (
-    *(
-        Step(kind="older-constrained", names={"older": "8.x"}, items=items)
-        for items in (("kept",), ("moving",), ("repaired", "int8"), ("repaired", "kept"))
-    ),
-    Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
     Step(kind="engines", names={"a": "-c.engine"}),
     Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"}),
     *(Step(kind="untested", items=items) for items in ((), ("a b",), ("a", "b"))),
