@@ -325,7 +325,6 @@ StepKind = Literal[
     "check-tolerance",
     "batches",
     "best-model",
-    "accept-missing",
 ]
 """What a step does; the words are in `reporting.steps`."""
 

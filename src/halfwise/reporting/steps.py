@@ -481,9 +481,5 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "task metric (--metric).",
     "batches": "Give inputs in batches of {size:d}, which fail: the search then uses them.",
     "best-model": "The run folder holds the best model found.",
-    "accept-missing": lambda step: (
-        "If what this run lacks, compared with the baseline, may be missing: "
-        f"{' '.join(f'--may-worsen {group}=any' for group in step.items)}."
-    ),
 }
 """Words without their command; templates, see `wording.filled`."""

@@ -491,7 +491,6 @@ STEPS: tuple[Step, ...] = (
     *(Step(kind="untested", items=items) for items in ((), ("a b",), ("a", "b"))),
     *(Step(kind="own-runs", items=items) for items in (("a",), ("a", "b"))),
     *(Step(kind=kind, names={"more": "work"}) for kind in ("search-on", "keep-less")),
-    Step(kind="accept-missing", items=("cost", "time")),
 )
 
 
