@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfwise.declarations import default
 from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
+from halfwise.graph.aside import Aside
 from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
@@ -197,6 +198,7 @@ class Case:
         repairs: Repairs made in `network`, in order.
         restored: Whether `network` is the original of a quantised model, not the user's own.
         previews: Whether a run may show samples as images and waves.
+        aside: What was set aside of the user's model, and is written back.
     """
 
     network: Network
@@ -212,6 +214,7 @@ class Case:
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
     previews: bool = True
+    aside: Aside | None = None
 
     @property
     def users_metric(self) -> Metric | None:

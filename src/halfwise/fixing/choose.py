@@ -26,7 +26,7 @@ from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
 from halfwise.fixing.curve import is_fp32, spread
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import Result
+from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes

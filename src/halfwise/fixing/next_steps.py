@@ -10,8 +10,10 @@ from halfwise.declarations import Inputs, spelt
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
+from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
+from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -24,6 +26,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
+from halfwise.reporting.steps import clause
 from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
@@ -33,6 +36,7 @@ from halfwise.wording import argument, listed
 
 _JUDGED = (
     *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
+    "plugin_outputs",
     *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "strict", "accumulate"),
     *("device", "ort_library", "trt_command", "trt_worker"),
 )
@@ -250,15 +254,35 @@ def next_steps(
         idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, *older)
+        unbuilt = tuple(_unbuilt(case))
+        built = unbuilt or built
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
         first = _unfinished(fixed.search) if stopped else ()
         more = cheaper(worth) if worth is not None and idle else ()
         steps = (*first, *why, *built, *more)
-    if case.network.path is None or all(note.kind != "linted" for note in case.notes):
+    steps = (*_limits(case, "frozen"), *steps)
+    if case.network.path is None or all(
+        note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
+    ):
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
     return (*steps, Step(kind="lint", command=lint))
+
+
+def _unbuilt(case: Case) -> Iterator[Step]:
+    """Yield why no TensorRT builds the model, if that is known."""
+    yield from _limits(case, "unbuilt")
+    own = dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n))
+    if own:
+        yield Step(kind="unfused", names={"operators": listed(list(own), 3)})
+
+
+def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
+    for note in case.notes:
+        if note.kind == kind:
+            names = {"reasons": clause(note).partition(": ")[2]}
+            yield Step(kind=kind, names=names)
 
 
 def _keeps_all(plan: Plan) -> bool:
@@ -361,9 +385,14 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
     None if no shape can vary, or if no profile can hold them.
     """
     try:
-        return profiles_from_data(case.network, case.calibration + case.heldout)
+        profiles = profiles_from_data(case.network, case.calibration + case.heldout)
     except CaseError:
         return ()
+    supplied = () if case.aside is None else case.aside.supplied
+    own = ({n: r for n, r in p.shapes.items() if n not in supplied} for p in profiles)
+    return tuple(
+        p.model_copy(update={"shapes": shapes}) for p, shapes in zip(profiles, own, strict=True)
+    )
 
 
 def building(
@@ -380,7 +409,8 @@ def building(
         profiles: Of the samples; none for fixed shapes.
         out: The run folder; None if nothing was written.
     """
-    strong, names = _strong(case.network, plan, profiles, out), planned_nodes(plan)
+    strong = _strong(case.network, case.aside, plan, profiles, out)
+    names = planned_nodes(plan)
     inner = any(bodies(node) for node in case.network.nodes() if node_name(node) in names)
     if plan.low == "bf16" or inner or out is None or case.network.path is None:
         return (strong,)
@@ -391,7 +421,13 @@ def building(
     return strong, Step(kind="older", names={"older": f"{WEAK_ONLY[0]}.x"}, command=tuple(words))
 
 
-def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+def _strong(
+    network: Network,
+    aside: Aside | None,
+    plan: Plan,
+    profiles: Sequence[Profile],
+    out: Path | None,
+) -> Step:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
     if out and not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
@@ -400,7 +436,11 @@ def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    foreign = dict.fromkeys(n.op_type for n in network.nodes() if not is_standard(n))
+    whole = network if aside is None else aside.whole
+    lacking_here = () if aside is None else aside.foreign
+    foreign = dict.fromkeys(
+        n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
+    )
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
     return Step(
         kind="build", names={"since": since("strong typing"), **plugins}, command=tuple(words)

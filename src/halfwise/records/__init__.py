@@ -124,6 +124,7 @@ from halfwise.records.record import (
     SCHEMA_VERSION,
     SEVERITIES,
     UNDONE,
+    UNSHOWN,
     ConstraintReport,
     Fact,
     Facts,
@@ -181,7 +182,8 @@ from halfwise.records.tensors import (
 
 __all__ = [
     "ALIKE", "CHANCE", "FP32_ENGINE", "FP32_SNR_DB", "FULL_RUNGS", "LEAST_DEARER", "LEAST_SAVED",
-    "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "AdjustedConstant",
+    "OF_METRIC", "RANGE_METHODS", "SCHEMA_VERSION", "SEVERITIES", "UNDONE", "UNSHOWN",
+    "AdjustedConstant",
     "Allowed", "Baseline", "Because", "Boxes", "BudgetEnd", "BuildConfig",
     "BuildOutcome", "Cause", "CauseKind", "Cells", "Change",
     "Comparison", "Constraint", "ConstraintReport", "Cost", "Criterion",

@@ -105,6 +105,10 @@ NoteKind = Literal[
     "single",
     "copies",
     "linted",
+    "unbuilt",
+    "frozen",
+    "aside",
+    "draws",
     "lint-failed",
     "left-out",
     "none-low",
@@ -162,6 +166,8 @@ class Facts(Record):
 FailureKind = Literal[
     "no-sample",
     "seen",
+    "rate",
+    "few",
     "run",
     "batch",
     "non-finite",
@@ -189,6 +195,8 @@ FailureKind = Literal[
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
+UNSHOWN: frozenset[FailureKind] = frozenset(("no-sample", "seen", "few"))
+"""Failures of the samples, which show nothing of the candidate."""
 
 
 class Failure(Facts):
@@ -303,6 +311,9 @@ StepKind = Literal[
     "near-plan",
     "no-near-plan",
     "lint",
+    "unbuilt",
+    "unfused",
+    "frozen",
     "fix",
     "fix-quantised",
     "compare",

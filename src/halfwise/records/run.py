@@ -221,12 +221,16 @@ RunKind = Literal["fix", "verify", "diagnose"]
 
 
 class Cost(Record):
-    """Resources that the run used."""
+    """Resources that the run used.
+
+    Attributes:
+        peak_rss_bytes: Peak memory of the process; None if the system does not tell.
+    """
 
     evaluations: int
     seconds: float
     stage_seconds: dict[str, float]
-    peak_rss_bytes: int
+    peak_rss_bytes: int | None
 
 
 class Provenance(Record):

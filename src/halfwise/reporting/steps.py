@@ -39,6 +39,7 @@ _REPAIRED = {
     "REPEATED": "values are described more than once; the first counts ({names})",
     "SHAPELESS": "inputs or outputs have no shape ({names})",
     "UNSORTED": "nodes come before those that they read from",
+    "MISTYPED": "types contradict each other; Casts are read there ({names})",
     "MISDECLARED": "declared shapes do not match what the nodes compute, and are ignored ({names})",
 }
 _CASTS = {"nearest": "rounded to nearest", "checked": "every value has to fit"}
@@ -183,6 +184,20 @@ def _copies(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _aside(facts: Mapping[str, Any]) -> str:
+    more = f" and what follows, {count(facts['more'], 'node')}," if facts["more"] else ""
+    judged = f"; instead, what they read is judged: {listed(facts['read'])}"
+    return (
+        f"not run here, and written back as they are: {listed(facts['nodes'])}{more}"
+        f"{judged if facts['read'] else ''}"
+    )
+
+
+def _reasons(facts: Mapping[str, Any]) -> str:
+    more = (f"{facts['more']} more",) if facts["more"] else ()
+    return "; ".join((*facts["reasons"], *more))
+
+
 def _linted(facts: Mapping[str, Any]) -> str:
     counted = zip(facts["rules"], facts["counts"], strict=True)
     rules = [f"{often} × {rule}" for rule, often in counted]
@@ -265,6 +280,13 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
+    "aside": _aside,
+    "draws": lambda facts: (
+        f"{listed(facts['nodes'])} {verb(len(facts['nodes']), 'draws', 'draw')} random numbers: "
+        "judged on one draw for each sample; the file written draws again"
+    ),
+    "unbuilt": lambda facts: f"TensorRT builds no engine of it: {_reasons(facts)}",
+    "frozen": lambda facts: f"the export holds one batch size: {_reasons(facts)}",
     "lint-failed": "the linter failed on this file ({error}); please report it",
     "left-out": lambda facts: (
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
@@ -449,6 +471,10 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
     "lint": "See what the linter finds",
+    "unbuilt": "TensorRT builds no engine of it: {reasons}.",
+    "unfused": "ONNX Runtime runs this file. TensorRT has none of its operators {operators}: give "
+    "halfwise the file from before ONNX Runtime's optimizer or builder.",
+    "frozen": "It runs with the exported batch size only: {reasons}.",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",
     "fix-quantised": "Find which of its pairs to leave out, and judge the model on held-out "

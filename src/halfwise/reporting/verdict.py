@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import floor, isfinite
 from typing import Literal
 
-from halfwise.metrics import AUTO, by_outputs, effective, is_default, rises, usual
+from halfwise.metrics import AUTO, by_outputs, effective, rises, usual
 from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
 from halfwise.metrics.slices import extent, place
-from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
+from halfwise.metrics.untested import FEWEST_ROWS
 from halfwise.records import (
     OF_METRIC,
     Criterion,
@@ -149,8 +149,10 @@ def allowed(criterion: Criterion) -> str:
 
 def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield what a result must meet, why, and what the default tolerance would have said."""
+    if criterion.failing is not None:
+        yield f"at most {percent(criterion.failing)} of inputs may fail"
     if not criterion.recognised:
-        unknown = " (outputs not recognised)" * (criterion == Criterion())
+        unknown = " (outputs not recognised)" * (criterion == Criterion(failing=criterion.failing))
         yield f"allowed: {allowed(criterion)}{unknown}"
         return
     # With labels, what is required depends on FP32's own value.
@@ -205,17 +207,9 @@ WEAK = 0.1
 def bound_part(run: Run) -> Lines | None:
     """Return what the verdict's samples show about similar inputs; None if unknown."""
     verdict = run.verdict
-    if verdict.failure_bound is not None:
-        line = _bounded(verdict.failure_bound, run.criterion)
-    elif verdict.metric is not None and verdict.unseen:
-        whole = "is one number" if len(verdict.metric.parts) < 2 else "are each one number"
-        line = (
-            f"No bound on the share of inputs that fail: {metrics_of(verdict.metric)} {whole} over "
-            f"all {count(len(verdict.samples), 'sample')}."
-        )
-    else:
+    if verdict.failure_bound is None:
         return None
-    return Lines("What the samples can show", (sentence(line),))
+    return Lines("What the samples can show", (sentence(_bounded(verdict.failure_bound)),))
 
 
 def sums_wide(verdict: Verdict) -> bool:
@@ -231,15 +225,14 @@ def doubt(verdict: Verdict) -> str:
         doubts.append("the inputs are random or made up")
     if doubts:
         return f": {', and '.join(doubts)}"
-    if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
-        few = upper_bound(0, len(verdict.samples)) > WEAK
-        text = "; so few say little about other inputs" if few else ""
-        return f"{text}{_rests(verdict.metric)}"
-    if not verdict.passed or bound is None or bound.upper <= WEAK:
+    if not verdict.passed or not verdict.unseen:
         return ""
+    rests = "" if verdict.metric is None else _rests(verdict.metric)
+    if bound is None or bound.upper <= WEAK:
+        return rests
     # `upper_bound(0, 300)` is just below 1 %.
     shown = floor(100 * (1 - bound.upper))
-    return f". That few show at least {shown} % of inputs; 300 would show 99 %."
+    return f"{rests}. That few show at least {shown} % of inputs; 300 would show 99 %."
 
 
 def _rests(result: MetricResult) -> str:
@@ -260,26 +253,24 @@ def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
     return [f"no sample tests {', '.join(what)}"] if what else []
 
 
-def _bounded(bound: FailureBound, criterion: Criterion) -> str:
+def _bounded(bound: FailureBound) -> str:
     failing = f"{bound.failing} of" if bound.failing else "None of"
-    pooled = criterion.snr_db is not None or criterion.cosine is not None
-    alone = " on its own" if pooled and not is_default(criterion) else ""
-    verb = "is" if bound.failing < 2 else "are"
+    fail = "fails" if bound.failing < 2 else "fail"
     joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
-    clause = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
+    clause = f"{failing} {count(bound.judged, 'sample')} {fail} alone"
     if bound.upper >= 1:
         return f"{clause}."
     sure = f"with {percent(bound.confidence)} confidence"
     return (
         f"{clause}{joined or ':'} "
-        f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
+        f"{sure} at most {share(bound.upper)} of all inputs do, if the samples were drawn from "
         "them independently (Clopper-Pearson)."
     )
 
 
-def _share(upper: float) -> str:
+def share(upper: float) -> str:
     """Return a share in %, rounded up, so that it stays a bound."""
     digits = 0 if upper > 0.1 else 1 if upper > 0.01 else 2
     step = 10.0**digits

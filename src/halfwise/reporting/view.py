@@ -72,6 +72,7 @@ from halfwise.reporting.verdict import (
     part_lines,
     rests_on,
     scale_lines,
+    share,
     size_lines,
     sums_wide,
     thresholds,
@@ -240,9 +241,12 @@ def _title(run: Run) -> str:
     elif not verdict.unseen:
         where = f" on {_samples(run, 'sample')} that the search used"
     elif bound is not None and (verdict.passed or bound.failing):
-        count_of = bound.judged if verdict.passed else bound.failing
-        off = "" if verdict.passed else f" {verb(count_of, 'is', 'are')} out of tolerance"
+        fails = not verdict.passed or run.criterion.failing is not None
+        count_of = bound.failing if fails else bound.judged - bound.failing
+        off = f" {verb(count_of, 'fails', 'fail')}" * fails
         where = f": {count_of} of {_samples(run, kind)}{off}"
+        if run.criterion.failing is not None:
+            where += f", so at most {share(bound.upper)} of inputs"
     else:
         where = f" on {_samples(run, kind)}"
     return f"{result}{by}{whose}{sums}{where}"
@@ -379,8 +383,9 @@ def _figures(run: Run) -> Lines:
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{sentence(name)} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
     spent = f" ({spent})" if spent else ""
-    memory = f"peak memory {size_of(cost.peak_rss_bytes)}"
-    lines.append(f"{trials}{seconds(cost.seconds)}{spent}; {memory}.")
+    peak = cost.peak_rss_bytes
+    memory = f"; peak memory {size_of(peak)}" if peak is not None else ""
+    lines.append(f"{trials}{seconds(cost.seconds)}{spent}{memory}.")
     return Lines("In figures", tuple(lines))
 
 

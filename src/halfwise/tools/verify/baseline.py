@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import isnan
 from pathlib import Path
 
 from halfwise.case import Case
+from halfwise.declarations.option import share
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run
 from halfwise.reporting.remarks import with_failures
@@ -44,7 +45,7 @@ def earlier(folder: str | Path | None, may_worsen: str | None) -> Earlier | None
         UsageError: `may_worsen` is malformed, or given without a baseline.
         RecordMismatch: the folder holds no run, or a run without a verdict.
     """
-    allowed = CHANCE if may_worsen is None else _amount(may_worsen)
+    allowed = CHANCE if may_worsen is None else share(may_worsen)
     if allowed is None:
         raise UsageError(
             f"--may-worsen is {may_worsen!r}; expected a number or a percentage.",
@@ -61,15 +62,6 @@ def earlier(folder: str | Path | None, may_worsen: str | None) -> Earlier | None
     if may_worsen is not None:
         raise UsageError("--may-worsen does not apply without --baseline.", "Give --baseline too.")
     return None
-
-
-def _amount(word: str) -> float | None:
-    digits = word.removesuffix("%")
-    try:
-        value = float(digits) / (1 if digits == word else 100)
-    except ValueError:
-        return None
-    return value if 0 <= value < inf else None
 
 
 def beside(run: Run, before: Earlier | None) -> Run:

@@ -23,9 +23,10 @@ from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
+from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.result import Result
 from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
@@ -50,7 +51,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -304,7 +305,7 @@ def verify(
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
-        mixed = load_model(candidate, watcher)
+        mixed = set_aside_too(load_model(candidate, watcher), case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -388,7 +389,7 @@ def _written(
         watcher.stage("store")
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher, observations=observations)
-    return Result(run, folder)
+    return Result(run, folder, observations=observations)
 
 
 def _refuse_worker(options: Mapping[str, Any]) -> None:
