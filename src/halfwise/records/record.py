@@ -311,6 +311,7 @@ StepKind = Literal[
     "near-plan",
     "no-near-plan",
     "lint",
+    "choose",
     "unbuilt",
     "unfused",
     "frozen",

@@ -155,7 +155,7 @@ def test_where_the_engine_is():
     request = understand("x.npz", {"preprocess": "p.py:f", "metric": "top1"})
     assert delivered_next(None, request) == ()
     engine, verify, export = delivered_next(Path("runs/one"), request)
-    assert engine.names == {"": "runs/one/model.engine"}
+    assert engine.text == "runs/one/model.engine"
     assert verify.command == (
         *("halfwise", "verify", "runs/one", "--inputs", "x.npz", "--preprocess", "p.py:f"),
         *("--target", "tensorrt"),
