@@ -263,7 +263,7 @@ def verify(
     watcher: Watcher | None = None,
     runner: str | None = None,
     baseline: str | Path | None = None,
-    may_worsen: Sequence[str] = (),
+    may_worsen: str | None = None,
     **options: Unpack[Options],
 ) -> Result:
     """Judge a candidate against the FP32 model: a model, an engine, or recorded outputs.
