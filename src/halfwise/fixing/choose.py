@@ -127,7 +127,9 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
         return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
     if curve.recognised:
         return {"metric": AUTO}
-    acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
+    acceptance = criterion.model_dump(
+        exclude_defaults=True, exclude={"drop_source", "recognised", "untested"}
+    )
     return (
         acceptance
         if criterion.metric is None

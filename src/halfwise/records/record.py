@@ -188,6 +188,7 @@ FailureKind = Literal[
     "rung",
     "unmade",
     "other-graph",
+    "interface",
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""

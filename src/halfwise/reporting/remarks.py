@@ -55,6 +55,8 @@ _WORDS: Mapping[FailureKind, str] = {
     "device-lost": "{device} was lost before its engine was judged: {why}",
     "unmade": "the repairs that its metadata names cannot be made on the original: {why}",
     "other-graph": "it is not the original with the repairs that its metadata names: at {node}",
+    "interface": "[output {output} is {type}, and {expected} in the model|its outputs are in "
+    "another order than the model's: {order}]; callers of the model break",
     "unproven": "the repairs that its metadata names change the function: [{elements:element} of "
     "its outputs are NaN or infinite, and are not in the original|{mended:element} that are NaN "
     "or infinite in the original are something else|by {error} of an output's "

@@ -228,9 +228,14 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield what a result must meet, why, and what the default tolerance would have said."""
     if criterion.failing is not None:
         yield f"at most {percent(criterion.failing)} of inputs may fail"
+    unknown = Criterion(failing=criterion.failing, untested=criterion.untested)
+    untested = "; ".join(
+        f"{listed(one.outputs)} would be judged as {KINDS[one.kind]}, but no sample shows any"
+        for one in criterion.untested
+    )
     if not criterion.recognised:
-        unknown = " (outputs not recognised)" * (criterion == Criterion(failing=criterion.failing))
-        yield f"allowed: {allowed(criterion)}{unknown}"
+        why = f" ({untested or 'outputs not recognised'})" * (criterion == unknown)
+        yield f"allowed: {allowed(criterion)}{why}"
         return
     # With labels, what is required depends on FP32's own value.
     parts = () if verdict.metric is None else verdict.metric.parts
@@ -246,7 +251,7 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
         yield f"{listed(outputs)} judged as {KINDS[alike[0].kind]} ({why}): {limits}"
     others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
     if others and criterion.metric == AUTO:
-        yield f"other outputs: {allowed(Criterion())}"
+        yield f"other outputs: {allowed(Criterion())}{untested and f' ({untested})'}"
     if (worst := verdict.strict) is not None:
         by = f", at {ratio(worst)} that" if isfinite(worst) else ""
         would = f"would fail{by}" if worst > 1 else f"would pass{' too' * verdict.passed}"

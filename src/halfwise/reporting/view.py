@@ -218,7 +218,7 @@ def report(run: Run) -> Report:
     )
 
 
-_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape"))
+_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape", "interface"))
 """Failures that the title tells; of others it has the number of samples, or what is in doubt."""
 
 
