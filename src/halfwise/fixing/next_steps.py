@@ -350,8 +350,6 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
         yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
     elif limit:
         yield Step(kind="no-near-plan", numbers=limit)
-    if worth.metric is not None:
-        yield Step(kind="use-metric", names={"metric": worth.metric})
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:

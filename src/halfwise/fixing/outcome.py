@@ -38,7 +38,7 @@ from halfwise.graph.weights import (
 )
 from halfwise.judging.judge import with_bound
 from halfwise.judging.reference import find_unjudged
-from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
+from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
@@ -382,7 +382,7 @@ def worth_of(
             stay within it.
     """
     variant, cost = space.variant, space.variant.cost(plan)
-    prices, case = variant.prices, variant.case
+    prices = variant.prices
     if prices is None or cost is None:
         return None
     full = engines is not None and engines.full
@@ -400,7 +400,6 @@ def worth_of(
         update={
             # If no plan is delivered, engines have refuted the emulation.
             "nearest": None if full else _nearest(space, fits),
-            "metric": fitting_metric(case.criterion, space.bench.references, case.input_shapes),
         }
     )
 

@@ -623,16 +623,3 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
     )
-
-
-def fitting_metric(
-    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
-) -> str | None:
-    """Return the built-in metric of the first recognised output.
-
-    None if the user gave a metric, if no output is recognised, or if FP32 finds nothing to judge.
-    """
-    if criterion.metric is not None:
-        return None
-    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
-    return next((one.metric for one in shown), None)

@@ -311,7 +311,6 @@ StepKind = Literal[
     "use-fp32",
     "near-plan",
     "no-near-plan",
-    "use-metric",
     "lint",
     "fix",
     "fix-quantised",

@@ -488,7 +488,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|has {error} × the error allowed].",
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
-    "use-metric": "To judge the task instead, use --metric {metric}.",
     "lint": "See what the linter finds",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",

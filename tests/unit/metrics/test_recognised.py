@@ -147,13 +147,14 @@ def test_a_use_asks_for_its_metrics() -> None:
 def test_what_is_not_recognised_or_not_tested_is_held_to_the_default_tolerance() -> None:
     assert settled(UNKNOWN) == Criterion()
     empty = [{"m": 0 * s["m"]} for s in SAMPLES]
-    assert settled(empty) == Criterion()
+    assert settled(empty) == Criterion()  # and of no kind: a constant
     beside = [{**s, **e} for s, e in zip(CLASSES, empty, strict=True)]
     assert asked_of(beside) == asked_of(CLASSES)
     assert settled(beside).metric == AUTO
     # All classes are as likely: no change of a probability would show.
     even = [{"p": np.full((1, 1000), 1e-3) + 1e-6 * np.eye(1, 1000, i)} for i in range(500, 506)]
-    assert settled(even) == Criterion()
+    assert settled(even).metric is None
+    assert [one.kind for one in settled(even).untested] == ["class-scores"]
 
 
 def test_one_output_with_one_metric_is_judged_as_if_that_had_been_named() -> None:
