@@ -31,21 +31,17 @@ Depth = Literal[
     "plain",
     "inside",
     "decisions",
-    "searched",
     "heldout",
-    "file",
     "casts",
     "types",
-    "chosen",
 ]
 """How closely a plan is looked at.
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
 the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
-there; "decisions": whether its file decides otherwise there; "searched": its scores there;
-"heldout": its error and scores on held-out samples; "file": whether its file serves on those;
-"casts": how many Casts its model has; "types": which other types may take the place of FP32 in it;
-"chosen": its error by the criterion of an earlier run.
+there; "decisions": whether its file decides otherwise there; "heldout": its error and scores on
+held-out samples; "casts": how many Casts its model has; "types": which other types may take the
+place of FP32 in it.
 """
 
 P = TypeVar("P", bound=Hashable)

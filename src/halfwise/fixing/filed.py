@@ -86,7 +86,6 @@ class Decisions:
         written: Rewritten,
         samples: Samples,
         references: Sequence[Outputs],
-        ran: Callable[[Sequence[Outputs]], None],
     ) -> Judged:
         """Add the file's result to a verdict, see `judged_as_file`.
 
@@ -95,7 +94,7 @@ class Decisions:
         passes = (LowSums(self._bench.samples, self._bench.references),)
         model, case, budget = written.model, self._variant.case, self.space.budget
         result = judged_as_file(
-            judged, model, case, self._settings, samples, references, ran, passes, budget
+            judged, model, case, self._settings, samples, references, passes, budget
         )
         run = result.verdict.as_file
         if run is None or run.passed is not False:
@@ -157,10 +156,6 @@ class Decisions:
             )
 
 
-def ignored(_results: Sequence[Outputs]) -> None:
-    """Do nothing with the outputs of a file."""
-
-
 def judged_as_file(
     judged: Judged,
     candidate: ir.Model,
@@ -168,7 +163,6 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    ran: Callable[[Sequence[Outputs]], None] = ignored,
     seen: Sequence[LowSums] = (),
     budget: Budget | None = None,
 ) -> Judged:
@@ -184,7 +178,6 @@ def judged_as_file(
         settings: Where to run, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
-        ran: Receives the file's outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
     """
@@ -196,7 +189,6 @@ def judged_as_file(
     except (CaseError, RunFailed) as error:
         results, run = [], FileRun(runner=runner, not_run=error.message, outputs={})
     else:
-        ran(results)
         filed = judge_outputs(results, samples, references, case.criterion, case.metric)
         run = FileRun(
             runner=runner,

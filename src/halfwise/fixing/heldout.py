@@ -146,23 +146,6 @@ class HeldOut:
             scores=() if failed else self.scores(references, computed, rest.labels),
         )
 
-    def serves(
-        self,
-        results: Sequence[Computed],
-        references: Sequence[Outputs],
-        labels: Sequence[Any] | None,
-    ) -> bool:
-        """Return whether outputs of samples of the search have the scores that are required.
-
-        Held-out samples test what these do not.
-        """
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        failed = len(computed) < len(results)
-        if failed or any(map(has_new_nonfinite, references, computed)):
-            return False
-        scores = self.scores(references, computed, labels)
-        return all(isfinite(one.value) and one.value >= one.required for one in scores)
-
     def scores(
         self,
         references: Sequence[Outputs],

@@ -3,13 +3,12 @@
 import functools
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from math import inf, isfinite
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from halfwise import memory
@@ -31,9 +30,7 @@ from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
 from halfwise.graph.weights import (
     LOW_TYPES,
-    PROTOBUF_BYTES,
     is_large,
-    weight_bytes,
     without_weights,
 )
 from halfwise.judging.judge import with_bound
@@ -61,40 +58,7 @@ from halfwise.records import (
 from halfwise.reporting.remarks import in_words, with_failures
 from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.wording import count, listed, number, size_of
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a command.
-
-    Attributes:
-        run: The content of `run.json`.
-        folder: The run folder, if one was requested.
-        mixed: The mixed-precision model as halfwise holds it; None if there is none.
-    """
-
-    run: Run
-    folder: Path | None
-    mixed: ir.Model | None = None
-
-    @property
-    def model(self) -> onnx.ModelProto | None:
-        """The mixed-precision model with its weights, built on demand; None if there is none.
-
-        Raises:
-            CaseError: its weights exceed what one protobuf can hold (2 GB).
-        """
-        if self.mixed is None:
-            return None
-        size = weight_bytes(self.mixed)
-        if size > PROTOBUF_BYTES:
-            raise CaseError(
-                f"The mixed model has {size_of(size)} of weights, more than a protobuf holds.",
-                "Name a folder, `out=…`: weights are then stored in a file next to the model.",
-            )
-        return ir.serde.serialize_model(self.mixed)
-
+from halfwise.wording import count, listed, number
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 
@@ -396,12 +360,8 @@ def worth_of(
         return worth
     else:
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    return worth.model_copy(
-        update={
-            # If no plan is delivered, engines have refuted the emulation.
-            "nearest": None if full else _nearest(space, fits),
-        }
-    )
+    # If no plan is delivered, engines have refuted the emulation.
+    return worth.model_copy(update={"nearest": None if full else _nearest(space, fits)})
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:

@@ -66,6 +66,7 @@ class Data:
     allow_random: bool = False
     allow_unjudged: bool = False
     no_previews: bool = False
+    plugin_outputs: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,9 @@ from halfwise.records import (
     GuardKind,
     NodeName,
     Observations,
-    PairFault,
-    PairLoss,
     Plan,
-    Proof,
-    QuantisationLoss,
     Remade,
     Repair,
-    RepairRule,
-    Right,
     Run,
     TensorName,
 )
@@ -28,135 +22,12 @@ from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.reporting.steps import quantised_note
-from halfwise.wording import (
-    FEW,
-    MOST_ROWS,
-    capital,
-    count,
-    filled,
-    listed,
-    number,
-    ratio,
-    sentence,
-    shorten,
-    verb,
-)
-
-_PAIRLESS = (
-    "Causes cannot be found: no product reads through a Q/DQ pair that could be left out. With "
-    "such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify finds them."
-)
-_RIGHT: dict[Right, str] = {
-    "original": "The reference is what the original gives.",
-    "framework": "The reference is what the framework gave.",
-    "floats": "The reference is what this model gives without its pairs, its weights as stored.",
-}
-_EVEN = 0.01
-"""Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
-
-_FURTHER = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
-
-
-def pairless_lines(run: Run) -> Lines | None:
-    """Return that a failing candidate without pairs cannot be diagnosed, or None."""
-    facts = quantised_note(run, candidate=True)
-    if facts is None or facts["whole"] or facts["half"] or run.quantisation is not None:
-        return None
-    failed = run.verdict.judged and not run.verdict.passed
-    return Lines("Quantisation", (_PAIRLESS,)) if failed else None
-
-
-def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
-    """Return which pairs make the outputs wrong; None if none do, or if unknown."""
-    if loss is None or loss.needed == 0:
-        return None
-    return Lines("Quantisation", (quantisation_summary(loss), *map(cause_line, loss.causes)))
-
-
-_SUMMARIES: Mapping[str, str] = {
-    "foreign": "Even without any of the {pairs:Q/DQ pair} the error is {without_all} times what is "
-    "allowed, {error} times with them: something else is wrong[, or {foreign}: what is stored "
-    "there is not a rounded constant of the original].",
-    "cut": "The error is {error} times what is allowed, and {without_all} times without any of the "
-    "{pairs:Q/DQ pair}. Which are to blame is unknown: the budget of the search was spent.[ Most "
-    f"harm alone is done by {{gravest}}.] {_FURTHER} finds the nodes that cost least.",
-    "some": "Most of the error comes from {causes:d} of {pairs:Q/DQ pair}: without, it is "
-    f"{{without}} times what is allowed, {{error}} times with all. For the rest, {_FURTHER} finds "
-    "the nodes that cost least.",
-    "many": "No small group of the {pairs:Q/DQ pair} is to blame: without the {worst:d} that do "
-    "most harm alone ({gravest}) the error is {without} times what is allowed, {error} times with "
-    f"all. {_FURTHER} finds the nodes that cost least.",
-    "needed": "The outputs pass without {needed:d} of {pairs:Q/DQ pair}: the error is then "
-    "{without} times what is allowed, {error} times with all.",
-}
-"""Templates, see `wording.filled`."""
-
-
-def quantisation_summary(loss: QuantisationLoss) -> str:
-    """Return how many pairs must be left out, if any, and the effect on the outputs."""
-    kind = "needed" if loss.needed is not None else "some" if loss.causes else "many"
-    kind = "foreign" if not loss.explained else "cut" if loss.cut else kind
-    numbers: dict[str, float | None] = {
-        **loss.model_dump(include={"pairs", "error", "without_all", "without", "needed"}),
-        "causes": len(loss.causes),
-        "worst": len(loss.gravest),
-    }
-    facts: dict[str, str | float] = {k: v for k, v in numbers.items() if v is not None}
-    names = {"gravest": loss.gravest, "foreign": loss.foreign}
-    facts |= {name: listed(tensors) for name, tensors in names.items() if tensors}
-    right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
-    return f"{filled(_SUMMARIES[kind], facts)}{right}"
-
-
-def cause_line(cause: PairLoss) -> str:
-    """Return the fault of one pair, its cost, and the effect of another scale."""
-    readers = f", read by {listed(cause.readers, 2)}" if cause.readers else ""
-    line = (
-        f"{shorten(cause.tensor)}{readers}: {_fault(cause)}. With it, the error is "
-        f"{number(cause.restored)} times what is allowed"
-    )
-    if cause.rescale is None or cause.rescaled is None:
-        return f"{line}."
-    larger = cause.rescale > 1
-    times = ratio(cause.rescale if larger else 1 / cause.rescale)
-    scale = f"a scale {times} as {'large' if larger else 'fine'}"
-    return f"{line}; with {scale}, {number(cause.rescaled)} times."
-
-
-_FAULTS: Mapping[PairFault, str] = {
-    "saturated": "saturated: {beyond:%} of its values are beyond {span}, up to {reach}, which is "
-    "{clipped:%} of its squared error",
-    "outlier": "its range {span} is set by a few outliers, up to {reach}; all others are below "
-    "{usual}",
-    "wide": "its range {span} is too wide: no value is beyond {reach}",
-    "channels": "its channels differ by over 100 times but share one scale",
-    "scale": "its scale is not a positive number",
-    "rounding": "it needs more than {bits:d} bits",
-}
-"""Templates, see `wording.filled`."""
-
-
-def _fault(cause: PairLoss) -> str:
-    numbers = cause.model_dump(include={"beyond", "clipped", "reach", "usual", "bits"})
-    facts = {name: value for name, value in numbers.items() if value is not None}
-    return filled(_FAULTS[cause.fault], {**facts, "span": _span(cause)})
-
-
-def _span(cause: PairLoss) -> str:
-    low, high = cause.ends or (-cause.limit, cause.limit)
-    if abs(low + high) <= _EVEN * high:
-        return f"±{number(cause.limit)}"
-    return f"{number(low)} … {number(high)}"
-
+from halfwise.reporting.words import WORDS, say
+from halfwise.wording import MOST_ROWS, capital, count, sentence, shorten, verb
 
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
-DONE: Mapping[RepairRule, str] = {
-    "scale": "scaled by powers of two",
-    "one-node": "fused into one node, which computes in FP32 inside",
-    "mask": "masks that stay in range",
-}
+DONE: Mapping[str, str] = WORDS["repair"]
 
 
 def repair_lines(run: Run) -> Lines | None:
@@ -171,43 +42,44 @@ def repair_lines(run: Run) -> Lines | None:
     for repair in plan.repairs:
         alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
         groups.setdefault(alike, []).append(repair)
-    shown = list(groups.values())[:MOST_ROWS]
-    lines = [
-        *_kept(run, plan),
-        *(line for group in shown for line in _group_lines(group)),
-    ]
-    if left_out := len(plan.repairs) - sum(map(len, shown)):
-        lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
+    lines = [line for group in groups.values() for line in _group_lines(group)]
     undone = [remark(one) for one in plan.remarks if one.kind in UNDONE]
-    lines += first_of(undone, "more undone: see run.json")
+    lines = [*_kept(run, plan), *first_of(lines, most=MOST_ROWS)]
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
-    return lines_of(title, lines)
+    return lines_of(title, [*lines, *first_of(undone, "more undone: see run.json")])
 
 
 def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
-    first = group[0]
+    first, proof = group[0], group[0].proof
     nodes = [node for repair in group for node in repair.nodes]
-    where = listed(nodes, most=2)
-    where = f"{len(nodes)} nodes ({where})" if len(nodes) > 2 else where
-    places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
-    formula = f", as {first.identity}" if first.identity else ""
-    done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
-    yield f"{done}{_effect(first)}{_proven(first.proof)}."
-    guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
-    if guards:
-        fixed = [shorten(f"{at.kind} at {at.node}") for at in guards]
-        yield f"Fixed: {_few(fixed, ', ')}."
+    scales = [scale for repair in group for scale in repair.exponents.values() if scale]
+    facts = {
+        **dict(first),
+        "many": len(nodes) > 2,
+        "nodes": nodes,
+        "groups": len(group) if len(group) > 1 else None,
+        "done": DONE[first.rule],
+        "tensors": len(scales) or None,
+        "least": min(scales, default=0),
+        "most": max(scales, default=0),
+    }
+    # Mending one of several faults leaves everything low as wrong as before.
+    if first.before is None or first.after is None or not first.after < first.before:
+        facts["after"] = None
+    elif not isfinite(first.before):
+        facts |= {"infinite": True}
+    if proof is not None:
+        facts |= {**dict(proof), "samples": sum(proof.samples.values())}
+    yield say("repairs", "line", facts.items())
+    if guards := dict.fromkeys(
+        f"{at.kind} at {at.node}" for repair in group for at in repair.guards
+    ):
+        yield f"Fixed: {', '.join(first_of([*map(shorten, guards)]))}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
-        yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
-    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
-    if advice:
-        yield f"In the training or export code: {_few(advice, ' ')}"
-
-
-def _few(texts: Sequence[str], between: str) -> str:
-    more = f" (and {len(texts) - FEW} more alike)" if len(texts) > FEW else ""
-    return between.join(texts[:FEW]) + more
+        yield say("repairs", "room", {"room": room})
+    if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
+        yield f"In the training or export code: {' '.join(first_of([*advice]))}"
 
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:
@@ -216,41 +88,7 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
     bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
     passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
     if passed and min(passed) > len(plan.keep):
-        yield (
-            f"Kept in FP32: {len(plan.keep)}; without repairs {min(passed)}, in the smallest plan "
-            "that was tried and passed."
-        )
-
-
-def _effect(repair: Repair) -> str:
-    """Return a repair's effect on the error; "" if the error did not fall to a number."""
-    before, after = repair.before, repair.after
-    # Mending one of several faults leaves everything low as wrong as before.
-    if before is None or after is None or not after < before:
-        return ""
-    was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
-    return f"; error with everything low: {was} before, {ratio(after)} the limit after"
-
-
-def _powers(group: Sequence[Repair]) -> str:
-    """Return the powers of two that tensors are scaled by."""
-    exponents = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
-    least, most = min(exponents, default=0), max(exponents, default=0)
-    powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
-    return f", {count(len(exponents), 'tensor')} {powers}" if exponents else ""
-
-
-def _proven(proof: Proof | None) -> str:
-    if proof is None:
-        return ""
-    widened = proof.samples.get("widened", 0)
-    where = count(sum(proof.samples.values()), "sample")
-    where += f", {widened} of them widened" if widened else ""
-    if proof.equal:
-        return f"; in FP32 equal bit for bit on {where}"
-    beside = f", the original by {number(proof.original)} from FP64" if proof.original else ""
-    off = f"off by {number(proof.repaired)} of an output's largest value{beside}"
-    return f"; in FP32 {off}, on {where}"
+        yield say("repairs", "kept", {"kept": len(plan.keep), "without": min(passed)})
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
@@ -260,33 +98,20 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
 
 def remade_line(remade: Remade) -> str:
     """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
-    if remade.differs:
-        return (
-            f"The candidate's graph differs from the original, first at {remade.differs}, and its "
-            "metadata lists no repairs: only outputs were compared."
-        )
-    number_of = len(remade.repairs)
-    rules = listed(list(dict.fromkeys(repair.rule for repair in remade.repairs)))
-    named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
-    if not remade.holds:
-        return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
-    same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
-    assert remade.proof is not None
-    samples = count(sum(remade.proof.samples.values()), "sample")
-    off = f"off by {number(remade.proof.repaired)} of an output's largest value"
-    shown = "equal bit for bit" if remade.proof.equal else off
-    return f"{named}: {same}, in FP32 {shown} on {samples}."
+    proof = {} if remade.proof is None else dict(remade.proof)
+    facts = {
+        **proof,
+        "samples": sum(proof.get("samples", {}).values()),
+        "repairs": len(remade.repairs),
+        "rules": list(dict.fromkeys(repair.rule for repair in remade.repairs)),
+        "differs": remade.differs,
+    }
+    kind = "differs" if remade.differs else "holds" if remade.holds else "fails"
+    return say("remade", kind, facts)
 
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
-LABELS: Mapping[State, str] = {
-    "cause": "Cause",
-    "suspected": "Suspected cause",
-    "mended": "Mended",
-    "unexplained": "Unexplained",
-    "seen": "Seen",
-    "harmless": "No harm seen",
-}
+LABELS: Mapping[str, str] = WORDS["state"]
 """In display order.
 
 "cause": a suspicion that its numbers make certain, on nodes that had to be kept, or what a
@@ -364,13 +189,11 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
 
 
 def _suspected(guard: Guard) -> Found:
-    names = (guard.node, guard.tensor or "")
-    text = sentence(capital(message(guard), names))
+    text = sentence(capital(message(guard), (guard.node, guard.tensor or "")))
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
-    """Yield unexplained kept nodes, except those about which the search learnt nothing."""
     keep = run.plan.keep if run.plan is not None else ()
     bare = [
         kept
@@ -381,70 +204,51 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
-        places = (Found(kept.node, sentence(kept.reason)) for kept in bare)
-        yield Causes(title, "unexplained", tuple(places))
+        yield Causes(title, "unexplained", tuple(Found(k.node, sentence(k.reason)) for k in bare))
 
 
 def _engines(run: Run) -> Iterator[Causes]:
-    """Yield what engines show about why none of the low format passed, with the nodes."""
     for engines in run.devices:
         where = f" on {engines.worker.name}" if len(run.devices) > 1 else ""
         for cause in engines.causes:
             first = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
             places = (first, *(Found(node, "") for node in cause.nodes))
-            state: State = "cause" if cause.nodes else "seen"
-            yield Causes(f"What the engines{where} show", state, places)
+            yield Causes(
+                f"What the engines{where} show", "cause" if cause.nodes else "seen", places
+            )
 
 
 def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
-    """Yield what a diagnosis or a verification found wrong; nothing of other runs."""
-    yield from _rungs(run, observations)
-    yield from _seen(run)
-
-
-def _rungs(run: Run, observations: Observations | None) -> Iterator[Causes]:
+    """Yield what a diagnosis or a verification found at nodes."""
     seen = () if observations is None else observations.tensors
     made = {one.producer: one.tensor for one in seen if one.detail is not None}
     for rung in run.diagnosis:
         if rung.passed is False:
-            signs = sorted(rung.evidence, key=lambda sign: sign.severity != "error")
             texts: dict[NodeName, str] = {}
-            for sign in signs:
+            for sign in sorted(rung.evidence, key=lambda sign: sign.severity != "error"):
                 for node in sign.nodes:
                     if sign.severity == "error" or node in rung.nodes:
                         texts.setdefault(node, sign.text)
             texts |= {node: "" for node in rung.nodes if node not in texts}
-            places = tuple(
-                Found(node, sentence(text), made.get(node)) for node, text in texts.items()
-            )
-            where = f", at {count(len(places), 'node')}" if places else f": {sentence(rung.cause)}"
-            yield Causes(f"Rung {rung.rung} ({rung.name}){where}", "cause", places)
+            places = [Found(node, sentence(text), made.get(node)) for node, text in texts.items()]
+            yield Causes(sentence(rung.cause), "cause", tuple(places))
+    if run.kind == "verify":
+        yield from _seen(run)
 
 
 def _seen(run: Run) -> Iterator[Causes]:
-    """Yield what `verify` saw inside a model and at its outputs."""
-    if run.kind != "verify":
-        return
-    inside = [t for t in run.verdict.intermediate_nonfinite if not t.harmless]
-    if inside:
-        yield Causes(
-            f"Values inside that are not finite, in {count(len(inside), 'tensor')}",
-            "seen",
-            tuple(
-                Found(
-                    t.producer,
-                    f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
-                    f"{verb(t.elements, 'is', 'are')} NaN or infinite",
-                    t.tensor,
-                )
-                for t in inside
-            ),
-        )
-    if failed := run.verdict.failed_runs:
-        places = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
-        yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
-    pairs = run.quantisation.causes if run.quantisation is not None else ()
-    if pairs:
-        title = f"Quantisation, at {count(len(pairs), 'pair')} of Q and DQ"
-        places = (Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs)
+    if inside := [t for t in run.verdict.intermediate_nonfinite if not t.harmless]:
+        title = f"Values inside that are not finite, in {count(len(inside), 'tensor')}"
+        places = [
+            Found(
+                t.producer,
+                f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
+                f"{verb(t.elements, 'is', 'are')} NaN or infinite",
+                t.tensor,
+            )
+            for t in inside
+        ]
         yield Causes(title, "seen", tuple(places))
+    if failed := run.verdict.failed_runs:
+        places = [Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed]
+        yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))

@@ -8,13 +8,19 @@ from numpy.typing import NDArray
 
 from halfwise.metrics import criterion_hints, is_tested
 from halfwise.metrics.kinds import recognise
+from halfwise.metrics.untested import finds_nothing
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
 from tests.unit.metrics.test_evidence import FALLING, ranked
 
 
 def fitting(**outputs: NDArray[Any]) -> str | None:
-    return next((one.metric for one in recognise([outputs, outputs], IMAGE)), None)
+    return metric_of([outputs, outputs], IMAGE)
+
+
+def metric_of(references: list[Any], inputs: Any) -> str | None:
+    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
+    return next((one.metric for one in shown), None)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +48,10 @@ def test_a_recognised_output_has_its_metric(array: NDArray[Any], expected: str |
 def test_boxes_are_judged_by_their_metric_where_something_is_detected() -> None:
     inputs = {"image": (1, 3, 64, 128)}
     rows = {"y": ranked(FALLING)}
+    assert metric_of([rows], inputs) is None
     assert not is_tested([rows], inputs)
     rows["y"][0, :9, 4] = 0.9
+    assert metric_of([rows], inputs) == "detection-f1"
     assert is_tested([rows], inputs)
 
 

@@ -14,15 +14,12 @@ from halfwise.records import (
     KeptNode,
     NodeName,
     Note,
-    PairLoss,
     Plan,
     Proof,
-    QuantisationLoss,
     Remade,
     Remark,
     Repair,
     Run,
-    TensorName,
     Unsupported,
 )
 from halfwise.reporting import causes, guards, nodes, plan, remarks, steps, view
@@ -61,7 +58,7 @@ def ended() -> Iterator[str]:
     ):
         found = runs.search(exhausted=True, budget=asked, ended_by=by)
         yield remarks.unfinished(found)
-        yield f"  {remarks.MORE[remarks.lacking(found)]}"
+        yield f"  {remarks.lacking(found)}"
     yield remarks.spent(runs.search(budget=1500.0, ended_by=("seconds",), seconds_budget=0.0))
     yield remarks.unfinished(None)
     yield remarks.unfinished(runs.search(remarks=(Remark(kind="futile"), Remark(kind="spent"))))
@@ -152,10 +149,8 @@ def reasons() -> Iterator[str]:
         followed = None if found is None else followed_by(**found)
         told = guards.explained([kept], (suspected, inside), 2.0, followed)
         made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
-        lines = nodes.trouble(made, brief=True)
-        assert lines is not None
         yield told[0].reason
-        yield f"  {lines.lines[-1]}"
+        yield f"  {nodes.reason_line(made)}"
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
     for guard in (flow, flow.model_copy(update={"kind": "eps"})):
         yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
@@ -274,19 +269,18 @@ def within() -> Iterator[str]:
 
 
 def _remarks(run: Run) -> Iterable[str]:
-    found = view._remarks_view(run)
-    return () if found is None else found.lines
+    return view._remarks(run)
 
 
 def cautions() -> Iterator[str]:
     two = runs.plan((runs.kept("/a"), runs.kept("/b")), candidates=2)
     quantised = runs.provenance(notes=(Note(kind="quantised", facts={"whose": "model"}),))
-    yield view.caution(runs.run(plan=two))
-    yield view.caution(runs.run(plan=two, provenance=quantised))
-    yield view.caution(runs.run(plan=runs.plan((), candidates=0)))
-    yield view.caution(runs.run(verdict=runs.verdict(sums="fp32")))
+    yield view._caution(runs.run(plan=two))
+    yield view._caution(runs.run(plan=two, provenance=quantised))
+    yield view._caution(runs.run(plan=runs.plan((), candidates=0)))
+    yield view._caution(runs.run(verdict=runs.verdict(sums="fp32")))
     near = (runs.guard("/norm", "headroom"),)
-    yield view.caution(runs.run(curve=nonfinite_curve(), guards=near))
+    yield view._caution(runs.run(curve=nonfinite_curve(), guards=near))
 
 
 def nonfinite_curve() -> Curve:
@@ -298,7 +292,7 @@ def chosen() -> Iterator[str]:
     bare = MADE.model_copy(update={"unrepaired": MADE})
     int8 = MADE.model_copy(update={"rung": "int8"})
     unknown = ONE.model_copy(update={"cost": None})
-    yield plan.chosen_line(MADE, ONE, TASK, 1, 1)
+    yield plan.chosen_line(MADE, ONE, TASK)
     yield plan.chosen_line(bare, ONE, Criterion())
     yield plan.chosen_line(int8, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
@@ -314,7 +308,7 @@ def chosen() -> Iterator[str]:
         yield table.note
 
 
-# Repairs and quantised pairs.
+# Repairs.
 
 MASKED = Repair(rule="mask", nodes=(A,))
 OFF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
@@ -353,44 +347,3 @@ def repairs() -> Iterator[str]:
         yield causes.remade_line(remade)
     yield nodes.mended(runs.plan((), repairs=(SCALED, MASKED)))
     yield nodes.mended(runs.plan((), repairs=(MASKED,)))
-
-
-PAIR = PairLoss(
-    tensor=TensorName("x"),
-    node=NodeName("dq"),
-    readers=(NodeName("conv"),),
-    fault="saturated",
-    restored=16.75,
-    beyond=0.352,
-    clipped=0.999,
-    limit=0.202,
-    reach=2.62,
-    usual=2.5,
-    rescale=13.5,
-    rescaled=0.461,
-)
-LOSS = QuantisationLoss(
-    pairs=8, error=16.75, without_all=0.0, explained=True, needed=1, without=0.439, causes=(PAIR,)
-)
-
-
-def pairs() -> Iterator[str]:
-    worst = (TensorName("x"), TensorName("y"))
-    losses: tuple[dict[str, Any], ...] = (
-        {},
-        {"needed": None},
-        {"needed": None, "causes": (), "gravest": worst},
-        {"cut": True},
-        {"cut": True, "gravest": worst, "pairs": 1},
-        {"explained": False, "without_all": 3.0},
-        {"explained": False, "without_all": 3.0, "foreign": worst},
-        *({"right": right} for right in get_args(records.Right)),
-    )
-    for changed in losses:
-        yield causes.quantisation_summary(LOSS.model_copy(update=changed))
-    for fault in get_args(records.PairFault):
-        yield causes.cause_line(PAIR.model_copy(update={"fault": fault, "rescale": None}))
-    for ends in ((-0.204, 0.202), (-0.1, 0.202), (0.0, 0.202)):
-        wide = PAIR.model_copy(update={"fault": "wide", "ends": ends, "rescale": 0.1})
-        yield causes.cause_line(wide.model_copy(update={"readers": ()}))
-    yield causes.cause_line(PAIR)

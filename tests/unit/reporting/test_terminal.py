@@ -54,9 +54,10 @@ def test_a_passed_run(capsys):
     assert out.rstrip().endswith(" --stronglyTyped")
 
 
-def test_a_caution_comes_right_under_the_result(capsys):
+def test_a_reason_and_a_caution_come_right_under_the_result(capsys):
     print_report(report(run(plan=plan((kept("/a"),), candidates=1))))
-    assert printed(capsys).splitlines()[1].startswith("Every ")
+    _, why, caution, *_ = printed(capsys).splitlines()
+    assert (why.split()[1:3], caution.split()[0]) == (["node", "kept:"], "Every")
 
 
 def test_a_failed_run(capsys):
@@ -107,7 +108,7 @@ def test_no_word_beside_wide_figures_is_broken(width, monkeypatch):
     scores = {"token-agreement on 9 tokens": "0.9983 ✗", "rel-max on 1536 values": "0.001912"}
     figures = {"kept": "20", "Casts": "3", "cost": "1.59 ×", "error / allowed": "0.092", **scores}
     columns = [Column(figure, "right") for figure in figures]
-    row = (*figures.values(), "tried without repairs, recommended")
+    row = (*figures.values(), "tried without repairs")
     print_report(Report("t", None, "", (Table("a", (*columns, Column("")), (row,)),)))
     words = screen.getvalue().split()
     assert set(" ".join((*figures, *row)).split()) <= set(words)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.case import Case, EngineSettings, Settings
+from halfwise.emulation.ort import Session
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.workbench import Builds, save
@@ -135,7 +136,8 @@ def _verified(
 ) -> Run:
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
-    session = check(case.network, runtime=request.settings.runtime)
+    check(case.network, runtime=request.settings.runtime)
+    session = Session(case.network.model, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
     verdict = measure.judge(file, samples, references).verdict
