@@ -95,7 +95,8 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
         return {"rel_max": wish.limit}
     if curve.recognised:
         return {"metric": AUTO}
-    acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
+    found = {"drop_source", "recognised", "untested"}
+    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
     drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
     return {**acceptance, **drop}
 

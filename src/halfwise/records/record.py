@@ -193,6 +193,7 @@ FailureKind = Literal[
     "rung",
     "unmade",
     "other-graph",
+    "interface",
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
