@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfwise.tools.migrate import migrate
     from halfwise.tools.modernize import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
+    from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "migrate",
     "modernize",
     "observe",
+    "reduce",
     "report",
     "verify",
 ]
@@ -76,6 +78,7 @@ _MODULES = {
     "migrate": "tools.migrate",
     "modernize": "tools.modernize",
     "observe": "observing.reference",
+    "reduce": "tools.reduce",
     "report": "store",
     "verify": "tools.verify.command",
 }

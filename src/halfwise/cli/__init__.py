@@ -285,6 +285,7 @@ for command, example in {
     models.observe: "observe model.onnx --inputs data.npz",
     models.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
     engines.migrate: "migrate build.py --inputs data.npz -o typed",
+    models.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
     engines.build: "build run/model.onnx -o model.engine --typing strong",
     engines.inspect: "inspect model.engine --model run/model.onnx",
     engines.explain_log: "explain-log build.log --model model.onnx",

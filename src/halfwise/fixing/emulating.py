@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from halfwise.case import Sample
-from halfwise.emulation.late_start import cuts_for
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
@@ -33,9 +32,11 @@ class Emulation:
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(self, observed: Observed, *, fusion: Fusion | None = None) -> None:
-        """Take the evidence for each network."""
-        self._observed, self._fusion = observed, fusion
+    def __init__(
+        self, observed: Observed, *, fusion: Fusion | None = None, as_written: bool = False
+    ) -> None:
+        """Take the evidence for each network, which plans emulated `as_written` do not need."""
+        self._observed, self._fusion, self._as_written = observed, fusion, as_written
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
@@ -69,7 +70,7 @@ class Emulation:
         self._runners.clear()
 
     def _is_typed(self, plan: Plan) -> bool:
-        return plan.is_typed and self._fusion is None
+        return self._as_written or (plan.is_typed and self._fusion is None)
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:
@@ -107,9 +108,9 @@ class Emulation:
             fused=frozenset() if self._fusion is None else FUSED[self._fusion](network),
             quantised=slots,
         )
-        whole = Layout(apart=evidence.suspected, cuts=cuts_for(of.case, settings))
+        whole = Layout(apart=evidence.suspected)
         # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence.certain else replace(whole, alike=True, cuts=0)
+        first = whole if evidence.certain else replace(whole, alike=True)
         made = [partial(switched, layout=layout) for layout in (first, whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
 

@@ -451,6 +451,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "refused": ({"whose": "samples", "error": "E"},),
     "aside": ({"nodes": ("a",), "more": 2, "read": ("x",)}, {"nodes": ("a", "b"), "more": 0}),
+    "branch": ({"branch": "then_branch", "node": "a"},),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
     "frozen": ({"reasons": ("R",), "more": 0},),

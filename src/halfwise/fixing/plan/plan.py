@@ -145,9 +145,14 @@ class Variant:
         return self.roles.computing
 
     @cached_property
-    def islands(self) -> Nodes:
-        """Compute nodes that the user's file has in FP32 among lower ones."""
+    def of_file(self) -> Nodes:
+        """Compute nodes that the user's file has in FP32 among lower ones: a start."""
         return self.case.stored.islands & self.computing
+
+    @cached_property
+    def islands(self) -> Nodes:
+        """Those of them that stay so, as the user asks for."""
+        return self.of_file if self.settings.keep_islands else NONE
 
     @cached_property
     def forced(self) -> Forced:
@@ -313,18 +318,6 @@ class Variant:
     def _all_low(self) -> Nodes:
         """The FP32 nodes that remain if neither rules nor a search keep any."""
         return self._carrying(self.low_io)(NONE) - self.lowered
-
-    def cost_within(self, kept: Nodes) -> float | None:
-        """Return the predicted cost of a plan within a larger network, relative to everything low.
-
-        Casts at the ends of this network, which keeping all of it avoids, say nothing about a part
-        of it.
-        """
-        if self.prices is None:
-            return None
-        ends = float_io(self.case.network)
-        model = self.prices.model.with_ends(ends)
-        return model.cost(self.resolve(kept, low_io=ends)) / self.prices.least
 
     def cost(self, plan: Plan) -> float | None:
         """Return the predicted cost of a plan relative to everything low; None if unknown."""
