@@ -193,6 +193,7 @@ FailureKind = Literal[
     "rung",
     "unmade",
     "other-graph",
+    "interface",
     "unproven",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
@@ -300,10 +301,7 @@ def _readable(value: object) -> object:
 StepKind = Literal[
     "said",
     "build",
-    "older-bf16",
-    "older-bodies",
-    "older-plain",
-    "older-constrained",
+    "older",
     "prove",
     "engines",
     "verify-elsewhere",
@@ -338,7 +336,6 @@ StepKind = Literal[
     "check-tolerance",
     "batches",
     "best-model",
-    "accept-missing",
 ]
 """What a step does; the words are in `reporting.steps`."""
 

@@ -80,7 +80,7 @@ class _Move:
         if space.evaluate(bare.kept).passed and not self._is_infinite(space, bare):
             return None
         tries = [(some, plan) for some in self._sets() for plan in self._plans(some)]
-        for some, plan in sorted(tries, key=lambda one: (self._price(one[1]), len(one[0]))):
+        for some, plan in sorted(tries, key=lambda one: self._order(*one)):
             if self._is_outdone(some, plan):
                 return None  # and so are those after it, which cost more
             if not self._passes(plan):
@@ -181,6 +181,14 @@ class _Move:
                 return self._trials.evaluate(plan).passed
         except (CaseError, RunFailed):
             return False
+
+    def _order(self, some: Set, plan: Plan) -> tuple[float, bool, float, int]:
+        """Return what sorts tries: of those that cost no more than any plan has to, exact ones.
+
+        Predictions are not good enough to prefer one that rounds differently to those.
+        """
+        price, differs = self._price(plan), any(repair.rule == "one-node" for repair in some)
+        return max(price, LEAST_DEARER * _least(self.space)), differs, price, len(some)
 
     def _is_outdone(self, some: Set, plan: Plan) -> bool:
         """Return whether a search without repairs finds a plan that costs less.
