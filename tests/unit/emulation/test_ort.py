@@ -21,7 +21,6 @@ from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network
-from halfwise.graph.types import signature
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs
