@@ -3,7 +3,7 @@
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +37,9 @@ from halfwise.declarations.options import (
     Running,
     Shown,
     Target,
+    Targets,
     TaskMetric,
+    TensorRt,
     Unjudged,
     Waiting,
     Worker,
@@ -52,7 +54,7 @@ _RunOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
-    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
 def fix(
@@ -84,7 +86,7 @@ _ExpectedOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
-    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
 def ladder(
@@ -120,7 +122,7 @@ def ladder(
         Running,
         Waiting,
     ),
-    *(Target, Worker, Building),
+    *(TensorRt, Target, Worker, Building),
     full=True,
 )
 def diagnose(
@@ -147,8 +149,8 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Worker),
-    *("build_timeout", Waiting),
+    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
+    *(Worker, "build_timeout", Waiting),
     full=True,
 )
 def verify(
@@ -182,16 +184,12 @@ def verify(
             help="Runner whose outputs to judge, if the file has several; a prefix is enough.",
         ),
     ] = None,
-    target: Annotated[
-        Literal["tensorrt"] | None,
-        typer.Option(help="Build an engine of CANDIDATE and judge it."),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
-    one = options | {"runner": runner, "target": target}
-    if target is None:
+    one = options | {"runner": runner}
+    if "tensorrt" not in options.get("target", ()):
         one.pop("build_timeout", None)
     stored = watched(
         lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one),

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from halfwise.case import Samples
 from halfwise.emulation.runner import Nonfinite
-from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute import Infinity, attribute_inside
 from halfwise.fixing.heldout import Assessment, HeldOut
 from halfwise.fixing.plan.guide import union
@@ -21,8 +20,8 @@ from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
 from halfwise.judging.inside import emulate, judge_infinities, lacking_in
-from halfwise.judging.judge import Judged, run_as_file
-from halfwise.metrics import Computed, Outputs
+from halfwise.judging.judge import AsFile, Judged, run_files
+from halfwise.metrics import Computed
 from halfwise.records import Failure, Guard, TensorName, Verdict
 from halfwise.reporting.remarks import with_failures
 from halfwise.wording import FEW
@@ -287,7 +286,7 @@ class Depths:
     # --- as a file -----------------------------------------------------------------------------
 
     def as_file(self, plan: Plan) -> bool | None:
-        """Return whether a plan's file serves in ONNX Runtime; None if it was not run."""
+        """Return whether a plan's file serves wherever it is judged; None if it was not run."""
         filed = self._filed(plan)
         return None if filed is None else filed[0]
 
@@ -305,26 +304,25 @@ class Depths:
         if self.is_filed(plan):
             return
         rest, references = self.heldout.rest, self.heldout.rest_references
-        of, runtime = self.space.variant, self.space.variant.settings.runtime
         self.space.budget.spend("judge", len(rest))
-        model = of.write(plan)[0].model
-        try:
-            results = run_as_file(model, rest, references, runtime=runtime)
-        except (CaseError, RunFailed):
-            self._take_file(plan, None)
-        else:
-            self.take_file(plan, results)
+        model, settings = plan.of.write(plan)[0].model, plan.of.settings
+        self.take_files(plan, [*run_files(model, rest, references, settings)])
 
-    def take_file(self, plan: Plan, results: Sequence[Outputs]) -> None:
-        """Take the outputs of a plan's file on the held-out samples, if there are any."""
+    def take_files(self, plan: Plan, files: Sequence[AsFile]) -> None:
+        """Take what runners made of a plan's file on the held-out samples, if there are any."""
         if self.heldout.unseen:
-            assessment = self.heldout.assess(results, self.space.bench.tolerance)
-            passed = not assessment.nonfinite and all(one.passed for one in assessment.scores)
-            self._take_file(plan, passed if assessment.scores else None)
+            serves = {self._serves(file) for file in files}
+            worst = next((one for one in (False, None) if one in serves), True)
+            self.space.bench.once(plan, "file", lambda: (worst,), self.heldout.rest.ids)
 
-    def _take_file(self, plan: Plan, passed: bool | None) -> None:
-        ids = self.heldout.rest.ids
-        self.space.bench.once(plan, "file", lambda: (passed,), ids)
+    def _serves(self, file: AsFile) -> bool | None:
+        """Return whether a file serves, or is built as asked; None if that is not known."""
+        if file.results is None:
+            is_built = file.built is not None and not file.built.folded
+            return is_built or (False if file.required else None)
+        assessment = self.heldout.assess(file.results, self.space.bench.tolerance)
+        passed = not assessment.nonfinite and all(one.passed for one in assessment.scores)
+        return passed if assessment.scores else None
 
 
 def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:

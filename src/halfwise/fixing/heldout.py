@@ -39,7 +39,7 @@ class HeldOut:
         left: Samples still unseen.
         rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
-        filed: Those of them that failed only as ONNX Runtime runs the file.
+        filed: Those of them that failed only as the file runs.
         infinite: Whether some joined because something is infinite inside.
     """
 
@@ -93,7 +93,7 @@ class HeldOut:
             return self.rest.select(()), []
         chosen = judged.failing[: max(1, len(self.rest) // JOINING)]
         rest = [i for i in range(len(self.rest)) if i not in chosen]
-        where = " as ONNX Runtime runs the file" if judged.as_file else where
+        where = " as the file runs" if judged.as_file else where
         self._watcher.note(
             f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
             f"{len(chosen)}"

@@ -12,6 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
+from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -58,6 +59,8 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     `worker` names one of several workers.
     """
     options = request.given | ({"trt_worker": worker} if worker else {})
+    engines = {"target": TENSORRT} if TENSORRT in options.pop("target", "") else {}
+    options |= engines
     return _on_same_case("diagnose", case, request, options, out, "diagnosis")
 
 

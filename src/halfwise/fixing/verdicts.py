@@ -99,7 +99,7 @@ class Verdicts:
         depths.take(plan, written, emulated.results)
         judged = depths.judged_inside(self._judge(depths, written, emulated), plan, written)
         # A plan that keeps nothing and passes is compared with no other.
-        ran = partial(depths.take_file, plan) if depths.space.kept(plan) else ignored
+        ran = partial(depths.take_files, plan) if depths.space.kept(plan) else ignored
         return Decisions(depths.space).judged(judged, written, samples, references, ran)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:

@@ -1,5 +1,6 @@
 """The options, sorted by use and checked against each other."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
@@ -21,6 +22,7 @@ from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
+from halfwise.targets.runners import runners_of
 from halfwise.wording import typed
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
@@ -128,6 +130,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     check(values)
     _check_means_something(values)
     _check_company(values)
+    values = _with_sums(values)
     rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
     paths = {name: Path(values[name]) for name in _LABELS if name in values}
@@ -139,6 +142,9 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             fmt=LOW_FORMATS[low_of(values)],
             int8=values.get("to") == INT8,
             runtime=Runtime(values.get("device", default("device")), libraries),
+            targets=runners_of(
+                values.get("target", ()), values.get("sm", default("sm")), libraries
+            ),
             allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in values),
             **_fields(Settings, values) | {"no_repair": left_out(values)},
         ),
@@ -148,6 +154,12 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         target=understand_target(values),
         ladder=values.get("to") == "int8",
     )
+
+
+def _with_sums(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, with FP16 sums where a target has them and none are asked for."""
+    sums = {"accumulate": "fp16"} if "webgpu" in options.get("target", ()) else {}
+    return {**sums, **options}
 
 
 def _is_list(name: str) -> bool:
@@ -240,6 +252,21 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "--accumulate fp16 does not work with --to bf16: tensor cores accumulate BF16 products "
             "only in FP32.",
             "Leave --accumulate out.",
+        ),
+        (
+            "webgpu" in options.get("target", ()) and low == "bf16",
+            "--target webgpu does not work with --to bf16: WebGPU has no BF16.",
+            "Give --to fp16, or leave the target out.",
+        ),
+        (
+            "sm" in named and not re.fullmatch("SM[0-9]{2,3}", str(options.get("sm"))),
+            f"--sm is {options.get('sm')!r}; expected a compute capability.",
+            "Give SM and its digits: SM86 for 8.6.",
+        ),
+        (
+            "sm" in named and "rtx" not in options.get("target", ()),
+            "--sm does not apply without --target rtx.",
+            "Give --target rtx too.",
         ),
         (
             "allow_bf16" in named and options.get("to") == "bf16",

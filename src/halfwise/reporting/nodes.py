@@ -89,7 +89,7 @@ def _only_heldout(run: Run, limits: Mapping[str, float]) -> str:
     joined, filed = (run.search.joined, run.search.filed) if run.search else ((), ())
     remaining = count(len(run.verdict.samples), "held-out sample")
     where = f"{remaining} that did not join the search" if joined else "held-out samples"
-    only = f", {len(filed)} of which failed only as ONNX Runtime runs the file" if filed else ""
+    only = f", {len(filed)} of which failed only as the file runs" if filed else ""
     return f" on the {where}, but not{_with_margin(limits)} on the calibration samples{only}"
 
 

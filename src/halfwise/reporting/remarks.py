@@ -52,6 +52,9 @@ _WORDS: Mapping[FailureKind, str] = {
     "device-lost": "{device} was lost before its engine was judged: {why}",
     "unmade": "the repairs that its metadata names cannot be made on the original: {why}",
     "other-graph": "it is not the original with the repairs that its metadata names: at {node}",
+    "refused": "{runner} refuses the file: {why}",
+    "folded": "{runner} computes {elements:product} in low precision that {elements:are} FP32 in "
+    "the file: {nodes}",
     "unproven": "the repairs that its metadata names change the function: [{elements:element} of "
     "its outputs are NaN or infinite, and are not in the original|{mended:element} that are NaN "
     "or infinite in the original are something else|by {error} of an output's "
@@ -60,7 +63,7 @@ _WORDS: Mapping[FailureKind, str] = {
 """Templates, see `wording.filled`; the other kinds have their own words."""
 _UNDER: Mapping[str, str] = {
     "seen": "on samples that the search used, ",
-    "file": "when ONNX Runtime runs the file, ",
+    "file": "when {} runs the file, ",
     "batch": "in batches of {}, ",
     "shapes": "at {} shapes: ",
     "device": "on {}: ",
@@ -97,7 +100,7 @@ def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = 
     """Return what was judged with more failures, `ahead` of or after the existing ones."""
     new: tuple[Failure, ...] = tuple(failures)
     kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
-    return judged.model_copy(update={"passed": False, "failures": kinds})
+    return judged.model_copy(update={"passed": judged.passed and not new, "failures": kinds})
 
 
 def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:

@@ -529,17 +529,25 @@ _ENDS = {
 
 
 def file_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield the file's results in ONNX Runtime, next to the emulation's."""
-    run = verdict.as_file
-    if run is None:
-        return
-    if run.passed is None:
-        yield f"Not run as a file: {run.not_run}"
-        return
-    yield (
-        "When ONNX Runtime runs the file, not optimised, without rounding each value: "
-        f"{_figure(run)}; emulated: {_figure(verdict)}."
-    )
+    """Yield the file's results where it was run or built, next to the emulation's."""
+    for run in verdict.as_file:
+        if run.folded:
+            yield f"{run.runner} builds the file, but with {listed(run.folded)} in low precision."
+        elif run.built:
+            yield f"{run.runner} builds the file, every kept product in FP32; it was not run there."
+        elif run.not_run:
+            yield f"{run.runner} did not run the file: {run.not_run}"
+        else:
+            yield f"When {run.runner} runs the file: {_figure(run)}; emulated: {_figure(verdict)}."
+
+
+def places(verdict: Verdict) -> str:
+    """Return where a file that passed ran besides ONNX Runtime here, and where it was built."""
+    targets = verdict.as_file[1:] if verdict.passed else ()
+    # Without what a runner is set to.
+    names = {run.runner.partition(" (")[0]: run.built for run in targets}
+    ran = "".join(f" and on {name}" for name, built in names.items() if not built)
+    return ran + "".join(f", built by {name}" for name, built in names.items() if built)
 
 
 def _figure(side: Verdict | FileRun) -> str:

@@ -72,6 +72,7 @@ from halfwise.reporting.verdict import (
     file_lines,
     inside,
     part_lines,
+    places,
     rests_on,
     scale_lines,
     size_lines,
@@ -248,7 +249,7 @@ def _title(run: Run) -> str:
         where = f": {count_of} of {_samples(run, kind)}{off}"
     else:
         where = f" on {_samples(run, kind)}"
-    return f"{result}{by}{whose}{sums}{where}"
+    return f"{result}{by}{places(verdict)}{whose}{sums}{where}"
 
 
 def _samples(run: Run, what: str) -> str:
@@ -391,7 +392,7 @@ def _remarks_view(run: Run) -> Lines | None:
     lines = [*followed_lines(run), *cut_lines(run), *(notes_beside(run.plan) if run.plan else ())]
     if run.search is not None and run.search.joined:
         joined, filed = count(len(run.search.joined), "held-out sample"), len(run.search.filed)
-        how = f" ({filed} of them only as ONNX Runtime runs the file)" if filed else ""
+        how = f" ({filed} of them only as the file runs)" if filed else ""
         lines.append(
             f"{joined} failed at first{how} and joined the search; the verdict is on the others."
         )

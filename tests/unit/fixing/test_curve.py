@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfwise.case import Chosen
-from halfwise.errors import RunFailed
 from halfwise.fixing import depths, filed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.curve import (
@@ -26,10 +25,12 @@ from halfwise.fixing.curve import (
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.judging import inside as judging_inside
+from halfwise.judging.judge import AsFile
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
 from halfwise.records import Criterion, Curve, Point
+from halfwise.targets.runners import OnnxRuntime
 from tests import models
 from tests.tasks import classifier, close_calls, fixed, overflowing_classifier, pricing_classifier
 from tests.unit.records.curves import point
@@ -178,12 +179,13 @@ def test_a_plan_that_fails_on_samples_of_the_search_is_not_recommended():
     assert (best.searched, best.infinite_inside) == (True, False)
 
 
-def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
-    def reversed_classes(_model, _samples, references, *, runtime):
-        del runtime
-        return [{name: -array for name, array in each.items()} for each in references]
+def reversed_classes(_model, _samples, references, _settings):
+    results = [{name: -array for name, array in each.items()} for each in references]
+    yield AsFile(OnnxRuntime(), required=False, results=results)
 
-    monkeypatch.setattr(depths, "run_as_file", reversed_classes)
+
+def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
+    monkeypatch.setattr(depths, "run_files", reversed_classes)
     curve = curve_of(fixed(classifier(), rel_max=1e-5))
     low = curve.points[0]
     assert (low.count, low.as_file, low.serves) == (0, False, False)
@@ -195,15 +197,11 @@ def test_a_plan_whose_file_fails_is_not_recommended(monkeypatch):
 def test_a_plan_whose_file_fails_the_verdict_is_not_recommended(monkeypatch):
     one = overflowing_classifier()
 
-    def reversed_classes(model, samples, references, *, runtime):
-        del model, samples, runtime
-        return [{name: -array for name, array in each.items()} for each in references]
-
     before = curve_of(fixed(one, rel_max=1e-3))
     assert before.recommended == before.plan
-    monkeypatch.setattr(depths, "run_as_file", reversed_classes)
     monkeypatch.setattr(Bench, "demand", lambda *_: None)
-    monkeypatch.setattr(filed, "run_as_file", reversed_classes)
+    for module in (depths, filed):
+        monkeypatch.setattr(module, "run_files", reversed_classes)
     curve = curve_of(fixed(one, rel_max=1e-3))
     assert curve.plan is not None
     plan = curve.points[curve.plan]
@@ -215,10 +213,10 @@ def test_a_plan_whose_file_fails_the_verdict_is_not_recommended(monkeypatch):
 
 
 def test_a_plan_whose_file_does_not_run_is_recommended(monkeypatch):
-    def fails(*_args, **_more):
-        raise RunFailed("No kernel.")
+    def fails(_model, _samples, _references, _settings):
+        yield AsFile(OnnxRuntime(), required=False, error="No kernel.")
 
-    monkeypatch.setattr(depths, "run_as_file", fails)
+    monkeypatch.setattr(depths, "run_files", fails)
     curve = curve_of(fixed(classifier(), rel_max=1e-5))
     assert curve.recommended is not None
     best = curve.points[curve.recommended]

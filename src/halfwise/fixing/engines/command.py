@@ -21,7 +21,6 @@ from halfwise.emulation.folding import settled
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
-from halfwise.fixing.engines.workbench import save
 from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
@@ -31,6 +30,7 @@ from halfwise.fixing.plan.plan import Plan
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.space import LowSpace
 from halfwise.graph.model import Network
+from halfwise.graph.weights import save
 from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
 from halfwise.page.finish import finish
