@@ -99,9 +99,8 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
     if domain and not (abs(value) < inf and domain.low <= value <= domain.high):
         what = f"{shown(name, declared)} is {typed(value)}"
         raise UsageError(f"{what}; expected {domain.expected}.", declared.help)
-    several = get_origin(kind) is Sequence
-    one = get_args(kind)[0] if several else kind
-    for each in value if several and not isinstance(value, str) else (value,):
+    one = get_args(kind)[0] if get_origin(kind) is Sequence else kind
+    for each in value if isinstance(value, list | tuple) else (value,):
         if get_origin(one) is Literal and each not in get_args(one):
             what = f"{shown(name, declared)} is {each!r}"
             raise UsageError(f"{what}; expected {either(get_args(one))}.", declared.help)

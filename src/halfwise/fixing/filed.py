@@ -212,7 +212,8 @@ def judged_as_file(
     if not failures:
         passes = (LowSums(samples, references, files[0].results or ()), *seen)
         fields["sums"] = lowest_sums(candidate, passes, case, settings, budget or Budget())
-    verdict = with_failures(judged.verdict.model_copy(update=fields), failures)
+    verdict = judged.verdict.model_copy(update=fields)
+    verdict = with_failures(verdict, failures) if failures else verdict
     failing = dict.fromkeys(index for filed in failed for index in filed.failing)
     return replace(judged, verdict=verdict, failing=tuple(failing))
 

@@ -100,7 +100,7 @@ def with_failures(judged: Judged, failures: Iterable[Failure], *, ahead: bool = 
     """Return what was judged with more failures, `ahead` of or after the existing ones."""
     new: tuple[Failure, ...] = tuple(failures)
     kinds = (*new, *judged.failures) if ahead else (*judged.failures, *new)
-    return judged.model_copy(update={"passed": judged.passed and not new, "failures": kinds})
+    return judged.model_copy(update={"passed": False, "failures": kinds})
 
 
 def under(at: str, which: str | int, failures: Iterable[Failure]) -> tuple[Failure, ...]:
