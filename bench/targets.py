@@ -75,9 +75,8 @@ def figures(what: str, found: Sequence[Found]) -> list[Figure]:
             f"{what}: right on WebGPU and built as asked, from one run with both targets",
             *(right, len(found), "; ".join(wrong)),
         ),
-        reported(
-            f"{what}: nodes kept, repairs", f"{_sum(found, 'kept')}, {_sum(found, 'repairs')}"
-        ),
+        reported(f"{what}: nodes kept", sum(f.kept for f in found)),
+        reported(f"{what}: repairs", sum(f.repairs for f in found)),
         reported(f"{what}: seconds", round(sum(f.seconds for f in found), 1)),
     ]
 

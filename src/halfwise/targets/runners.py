@@ -83,7 +83,7 @@ class OnWebGpu:
                 path, [*samples], fusions=self.fusions, seconds=_SECONDS * len(samples)
             )
         if ran.error is not None:
-            raise RunFailed(f"{self.name} does not run the file: {excerpt(ran.error)}")
+            raise RunFailed(excerpt(ran.error))
         return ran.outputs
 
     def close(self) -> None:
@@ -121,8 +121,7 @@ class InRtx:
         with _saved(model) as path:
             build = self.worker.build(path, self.sm, shapes, seconds=_BUILD_SECONDS)
             if not build.built:
-                first = next((" ".join((e.node, e.text)) for e in build.errors), "")
-                raise CaseError(f"{self.name} does not build the file: {excerpt(first.strip())}")
+                raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
             names = folded(build.kernels, onnx.load(path, load_external_data=False))
         return Built(tuple(map(NodeName, names)))
 
