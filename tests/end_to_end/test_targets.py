@@ -105,3 +105,12 @@ def test_a_target_that_is_not_installed(fix, monkeypatch, target, what):
 )
 def test_targets_that_make_no_sense(fix, options):
     assert fix(models.small(), *options).code == 2
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_an_engine_and_another_target(engines):
+    ended = engines(models.conv_chain(), "--target", "webgpu")
+    assert ended.code == 0, ended.out
+    assert ended.record["verdict"]["level"] == "engine"
+    assert ended.out.startswith("PASSED in the engine and on WebGPU")
+    assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)

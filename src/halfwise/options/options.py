@@ -22,6 +22,7 @@ from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
+from halfwise.targets.profiles import lowest_sums_of
 from halfwise.targets.runners import runners_of
 from halfwise.wording import typed
 
@@ -130,9 +131,12 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     check(values)
     _check_means_something(values)
     _check_company(values)
-    values = _with_sums(values)
-    rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
+    sm = values.get("sm", default("sm"))
+    targets = runners_of(values.get("target", ()), sm, libraries)
+    if lowest_sums_of(targets) == "fp16":
+        values = {"accumulate": "fp16", **values}
+    rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     paths = {name: Path(values[name]) for name in _LABELS if name in values}
     return Request(
         data=Data(inputs, **_fields(Data, values) | paths),
@@ -142,9 +146,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
             fmt=LOW_FORMATS[low_of(values)],
             int8=values.get("to") == INT8,
             runtime=Runtime(values.get("device", default("device")), libraries),
-            targets=runners_of(
-                values.get("target", ()), values.get("sm", default("sm")), libraries
-            ),
+            targets=targets,
             allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in values),
             **_fields(Settings, values) | {"no_repair": left_out(values)},
         ),
@@ -154,12 +156,6 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         target=understand_target(values),
         ladder=values.get("to") == "int8",
     )
-
-
-def _with_sums(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, with FP16 sums where a target has them and none are asked for."""
-    sums = {"accumulate": "fp16"} if "webgpu" in options.get("target", ()) else {}
-    return {**sums, **options}
 
 
 def _is_list(name: str) -> bool:
