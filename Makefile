@@ -1,6 +1,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Users need half of the packages that developers have.
+USABLE := $(or $(wildcard $(STAMP)),$(VENV)/.usable)
 DIGITS := examples/digits
 
 # The interpreter for .venv; empty takes the newest supported one found.
@@ -24,17 +26,17 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## Fix the digits example; the result is in runs/demo
+demo: $(USABLE) ## Fix the digits example; the result is in runs/demo
 	rm -rf runs/demo
 	$(BIN)/halfwise fix $(DIGITS)/model.onnx --inputs $(DIGITS)/inputs.npz \
 	    --heldout $(DIGITS)/heldout.npz -o runs/demo
 	@echo "To use halfwise in this shell: . $(VENV)/bin/activate"
 
-readme: demo ## Rewrite the generated parts of README.md and docs
+readme: $(STAMP) demo ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/failure_classes.py
 
-picture: demo ## Take the picture of the demo's page for README.md (needs Chromium)
+picture: $(STAMP) demo ## Take the picture of the demo's page for README.md (needs Chromium)
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1055 --virtual-time-budget=3000 \
 	    --screenshot=docs/images/report.png file://$(CURDIR)/runs/demo/report.html
 
@@ -86,6 +88,7 @@ lock: ## Rewrite the locks of Python's packages from pyproject.toml
 	tools/make-venv $(VENV)/lock "$(PYTHON)"
 	$(VENV)/lock/bin/pip install --quiet $(UV)
 	$(COMPILE) pyproject.toml --group dev --output-file requirements.lock
+	$(COMPILE) pyproject.toml --group build --output-file requirements-user.lock
 	$(COMPILE) --group rtx --output-file requirements-rtx.lock
 
 clean: ## Remove .venv, caches, builds and the demo's result
@@ -93,9 +96,16 @@ clean: ## Remove .venv, caches, builds and the demo's result
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# The build backend is in the lock, so the last step fetches nothing.
-$(STAMP): requirements.lock pyproject.toml tools/make-venv
+# The build backend is in the locks, so the last step fetches nothing.
+define install
 	tools/make-venv $(VENV) "$(PYTHON)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+endef
+
+$(STAMP): requirements.lock pyproject.toml tools/make-venv
+	$(call install,requirements.lock)
+
+$(VENV)/.usable: requirements-user.lock pyproject.toml tools/make-venv
+	$(call install,requirements-user.lock)

@@ -29,6 +29,8 @@ from halfwise.records import Criterion
 
 DRAWS, FURTHER = 100, 10_000
 WIDTH = 8
+SHARE = 0.1
+"""Of the inputs that may fail, in the draws with `--failing`: 29 samples show it."""
 ALLOWED = 5
 """How many of 100 bounds with 95 % confidence may be broken."""
 CRITERIA: tuple[dict[str, Any], ...] = ({}, {"rel_max": 0.001}, {"max_abs": 0.01}, {"snr_db": 50})
@@ -47,6 +49,7 @@ class Draw:
         bound: The printed bound.
         true: Share of the further samples that fail.
         passed: Whether the verdict passed.
+        share: The share of inputs that may fail; None if none may.
         kept: Nodes in FP32.
     """
 
@@ -58,6 +61,7 @@ class Draw:
     bound: float
     true: float
     passed: bool
+    share: float | None
     kept: int
 
     @property
@@ -66,10 +70,24 @@ class Draw:
 
 
 def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
-    """Return how many of 100 printed bounds are broken."""
+    """Return how many of 100 printed bounds are broken, without and with `--failing`."""
     draws = [draw(seed) for seed in range(DRAWS)]
-    bench.details["coverage"] = [asdict(one) for one in draws]
-    return figures(draws), None
+    rated = [draw(seed, share=SHARE) for seed in range(DRAWS)]
+    bench.details["coverage"] = [asdict(one) for one in (*draws, *rated)]
+    passed = [one for one in rated if one.passed]
+    beyond = sum(one.true > SHARE for one in passed)
+    with_share = f"--failing {SHARE:.0%}"
+    return [
+        *figures(draws),
+        at_most(
+            f"{with_share}: true failure rate above the bound",
+            _broken(rated),
+            ALLOWED,
+            f"of {len(rated)}",
+        ),
+        at_most(f"{with_share}: passed, and more fail", beyond, ALLOWED, f"of {len(passed)}"),
+        at_least(f"{with_share}: passed", len(passed), DRAWS / 3, f"of {len(rated)}"),
+    ], None
 
 
 def figures(draws: Sequence[Draw]) -> list[Figure]:
@@ -102,18 +120,26 @@ def _broken(draws: Sequence[Draw]) -> int:
     return sum(one.broken for one in draws)
 
 
-def draw(seed: int, further: int = FURTHER) -> Draw:
-    """Return the result for one model and distribution."""
+def draw(seed: int, further: int = FURTHER, share: float | None = None) -> Draw:
+    """Return the result for one model and distribution.
+
+    Args:
+        seed: Of both.
+        further: Samples to test the bound on.
+        share: The share of inputs that may fail; None for none. Then more samples are held out.
+    """
     rng = np.random.default_rng(seed)
     model, data = drawn_model(rng), Distribution(rng)
     criterion = CRITERIA[seed % len(CRITERIA)]
-    searched, heldout = (data.take(int(rng.integers(*sizes))) for sizes in ((1, 4), (8, 25)))
+    counts = (1, 4), (8, 25) if share is None else (30, 90)
+    searched, heldout = (data.take(int(rng.integers(*sizes))) for sizes in counts)
     how: dict[str, Any] = {"lower": [".*"]} if seed % 3 == 0 else {"margin": 1.0, "headroom": 1.0}
     result = api.fix(
         model,
         [{"x": row[None]} for row in searched],
         heldout=[{"x": row[None]} for row in heldout],
         time_budget=20,
+        failing=share,
         **how,
         **criterion,
     )
@@ -138,6 +164,7 @@ def draw(seed: int, further: int = FURTHER) -> Draw:
         bound=run.verdict.failure_bound.upper,
         true=_failing(expected, found, judged, run.criterion),
         passed=run.verdict.passed,
+        share=share,
         kept=len(run.plan.keep),
     )
 

@@ -93,7 +93,8 @@ def examine(drawn: Drawn, choose: st.DataObject, tally: Tally) -> None:
     """
     try:
         network = network_from_proto(drawn.proto)
-        original = check(network).run(drawn.sample)
+        check(network)
+        original = Session(network.model).run(drawn.sample)
     except CaseError:
         tally.refused += 1
         return

@@ -32,7 +32,7 @@ from bench.planted_networks import Drawn
 from bench.planted_trials import Trial, low_trials, trials
 from bench.runs import Workbench
 from halfwise.errors import HalfwiseError
-from halfwise.fixing.outcome import Result
+from halfwise.fixing.result import Result
 from halfwise.records import Run
 from tests.fake_tensorrt.start import build_cuda_library, worker_command
 

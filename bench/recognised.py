@@ -14,7 +14,7 @@ from bench.attacks.layouts import save
 from bench.attacks.lies import SAMPLES, samples
 from bench.figures import Figure, equal, reported
 from bench.runs import Workbench
-from halfwise.judging.reference import check
+from halfwise.emulation.ort import Session
 from halfwise.metrics.kinds import LOOKED_AT, recognise
 from halfwise.options.loading import load_case
 from halfwise.options.options import Data, Model
@@ -96,7 +96,7 @@ def _laid_out(bench: Workbench, name: str) -> set[Kind]:
 def kinds(model: Model, data: Data) -> dict[str, Kind]:
     """Return the kind of every output that is recognised."""
     case = load_case(model, data, Criterion(), split=False)
-    session = check(case.network)
+    session = Session(case.network.model)
     samples = case.calibration
     references = [session.run(samples[i]) for i in range(min(LOOKED_AT, len(samples)))]
     found = recognise(references, case.input_shapes)

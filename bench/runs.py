@@ -118,10 +118,6 @@ class Workbench:
             ["verify", subject.model, candidate, "--inputs", inputs, *options],
         )
 
-    def choose(self, ran: Ran) -> Ran:
-        """Return the verdict of `halfwise choose` on the plan that a run recommends."""
-        return self._run(f"{ran.folder.name}-chosen", ["choose", ran.folder])
-
     def _run(self, name: str, arguments: Sequence[str | Path]) -> Ran:
         out = self.folder / name
         command = [sys.executable, "-m", "halfwise", *map(str, arguments), "-o", str(out)]

@@ -63,7 +63,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
             0.5,
             f"{fixed.run.cost.evaluations} evaluations, {plan.candidates} candidates",
         ),
-        reported("peak memory (GiB)", fixed.run.cost.peak_rss_bytes / 2**30),
+        reported("peak memory (GiB)", (fixed.run.cost.peak_rss_bytes or 0) / 2**30),
     ], None
 
 

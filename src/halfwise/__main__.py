@@ -9,7 +9,8 @@ from contextlib import suppress
 
 def main() -> None:
     """Import the command line and run it; Ctrl-C waits until that can report it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from halfwise.cli import main as command_line  # noqa: PLC0415
 
     command_line()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.choose import choose
     from halfwise.fixing.command import fix
-    from halfwise.fixing.outcome import Result
+    from halfwise.fixing.result import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.reference import observe
     from halfwise.store import report
@@ -54,7 +54,7 @@ _MODULES = {
     "ChooseOptions": "declarations",
     "Exported": "tools.export",
     "Options": "declarations",
-    "Result": "fixing.outcome",
+    "Result": "fixing.result",
     "build": "tools.build",
     "check_constraints": "linting.command",
     "choose": "fixing.choose",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from halfwise.declarations import default
 from halfwise.errors import CaseError
 from halfwise.formats import FP16, Format
+from halfwise.graph.aside import Aside
 from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
@@ -198,6 +199,7 @@ class Case:
         repairs: Repairs made in `network`, in order.
         restored: Whether `network` is the original of a quantised model, not the user's own.
         previews: Whether a run may show samples as images and waves.
+        aside: What was set aside of the user's model, and is written back.
     """
 
     network: Network
@@ -213,6 +215,7 @@ class Case:
     repairs: tuple[Repair, ...] = ()
     restored: bool = False
     previews: bool = True
+    aside: Aside | None = None
 
     @property
     def users_metric(self) -> Metric | None:
@@ -311,12 +314,14 @@ class Chosen:
         rule: The user's request, as reasons state it.
         bf16: Those of them in BF16.
         tf32: Whether all FP32 products are TF32.
+        left_out: The nodes that it leaves out of INT8; None if it has no INT8.
     """
 
     kept: frozenset[NodeName]
     rule: str
     bf16: frozenset[NodeName] = frozenset()
     tf32: bool = False
+    left_out: frozenset[NodeName] | None = None
 
     def beside(self, explained: frozenset[NodeName]) -> dict[NodeName, str]:
         """Return the nodes that only the choice explains, with the rule."""

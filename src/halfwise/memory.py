@@ -1,10 +1,12 @@
-"""Available memory, and a limit on what this process allocates.
+"""Available memory, and limits on what this process allocates and opens.
 
 Without a limit, the system kills this process or another when a file declares more than there is.
-With it, an allocation fails, and the error says what was requested.
+With it, an allocation fails, and the error says what was requested. Only Linux tells and limits
+memory; elsewhere nothing is limited.
 """
 
-import resource
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 from halfwise.errors import CaseError
@@ -12,6 +14,9 @@ from halfwise.wording import size_of
 
 _ASIDE = 1 << 28
 """Memory left for the system and other processes."""
+
+FILES = 1024
+"""Open files that are allowed at least: Linux's default."""
 
 _CGROUPS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 """Files of versions 2 and 1 (kernel.org, cgroup-v2.rst and cgroup-v1/memory.rst)."""
@@ -47,10 +52,30 @@ def refuse_beyond(nbytes: int, what: str, hint: str) -> None:
         )
 
 
-def peak() -> int:
-    """Return this process's peak memory in bytes; getrusage would include the parent's."""
-    high = _field(Path("/proc/self/status"), "VmHWM:")
-    return high or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak() -> int | None:
+    """Return this process's peak memory in bytes; None if unknown.
+
+    On Linux getrusage would include the parent's.
+    """
+    if high := _field(Path("/proc/self/status"), "VmHWM:"):
+        return high
+    with suppress(ModuleNotFoundError):
+        import resource  # noqa: PLC0415 - Windows has none
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return None
+
+
+def allow_files() -> None:
+    """Raise a limit of fewer open files than `FILES`, where that is allowed."""
+    with suppress(ModuleNotFoundError, OSError, ValueError):
+        import resource  # noqa: PLC0415 - Windows has none
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def cap() -> None:
@@ -62,6 +87,8 @@ def cap() -> None:
     free, taken = available(), _field(Path("/proc/self/status"), "VmData:")
     if free is None or taken is None:
         return
+    import resource  # noqa: PLC0415 - Windows has none
+
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     ceiling = taken + max(free - _ASIDE, _ASIDE)
     limits = [limit for limit in (soft, hard, ceiling) if limit != resource.RLIM_INFINITY]
@@ -70,11 +97,13 @@ def cap() -> None:
 
 def uncap(pid: int = 0) -> None:
     """Remove the limit, in another process too: GPU drivers reserve large ranges."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    try:
-        resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
-    except (OSError, ValueError):  # it has ended, or belongs to another user
+    if _field(Path("/proc/self/status"), "VmData:") is None:  # `cap` has set none
         return
+    import resource  # noqa: PLC0415 - Windows has none
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    with suppress(OSError, ValueError):  # it has ended, or belongs to another user
+        resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
 
 
 def _field(path: Path, name: str) -> int | None:

@@ -1,6 +1,5 @@
 """Temporary folders marked as in use by a lock, so the next run removes those of killed runs."""
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -8,9 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 _LOCK = "lock"
+_LOCKING = find_spec("fcntl") is not None
+"""Whether the system locks files so; Windows does not."""
 _DAYS = 14
 """Longer than any run takes. Our choice."""
 _looked_at: set[Path] = set()
@@ -22,9 +24,9 @@ def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Pa
 
     If the process is killed, say by SIGKILL, the folder remains but its lock is released, in any
     container, and the first block of another run in `place` removes it. Folders that are locked,
-    have no lock, are links or belong to another user stay. Those of another machine stay for
-    `_DAYS`, as not all shared file systems share locks between machines (mount(8): nfs `nolock`,
-    lustre `localflock`); after a restart, a machine counts as another.
+    have no lock (on Windows, none has), are links or belong to another user stay. Those of another
+    machine stay for `_DAYS`, as not all shared file systems share locks between machines (mount(8):
+    nfs `nolock`, lustre `localflock`); after a restart, a machine counts as another.
 
     Args:
         place: Where it is created; by default the system's folder for temporary files.
@@ -34,7 +36,7 @@ def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Pa
         OSError: it cannot be created.
     """
     place = Path(tempfile.gettempdir()) if place is None else place
-    if place not in _looked_at:
+    if _LOCKING and place not in _looked_at:
         _looked_at.add(place)
         _remove_abandoned(place, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
@@ -51,7 +53,11 @@ def scratch(place: Path | None = None, prefix: str = "halfwise.") -> Iterator[Pa
 
 
 def _locked(folder: Path) -> int:
-    """Return a locked file in `folder`, open; -1 if the file system has no locks."""
+    """Return a locked file in `folder`, open; -1 if the system has no locks, or its files."""
+    if not _LOCKING:
+        return -1
+    import fcntl  # noqa: PLC0415
+
     unnamed = folder / f".{_LOCK}"
     file = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -80,6 +86,8 @@ def _remove_unlocked(folder: Path) -> None:
     Raises:
         OSError: its lock is held or missing.
     """
+    import fcntl  # noqa: PLC0415
+
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -136,7 +136,6 @@ class Drawn:
             points=tuple(points),
             front=tuple(sorted({0, *front}, key=lambda i: points[i].price)),
             plan=0,
-            recommended=0,
         )
 
     def run(self) -> Run:

@@ -1,12 +1,18 @@
 """The command line up to where it calls the library, and from its results on."""
 
 import errno
+import re
+import shlex
 import sys
+from typing import cast
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
-from halfwise.cli import main
+from halfwise.cli import app, main
 from halfwise.errors import HalfwiseError
+from tools import readme
 
 COMMANDS = ("fix", "verify", "observe", "explain-log", "report", "export", "doctor")
 FIX = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "r")
@@ -67,10 +73,49 @@ def test_usage_errors(call, arguments):
     assert "Usage" in err or "; expected " in err
 
 
-def test_no_command_shows_the_help(call):
+def test_no_command_says_where_to_start(call):
     code, out, err = call()
+    assert (code, out) == (2, "")
+    assert err.startswith("Start here: halfwise fix MODEL --inputs DATA -o RUN\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [*readme.leaves(cast(TyperGroup, typer.main.get_command(app)))]
+)
+def test_every_help_ends_with_an_example_that_the_command_takes(call, name, command):
+    _, out, _ = call(*name.split(), "--help")
+    example = " ".join(out.split()).partition("Example: halfwise ")[2]
+    assert example.startswith(name)
+    words = shlex.split(example)[len(name.split()) :]
+    made = command.make_context(name, words)
+    assert all(made.params[p.name] for p in command.params if p.required)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [(("fi",), "fix"), (("fix", "--metr"), "--metric"), (("lint", "--ignor"), "--ignore")],
+)
+def test_what_is_mistyped_is_suggested(call, words, suggested):
+    code, _, err = call(*words)
     assert code == 2
-    assert "Commands" in out + err
+    assert re.search(rf"(mean|options?:).*{suggested}\b", err)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_values(monkeypatch, call, shell):
+    monkeypatch.setenv("_HALFWISE_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    for typed, completed in (("diag", "diagnose"), ("fix --to bf", "bf16")):
+        line = f"halfwise {typed}"
+        for name, value in (
+            ("COMP_WORDS", line),
+            ("COMP_CWORD", str(line.count(" "))),
+            ("_TYPER_COMPLETE_ARGS", line),
+        ):
+            monkeypatch.setenv(name, value)
+        code, out, _ = call()
+        assert code == 0
+        assert completed in out
 
 
 @pytest.mark.parametrize("kind", all_errors())

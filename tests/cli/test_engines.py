@@ -371,8 +371,8 @@ def test_an_assertion_of_the_c_library(call, tmp_path):
 
 
 def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
-    def told(command):
-        return " ".join(call(command, "--help")[1].replace("│", " ").split())
+    def told(command, option="--help"):
+        return " ".join(call(command, option)[1].replace("│", " ").split())
 
     export = told("export")
     assert versions.DEFAULT_BUILDER in export
@@ -380,4 +380,4 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
     assert f"weak for {versions.WEAK_ONLY[0]}.x" in export
     assert f"else {versions.DEFAULT_PARSER}" in told("modernize")
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
-    assert f"strong from TensorRT {first}" in told("build")
+    assert f"strong from TensorRT {first}" in told("build", "--help-all")

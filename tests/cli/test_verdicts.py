@@ -225,3 +225,25 @@ finally:
     )
     assert ended.stdout.startswith(str(tmp_path) if html else "PASSED")
     assert ended.stderr == "[]\n"
+
+
+def test_the_demo_fixes_copies_of_the_example_and_prints_the_command(
+    call, answer, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    calls = answer("fix", run())
+    code, out, _ = call("demo")
+    assert code == 0
+    (files, options) = calls[0]
+    assert [path.name for path in files] == ["model.onnx", "inputs.npz"]
+    assert all(path.is_file() for path in (*files, options["heldout"]))
+    assert options["out"] == files[0].with_name("run")
+    assert "halfwise fix halfwise-demo/model.onnx --inputs" in out
+
+
+def test_a_second_demo_overwrites_nothing(call, answer, tmp_path):
+    answer("fix", run())
+    (tmp_path / "there").mkdir()
+    code, _, err = call("demo", "-o", str(tmp_path / "there"))
+    assert code == 2
+    assert "already exists" in err

@@ -1,4 +1,4 @@
-"""Operators of custom domains: FP32, unless a rule lowers them."""
+"""Operators that only ONNX Runtime has: low like those of ONNX."""
 
 import numpy as np
 import onnx
@@ -9,9 +9,6 @@ from halfwise.formats import FP16
 from tests import models
 from tests.unit.graph.sketch import f32
 
-CUSTOM = {"fused", "bias_gelu", "gelu", "skip"}
-LOWER_ALL = [option for name in sorted(CUSTOM) for option in ("--lower", name)]
-
 
 def types(model):
     values = (*onnx.load(model).graph.value_info, *onnx.load(model).graph.initializer)
@@ -21,24 +18,11 @@ def types(model):
     }
 
 
-def test_without_a_rule_they_are_fp32(fix):
+def test_operators_of_onnx_runtime_are_lowered(fix, call):
     ended = fix(models.microsoft())
-    assert ended.code == 0, ended.err
-    unsupported = ended.record["plan"]["unsupported"]
-    assert {u["node"] for u in unsupported} == CUSTOM
-    assert all("--lower NODE if your runtime has it in FP16" in u["reason"] for u in unsupported)
-    found = types(ended.model)
-    assert {found[name] for name in ("w1", "a", "b", "c", "gamma", "d")} == {TensorProto.FLOAT}
-    assert found["w2"] == TensorProto.FLOAT16
-
-
-def test_a_rule_lowers_them(fix, call):
-    ill = models.microsoft()
-    ended = fix(ill, *LOWER_ALL)
     assert ended.code == 0, ended.err
     plan = ended.record["plan"]
     assert plan["unsupported"] == []
-    assert plan["lowered"] == {name: f"--lower {name}" for name in CUSTOM}
     assert plan["candidates"] == 6
     found = types(ended.model)
     low = ("w1", "a", "b", "c", "gamma", "d", "s", "w2", "e")
@@ -82,8 +66,8 @@ def test_rules_that_contradict_or_match_nothing(saved, refused, rules, message):
 
 
 def test_some_low_some_kept(fix):
-    ended = fix(models.microsoft(), "--lower", "fused", "--lower", "skip", "--keep", "matmul")
+    ended = fix(models.microsoft(), *("--keep", "matmul", "--keep", ".*gelu"))
     assert ended.code == 0, ended.err
-    assert ended.kept == {"matmul"}
+    assert ended.kept == {"matmul", "bias_gelu", "gelu"}
     found = types(ended.model)
     assert (found["a"], found["b"], found["d"]) == (TensorProto.FLOAT16, 1, TensorProto.FLOAT16)

@@ -107,7 +107,14 @@ def folded_bias_of_gemm(ill: bool) -> onnx.ModelProto:
     return s.proto(s.op("Gemm", s.input("x", [2, 4]), weight, bias, name="gemm", transB=1))
 
 
-@fault("exporter-cast", "error", "cast")
+@fault("mixed-types", "error", "add")
+def constant_in_half(ill: bool) -> onnx.ModelProto:
+    s = Sketch()
+    one = np.ones(4, np.float16 if ill else np.float32)
+    return s.proto(s.op("Add", s.input("x", [4]), one, name="add"))
+
+
+@fault("mixed-types", "error", "cast")
 def declared_as_half(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     proto = s.proto(
@@ -146,7 +153,7 @@ def plugin(ill: bool) -> onnx.ModelProto:
     s = Sketch()
     x = s.input("x", [1, 4])
     proto = s.proto(s.op("Relu", x, name="plugin"))
-    proto.graph.node[0].op_type = "EfficientNMS_TRT"
+    proto.graph.node[0].op_type = "SomeNMS_TRT"
     proto.graph.node[0].domain = "" if ill else "trt.plugins"
     proto.opset_import.append(onnx.helper.make_opsetid("trt.plugins", 1))
     return proto

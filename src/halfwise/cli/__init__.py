@@ -7,7 +7,6 @@ import errno
 import gc
 import io
 import os
-import resource
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import version
 from importlib.util import LazyLoader
 from pathlib import Path
-from signal import SIG_UNBLOCK, SIGINT, pthread_sigmask
+from signal import SIGINT
 from types import FrameType, ModuleType
 from typing import Annotated, Any, TextIO
 
@@ -33,9 +32,8 @@ from halfwise.errors import CaseError, HalfwiseError, UsageError
 from halfwise.interruption import Interruption, interruption, offered
 from halfwise.wording import LONGEST_EXCERPT, clean, size_of
 
-_FILES = 1024
-"""Limit on open files to ask for: Linux's default."""
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = tuple(each for each in signal.Signals if each.name in ("SIGTERM", "SIGHUP"))
+"""Windows has no SIGHUP."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
@@ -75,7 +73,7 @@ def surroundings() -> Iterator[Ended]:
     """
     _open_closed_streams()
     _write_any_name()
-    _allow_files()
+    memory.allow_files()
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr, whatever=True)
     try:
@@ -107,10 +105,7 @@ def usage_error(error: OSError) -> UsageError | None:
         where = f" for {what}" if what else ""
         return UsageError(f"There is no space left{where}.", "Free some, or write elsewhere.")
     if error.errno in _TOO_MANY:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return UsageError(
-            f"Too many files are open: {limit} are allowed.", f"Allow more: ulimit -n {_FILES}."
-        )
+        return UsageError("Too many files are open.", f"Allow more: ulimit -n {memory.FILES}.")
     if what is None:
         if error.errno in _OURS:
             return None
@@ -179,15 +174,6 @@ def _write_any_name() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _allow_files() -> None:
-    """Raise a low limit on open files, if allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager
@@ -277,8 +263,7 @@ at 5,000 nodes a fifth of that time, and 5 % more memory.
 
 app = typer.Typer(
     name="halfwise",
-    add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     epilog="Exit codes: 0 passed; 10 failed, or something found; 2 wrong command line; 3 model or "
     "inputs cannot be used; 4 library or device missing; 5 build or export failed; 6 run failed; 7 "
     "run folder, record or engine damaged, or of another version or model; 128 + N ended by signal "
@@ -287,30 +272,46 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # Verdicts come first, then diagnosis, model preparation, and engines; Typer lists groups last.
+for command, example in {
+    verdicts.fix: "fix model.onnx --inputs data.npz -o run",
+    verdicts.ladder: "ladder model.onnx --inputs data.npz -o run",
+    verdicts.choose: "choose run --worth 1.05 -o cheaper",
+    verdicts.verify: "verify model.onnx mixed.onnx --inputs data.npz",
+    verdicts.report: "report run --full",
+    verdicts.diagnose: "diagnose model.onnx --inputs data.npz -o run",
+    verdicts.demo: "demo",
+    models.lint: "lint model.onnx --trt-version 10.13",
+    models.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
+    models.observe: "observe model.onnx --inputs data.npz",
+    models.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
+    engines.build: "build run/model.onnx -o model.engine --typing strong",
+    engines.inspect: "inspect model.engine --model run/model.onnx",
+    engines.explain_log: "explain-log build.log --model model.onnx",
+    engines.export: "export run --as trtexec -o recipe.sh",
+    engines.doctor: 'doctor --trt-command "ssh orin python3"',
+}.items():
+    name = command.__name__.replace("_", "-")
+    app.command(name, cls=Command, epilog=f"Example: halfwise {example}")(command)
 inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
-inputs.command("compare")(models.compare_inputs)
+inputs.command(
+    "compare",
+    epilog="Example: halfwise inputs compare train.py:load deploy.py:load --samples images",
+)(models.compare_inputs)
+app.add_typer(inputs, name="inputs")
 constraints = typer.Typer(
     no_args_is_help=True, help="Check precision constraints in trtexec's notation."
 )
-# trtexec's options are part of the input.
-constraints.command("check", context_settings={"ignore_unknown_options": True})(
-    engines.check_constraints
-)
-for command in (
-    *(
-        verdicts.fix,
-        verdicts.ladder,
-        verdicts.choose,
-        verdicts.verify,
-        verdicts.report,
-        verdicts.diagnose,
-    ),
-    *(models.lint, models.compare, models.observe, models.modernize),
-    *(engines.build, engines.inspect, engines.explain_log, engines.export, engines.doctor),
-):
-    app.command(command.__name__.replace("_", "-"), cls=Command)(command)
-app.add_typer(inputs, name="inputs")
+constraints.command(
+    "check",
+    # trtexec's options are part of the input.
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: halfwise constraints check --trt-version 8.6 trtexec --onnx=model.onnx "
+    "--layerPrecisions=*:fp16,norm:fp32",
+)(engines.check_constraints)
 app.add_typer(constraints, name="constraints")
+_START = """Start here: halfwise fix MODEL --inputs DATA -o RUN
+On a bundled example: halfwise demo
+All commands: halfwise --help"""
 
 
 def main() -> None:
@@ -325,7 +326,8 @@ def main() -> None:
 def _run(ended: Ended) -> None:
     try:
         # Blocked while this package was imported: see `halfwise.__main__`.
-        pthread_sigmask(SIG_UNBLOCK, {SIGINT})
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGINT})
         demand_folder()
         try:
             app(prog_name="halfwise")
@@ -392,9 +394,14 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _halfwise(
+    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Get an ONNX model into FP16, BF16 or INT8 with outputs that are still right."""
+    del show_version  # It ended the command.
+    if context.invoked_subcommand is None:
+        typer.echo(_START, err=True)
+        raise typer.Exit(UsageError.exit_code)

@@ -52,18 +52,13 @@ class Display(NamedTuple):
     quiet: bool = False
 
 
-_prints = partial(typer.Option, rich_help_panel="Output")
-_DISPLAY: dict[str, Any] = {
-    "as_json": Annotated[bool, _prints("--json", help="Print only the record, as JSON.")],
-    "full": Annotated[
-        bool, _prints("--full", help="Print the whole report, not one screen of it.")
-    ],
-    "quiet": Annotated[
-        bool, _prints("--quiet", help="Print only the verdict, on one line; no progress.")
-    ],
+_DISPLAY = {
+    "as_json": ("--json", "Print only the record, as JSON."),
+    "full": ("--full", "Print the whole report, not one screen of it."),
+    "quiet": ("--quiet", "Print only the verdict, on one line; no progress."),
 }
-MANY = 16
-"""From this many declared options on, `--help` shows the main ones only."""
+MANY = 12
+"""Of more options than this, `--help` shows the main ones only."""
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
@@ -110,19 +105,17 @@ def accepts(
         declared |= one or group.__annotations__
     grouped = _grouped(declared)
     single = {n: hint for n, hint in declared.items() if option(hint).group is None}
-    many = len(single) + len(grouped) >= MANY
-    offered = [
-        *(parameter(n, hint, hidden=many and not option(hint).main) for n, hint in single.items()),
-        *(_group_parameter(flag, members, hidden=many) for flag, members in grouped.items()),
-    ]
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
-        printed = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
-            for name, hint in _DISPLAY.items()
-            if "display" in signature.parameters and (full or name != "full")
+        displays = "display" in signature.parameters
+        shows = [name for name in _DISPLAY if displays and (full or name != "full")]
+        many = len(single) + len(grouped) + len(signature.parameters) + len(shows) > MANY
+        offered = [
+            *(parameter(n, h, hidden=many and not option(h).main) for n, h in single.items()),
+            *(_group_parameter(flag, members, hidden=many) for flag, members in grouped.items()),
         ]
+        printed = [_display_parameter(name, hidden=many and name != "full") for name in shows]
 
         @wraps(command)
         def run(*, help_all: bool = False, **values: Any) -> None:
@@ -256,6 +249,17 @@ def parameter(name: str, hint: Any, *, hidden: bool = False) -> inspect.Paramete
             rich_help_panel=declared.panel,
             hidden=hidden,
         ),
+    )
+
+
+def _display_parameter(name: str, *, hidden: bool) -> inspect.Parameter:
+    flag, about = _DISPLAY[name]
+    made = typer.Option(flag, help=about, rich_help_panel="Output", hidden=hidden)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[bool, made],
     )
 
 

@@ -1,7 +1,8 @@
-"""Commands that end with a verdict: fix, verify, diagnose; and report, which shows one again."""
+"""Commands that end with a verdict: fix, verify, diagnose, demo; and report, which shows one."""
 
 # ruff: noqa: PLC0415 (imports inside functions: `halfwise --help` does not wait for the library)
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,6 +47,7 @@ from halfwise.declarations.options import (
     Worth,
 )
 from halfwise.errors import UsageError
+from halfwise.wording import command
 
 _RunOption = Annotated[
     Path, typer.Option("-o", "--out", metavar="RUN", help="Run folder to create.")
@@ -71,6 +73,37 @@ def fix(
         display,
     )
     conclude(stored.run, display, out)
+
+
+_PACKAGE = Path(api.__file__).parent
+_EXAMPLE = next(
+    filter(Path.is_dir, (_PACKAGE / "digits", _PACKAGE.parents[1] / "examples" / "digits")),
+    _PACKAGE,
+)
+"""The bundled example: part of the wheel, and beside `src` in the repository."""
+
+
+@accepts()
+def demo(
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FOLDER", help="Folder to create.")
+    ] = Path("halfwise-demo"),
+) -> None:
+    """Fix a bundled model that reads handwritten digits: what halfwise does, in ten seconds."""
+    from halfwise.store import new_folder
+
+    names = ("model.onnx", "inputs.npz", "heldout.npz")
+    with new_folder(out) as folder:
+        for name in names:
+            shutil.copyfile(_EXAMPLE / name, folder / name)
+    model, inputs, heldout = (out / name for name in names)
+    run = out / "run"
+    words = ("fix", model, "--inputs", inputs, "--heldout", heldout, "-o", run)
+    typer.echo(f"$ {command('halfwise', *words)}")
+    stored = watched(
+        lambda watcher: api.fix(model, inputs, heldout=heldout, out=run, watcher=watcher), Display()
+    )
+    conclude(stored.run, Display(full=False), run)
 
 
 _ExpectedOption = Annotated[

@@ -86,6 +86,16 @@ def shell_type(hint: Any) -> Any:  # noqa: ANN401 - a type
     return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
 
 
+def share(word: str | float) -> float | None:
+    """Return a number or a percentage, such as `0.05` or `5%`, as a number; None if it is none."""
+    digits = str(word).removesuffix("%")
+    try:
+        value = float(digits) / (1 if digits == str(word) else 100)
+    except ValueError:
+        return None
+    return value if 0 <= value < inf else None
+
+
 def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as declared
     """Check the value of an option against its type and domain; None is not given.
 

@@ -60,6 +60,14 @@ class Reading(TypedDict, total=False):
             main=True,
         ),
     ]
+    plugin_outputs: Annotated[
+        str | None,
+        _data(
+            "What operators compute that ONNX Runtime lacks: arrays by the name of their output, "
+            "or a function of a sample that returns them. Default: what follows is not judged.",
+            "FILE.npz|FILE.py:FUNCTION",
+        ),
+    ]
 
 
 class Data(Reading, total=False):
@@ -136,6 +144,16 @@ class Acceptance(Thresholds, TaskMetric, total=False):
         _acceptance("Hold every output to 1 % of its largest value, whatever it is."),
     ]
 
+    failing: Annotated[
+        str | float | None,
+        _acceptance(
+            "Largest share of inputs that may fail, such as 1%: its upper bound is judged (95 %, "
+            "exact binomial) instead of the worst sample. 299 samples without a failure show 1 %, "
+            "so three of four inputs are held out.",
+            "SHARE",
+        ),
+    ]
+
     metric_drop: Annotated[
         float,
         _threshold(
@@ -194,13 +212,14 @@ class Gate(TypedDict, total=False):
 
 
 class Choice(TypedDict, total=False):
-    """Which plan of a run to take; without any of these, the recommended one."""
+    """Which plan of a run to take."""
 
     worth: Annotated[
         float | None,
         _threshold(
             "Take the most exact plan up to X times the all-low model's cost.",
             domain=NOT_NEGATIVE,
+            main=True,
         ),
     ]
     kept: Annotated[
@@ -209,15 +228,14 @@ class Choice(TypedDict, total=False):
             "Take the most exact plan that keeps at most N nodes.",
             "N",
             domain=Domain("an integer ≥ 0"),
+            main=True,
         ),
     ]
     rel_max: Annotated[
         float | None,
-        _threshold("Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE),
-    ]
-    metric_drop: Annotated[
-        float | None,
-        _threshold("Take the cheapest plan whose metric falls by at most X.", domain=NOT_NEGATIVE),
+        _threshold(
+            "Take the cheapest plan whose rel max is at most X.", domain=NOT_NEGATIVE, main=True
+        ),
     ]
 
 
@@ -393,7 +411,6 @@ class Worker(TypedDict, total=False):
             "Command that starts a Python that can import tensorrt: /opt/trt/bin/python, "
             '"ssh orin python3", "docker run -i --gpus all IMAGE python3". Default: this Python.',
             "CMD",
-            main=True,
         ),
     ]
     trt_worker: Annotated[str | Sequence[str] | None, _worker("Worker in halfwise.toml.", "NAME")]

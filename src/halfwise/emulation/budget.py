@@ -27,7 +27,6 @@ from halfwise.wording import number
 
 WORK: Mapping[str, float] = {
     "load": 1.0,
-    "check": 0.4,
     "reference": 2.2,
     "observe": 9.0,
     "emulate": 10.0,

@@ -1,4 +1,4 @@
-"""ONNX Runtime: the only place that creates its sessions and reads its schemas."""
+"""ONNX Runtime: the only place that creates its sessions."""
 
 import ctypes
 import functools
@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_schemas
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from halfwise import memory
@@ -28,7 +26,6 @@ from halfwise.files import is_regular, no_file
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
-from halfwise.graph.weights import LARGE_MODEL_BYTES, is_large
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
 
@@ -192,7 +189,6 @@ class Session:
         *,
         runtime: Runtime = CPU,
         optimise: bool = False,
-        large_from: int = LARGE_MODEL_BYTES,
     ) -> None:
         """Load `model`.
 
@@ -200,8 +196,6 @@ class Session:
             model: Any model; it may change or be deleted afterwards.
             runtime: Where it runs.
             optimise: Enable all graph optimisations.
-            large_from: Bytes of float weights in files above which the session reads them in place
-                (on the CPU, without optimisation). Otherwise it holds copies.
 
         Raises:
             BackendMissing: `runtime.device` is not available.
@@ -226,8 +220,9 @@ class Session:
         _register(options, runtime.libraries)
         proto, arrays = weightless(model)
         values = {name: ort_value(array) for name, array in arrays.items()}
-        in_place = device == "cpu" and not optimise and is_large(model, large_from)
-        # ONNX Runtime reads those that are lent as long as the session lives.
+        # Copying them takes half the time of loading. ONNX Runtime reads those that are lent as
+        # long as the session lives.
+        in_place = device == "cpu" and not optimise
         hand_over, self._values = (lent, values) if in_place else (given, {})
         try:
             with hand_over(options, values):
@@ -283,6 +278,18 @@ class Session:
         return dict(zip(names, results if lent else map(own, results), strict=True))
 
 
+def has_operator(node: ir.Node) -> bool:
+    """Return whether ONNX Runtime runs a node's operator without a library of the user's."""
+    if is_standard(node) and onnx.defs.has(node.op_type):
+        return True
+    return ("" if is_standard(node) else node.domain, node.op_type) in _kernels()
+
+
+@functools.cache
+def _kernels() -> frozenset[tuple[str, str]]:
+    return frozenset((k.domain, k.op_name) for k in ort_errors.get_all_opkernel_def())
+
+
 def runtime_version() -> str:
     """Return the version of ONNX Runtime, whichever package (CPU or GPU) it comes from."""
     return str(ort.__version__)
@@ -335,10 +342,15 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     # Its memory would come on top of that of the first run, and it saves no time
     # (bench/overhead.py).
     options.enable_mem_pattern = False
+    # For operators of its own, ONNX Runtime infers sizes that are not so: a cache with new entries
+    # as long as the one without. It fails where it then reuses a buffer (test_custom.py).
+    options.enable_mem_reuse = all(map(is_standard, model.graph.all_nodes()))
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     # Threads that spin while they wait take cores from those that work: up to ten times slower on a
     # busy machine, and no faster on an idle one (see bench/overhead.py).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -424,39 +436,3 @@ def _is_refusal(error: Exception) -> bool:
 
 def _first_line(error: Exception) -> str:
     return excerpt(_SOURCE.sub("", _CODE.sub("", str(error).splitlines()[0])))
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Types that an operator accepts and returns.
-
-    Attributes:
-        inputs: The ONNX types of each input slot, such as `tensor(float16)`; a variadic slot is the
-            last.
-        outputs: The same for the outputs.
-    """
-
-    inputs: tuple[frozenset[str], ...]
-    outputs: tuple[frozenset[str], ...]
-
-
-@functools.cache
-def signature(domain: str, op_type: str, version: int) -> Signature | None:
-    """Return an operator's signature at a version of its domain; None if ONNX Runtime lacks it.
-
-    The result is also None for operators of registered libraries: only their session knows them.
-    """
-    schemas = [
-        schema
-        for schema in ort_schemas.get_all_operator_schema()
-        if (schema.domain, schema.name) == (domain, op_type) and schema.since_version <= version
-    ]
-    if not schemas:
-        return None
-    schema = max(schemas, key=lambda schema: schema.since_version)
-    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
-    inputs, outputs = (
-        tuple(allowed.get(p.typeStr, frozenset((p.typeStr,))) for p in parameters)
-        for parameters in (schema.inputs, schema.outputs)
-    )
-    return Signature(inputs, outputs)

@@ -16,10 +16,12 @@ from halfwise.metrics import (
     Metric,
     OutputMeasure,
     Outputs,
+    loss_of_one,
     metric_loss,
     shortfall_of_one,
     totals,
 )
+from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, OutputError
 
@@ -29,21 +31,17 @@ Depth = Literal[
     "plain",
     "inside",
     "decisions",
-    "searched",
     "heldout",
-    "file",
     "casts",
     "types",
-    "chosen",
 ]
 """How closely a plan is looked at.
 
 "samples": on the samples of the search, until one fails; "all": its error on all of them; "plain":
 the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
-there; "decisions": whether its file decides otherwise there; "searched": its scores there;
-"heldout": its error and scores on held-out samples; "file": whether its file serves on those;
-"casts": how many Casts its model has; "types": which other types may take the place of FP32 in it;
-"chosen": its error by the criterion of an earlier run.
+there; "decisions": whether its file decides otherwise there; "heldout": its error and scores on
+held-out samples; "casts": how many Casts its model has; "types": which other types may take the
+place of FP32 in it.
 """
 
 P = TypeVar("P", bound=Hashable)
@@ -110,24 +108,48 @@ class Tolerance:
         """What orders samples: a metric has no value for one, so the default tolerance does."""
         return Criterion() if self.metric else self.criterion
 
+    def spare(self, samples: int) -> int:
+        """Return how many samples may fail: as many as would show the share that may."""
+        share = self.criterion.failing
+        return 0 if share is None else may_fail(samples, share)
+
     def excess(
         self, results: Iterable[Computed], samples: Samples, references: Sequence[Outputs]
     ) -> float:
         """Return the error of outputs of all samples, ≥ 0, relative to what a trial may use.
 
+        Where a share of inputs may fail, the worst samples do not count.
+
         Raises:
             CaseError: the samples are too few for the metric.
         """
         if self.metric is None:
-            excess = Excess(self.criterion, totals(references))
+            excess = Excess(self.criterion, totals(references), self.spare(len(references)))
             for reference, result in zip(references, results, strict=True):
                 excess.update(reference, result)
             return excess.final() / self.factor
+        results = list(results)
+        if spare := self.spare(len(references)):
+            each = [
+                self._lost_alone(i, results[i], samples, references) for i in range(len(results))
+            ]
+            rest = sorted(sorted(range(len(each)), key=lambda i: each[i])[: len(each) - spare])
+            results, references = [results[i] for i in rest], [references[i] for i in rest]
+            samples = samples.select(rest)
         computed = [r for r in results if not isinstance(r, RunFailed)]
         failed = len(computed) < len(references)
         if failed or any(map(has_new_nonfinite, references, computed)):
             return inf
         return self.lost(computed, samples, references)
+
+    def _lost_alone(
+        self, index: int, result: Computed, samples: Samples, references: Sequence[Outputs]
+    ) -> float:
+        assert self.metric is not None
+        if isinstance(result, RunFailed) or has_new_nonfinite(references[index], result):
+            return inf
+        labels = None if samples.labels is None else [samples.labels[index]]
+        return loss_of_one(self.criterion, self.metric, references[index], result, labels)
 
     def lost(
         self, computed: Sequence[Outputs], samples: Samples, references: Sequence[Outputs]
@@ -248,7 +270,9 @@ class Bench(Generic[P]):
 
     def survey(self, plan: P, watcher: Watcher) -> list[float]:
         """Run every sample and return the error of each; orders later trials, worst first."""
-        excess, results = Excess(self.tolerance.of_samples, self._totals), list[Computed]()
+        spare = self.tolerance.spare(len(self.samples))
+        excess = Excess(self.tolerance.of_samples, self._totals, spare)
+        results = list[Computed]()
         each = list[float]()
         for i, reference in enumerate(self.references):
             watcher.step(i, len(self.references), "samples")
@@ -358,7 +382,8 @@ class Bench(Generic[P]):
         self._also = error
 
     def _errors(self, plan: P) -> Outcome:
-        excess, factor = Excess(self.tolerance.criterion, self._totals), self.tolerance.factor
+        spare, factor = self.tolerance.spare(len(self.samples)), self.tolerance.factor
+        excess = Excess(self.tolerance.criterion, self._totals, spare)
         for i in self._order:
             reference, ran = self.references[i], self._run(plan, i)
             excess.update(reference, ran)
@@ -371,6 +396,9 @@ class Bench(Generic[P]):
         return Outcome(final <= factor, final / factor)
 
     def _by_metric(self, plan: P) -> Outcome:
+        if self.tolerance.spare(len(self.samples)):
+            error = self.excess_of(self._all(plan))
+            return Outcome(error <= 1, error)
         candidates = dict[int, Outputs]()
         recognised = self.tolerance.criterion.recognised
         for i in self._order:

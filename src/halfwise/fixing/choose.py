@@ -1,7 +1,7 @@
 """`choose`: take another plan from a run's curve, judge it on held-out samples, write it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
@@ -24,44 +24,39 @@ from halfwise.declarations.options import Unjudged as Accepted
 from halfwise.emulation.budget import forgiving
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.fixing.command import concluded
-from halfwise.fixing.curve import MEASURED, Measuring, is_fp32
-from halfwise.fixing.heldout import HeldOut
+from halfwise.fixing.curve import is_fp32, spread
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import Result
-from halfwise.fixing.space import Space
+from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.reference import frozen_named
 from halfwise.metrics import AUTO, effective
-from halfwise.metrics.recognised import REL_MAX, falling
 from halfwise.options.loading import load_asked, load_start
-from halfwise.options.metric import function_again, named_metric, not_run
+from halfwise.options.metric import function_again, not_run
 from halfwise.options.options import Request, bounded, understand
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Curve, NodeName, Note, Point, Recognised, Run, TaskScore
+from halfwise.records import Criterion, Curve, Note, Point, Run
 from halfwise.reporting.plan import chosen_line
 from halfwise.store import free_folder, read_run, users_model
-from halfwise.wording import count, number, ratio, typed
+from halfwise.wording import count, listed, number, ratio, typed
 
 _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asks for; at most one field is set, and none for the recommended plan.
+    """What the user asks for; one field is set.
 
     Attributes:
         worth: Maximum cost relative to all low.
         kept: Maximum number of kept compute nodes.
         rel_max: Maximum error relative to the largest reference value of an output.
-        metric_drop: Maximum loss of the task metric relative to FP32.
     """
 
     worth: float | None = None
     kept: int | None = None
     rel_max: float | None = None
-    metric_drop: float | None = None
 
     @property
     def options(self) -> Mapping[str, float]:
@@ -76,94 +71,48 @@ class Wish:
         return " ".join(["choose", *options])
 
 
-Picked = tuple[Point, int]
-"""The point that answers a request, and how many unmeasured points may answer it better."""
+def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
+    """Return the point that answers a request, of those whose error is known.
 
-
-def pick(curve: Curve, criterion: Criterion, wish: Wish, measuring: Measuring | None) -> Picked:
-    """Return the point that answers a request, measuring what it depends on, `MEASURED` at most.
-
-    A limit on cost or nodes selects the point of smallest error; a limit on error or metric, the
-    cheapest. A bound can only exclude a point; points that it does not exclude are measured.
+    A limit on cost or nodes selects the point of smallest error; a limit on error, the cheapest.
 
     Args:
         curve: That of the run.
         criterion: What was acceptable in it.
         wish: The request.
-        measuring: Measures points; None assumes that every plan passes, without an error.
 
     Raises:
-        UsageError: two things are requested, or something the run does not know.
+        UsageError: not one thing is requested, or something the run does not know.
         CaseError: no point fits.
     """
+    if not wish.options:
+        names = listed([spelt(name) for name in _WISHES])
+        raise UsageError("Nothing says which plan to take.", f"Give one of {names}.")
     if len(wish.options) > 1:
         first, second = (spelt(name) for name in list(wish.options)[:2])
         raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
-    error = (lambda _: 0.0) if measuring is None else measuring.error
-    fits = (lambda _: True) if measuring is None else measuring.fits
     if wish.worth is not None:
-        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"), error)
+        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"))
     if wish.kept is not None:
         wording = (lambda n: count(int(n), "node"), "keeps")
-        return _best(curve, wish.kept, lambda p: p.count, wording, error)
-    if wish.rel_max is not None:
-        return _cheapest(curve, wish.rel_max, _rel_max(criterion), "has a rel max of", fits)
-    if wish.metric_drop is not None:
-        does = f"loses {_metric(curve)} by"
-        return _cheapest(curve, wish.metric_drop, _fall(curve, criterion), does, fits)
-    return _recommended(curve), 0
+        return _best(curve, wish.kept, lambda p: p.count, wording)
+    assert wish.rel_max is not None
+    return _cheapest(curve, wish.rel_max, criterion)
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
     """Return the acceptance options that a request implies, by their names in the library.
 
-    A requested error or metric decides; if there are other outputs, the metric becomes "auto" with
-    the requested drop. Otherwise the recognised task decides, if there is one, else the run's
-    criterion.
+    A requested error decides. Otherwise the recognised task decides, if there is one, else the
+    run's criterion.
     """
     if wish.rel_max is not None:
         return {"rel_max": wish.rel_max}
-    if wish.metric_drop is not None and not has_others(curve):
-        return {"metric": _metric(curve), "metric_drop": wish.metric_drop}
     if curve.recognised:
         return {"metric": AUTO}
     acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
-    return (
-        acceptance
-        if criterion.metric is None
-        else {**acceptance, "metric_drop": criterion.metric_drop}
-    )
-
-
-def has_others(curve: Curve) -> bool:
-    """Return whether unrecognised outputs are held to the default tolerance."""
-    return bool(curve.recognised) and any(score.metric == REL_MAX for score in curve.reference)
-
-
-def _recommended(curve: Curve) -> Point:
-    """Return the recommended plan, or the run's own if that passes and keeps nothing.
-
-    Then none is cheaper, and the run scored none.
-    """
-    if curve.recommended is not None:
-        return curve.points[curve.recommended]
-    if curve.plan is not None and not curve.reference:
-        delivered = curve.points[curve.plan]
-        if delivered.count == 0 and delivered.error <= 1 and not delivered.is_bound:
-            return delivered
-    why = "no task metric is known to fit its outputs"
-    if curve.recognised:
-        why = "it measured no plan on held-out samples"
-    if curve.reference:
-        metrics = " and ".join(sorted({score.metric for score in curve.reference}))
-        why = (
-            f"none of the plans that it measured more closely passes {metrics} on both held-out "
-            "and search samples without infinities"
-        )
-    raise CaseError(
-        f"The run recommends no plan: {why}.",
-        "Choose one: --worth X, --kept N or --rel-max X.",
-    )
+    drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
+    return {**acceptance, **drop}
 
 
 def _best(
@@ -171,75 +120,37 @@ def _best(
     limit: float,
     value: Callable[[Point], float],
     wording: tuple[Callable[[float], str], str],
-    error_of: Callable[[Point], float],
-) -> Picked:
-    fitting = [point for point in curve.points if value(point) <= limit]
+) -> Point:
+    points = [point for point in curve.points if not point.is_bound]
+    fitting = [point for point in points if value(point) <= limit]
     if not fitting:
-        (say, does), nearest = wording, min(curve.points, key=value)
+        (say, does), nearest = wording, min(map(value, points), default=inf)
         raise CaseError(
-            f"No plan of the run {does} at most {say(limit)}; the nearest {does} "
-            f"{say(value(nearest))}.",
+            f"No measured plan of the run {does} at most {say(limit)}; the nearest {does} "
+            f"{say(nearest)}.",
             _OTHER,
         )
-    # Points with only a bound: of equal bounds, the costliest has most room to be exact.
-    bounds = sorted((p for p in fitting if p.is_bound), key=lambda p: (p.error, -p.price))
-    ranks = {p: _by_error(p, p.error) for p in fitting if not p.is_bound}
-    sound = [p for p in bounds if not p.infinite_inside and p.error < inf]
-    least = min((p.error for p, (bad, *_) in ranks.items() if not bad), default=inf)
-    for point in sound[:MEASURED]:
-        if point.error >= least:
-            break
-        error = error_of(point)
-        ranks[point] = _by_error(point, error)
-        least = min(least, error)
-    unmeasured = sum(p.error < least and p not in ranks for p in sound)
-    return min(ranks, key=ranks.__getitem__) if ranks else bounds[0], unmeasured
+
+    def rank(point: Point) -> tuple[bool, float, float, float]:
+        heldout = inf if point.heldout is None else point.heldout
+        broken = bool(point.infinite_inside) or point.error == inf
+        return broken, point.error, heldout, point.price
+
+    return min(fitting, key=rank)
 
 
-def _by_error(point: Point, error: float) -> tuple[bool, float, float, float]:
-    heldout = inf if point.heldout is None else point.heldout
-    return bool(point.infinite_inside) or error == inf, error, heldout, point.price
-
-
-def _cheapest(
-    curve: Curve,
-    limit: float,
-    value_of: Callable[[Point], float | None],
-    does: str,
-    fits: Callable[[Point], bool],
-) -> Picked:
-    """Return the cheapest point that fits; the run's data can only exclude points.
-
-    Those that fit on the run's held-out samples come first, from the cheapest on, until one fits;
-    then cheaper ones: a few from the cheapest on, of many repeatedly the middle one.
-    """
-    values = {point: value_of(point) for point in sorted(curve.points, key=lambda p: p.price)}
-    rest = [point for point, value in values.items() if value is None or value <= limit]
-    best = next((point for point in rest if is_fp32(curve, point)), None)
-    rest = [point for point in rest if best is None or point.price < best.price]
-    measured = (p for p in rest if p.heldout is not None and not p.is_bound)
-    hopeful = [point for point in measured if values[point] is not None]
-    skipped, free = 0, MEASURED
-    for point in hopeful[: MEASURED // 2]:
-        free -= 1
-        if fits(point):
-            best, rest = point, rest[: rest.index(point)]
-            break
-        rest.remove(point)
-    while rest and free:
-        middle = 0 if len(rest) <= free else len(rest) // 2
-        free -= 1
-        if fits(rest[middle]):
-            best, rest = rest[middle], rest[:middle]
-        else:
-            skipped, rest = skipped + middle, rest[middle + 1 :]
-    if best is not None:
-        return best, skipped + len(rest)
-    exact = ((value, point) for point, value in values.items() if not point.is_bound)
-    near = [(value, point) for value, point in exact if value is not None and limit < value < inf]
-    why = f"No measured plan of the run {does} at most {number(limit)}"
-    for value, point in sorted(near, key=lambda pair: pair[0])[:1]:
-        why += f"; the nearest {does} {number(value)} and keeps {count(point.count, 'node')}"
+def _cheapest(curve: Curve, limit: float, criterion: Criterion) -> Point:
+    """Return the cheapest point whose rel max fits on all samples that it was measured on."""
+    points = sorted((p for p in curve.points if not p.is_bound), key=lambda p: p.price)
+    rel_max = _rel_max(criterion)
+    values = [(0.0 if is_fp32(curve, point) else rel_max(point), point) for point in points]
+    known = [(value, point) for value, point in values if value is not None]
+    if fitting := [point for value, point in known if value <= limit]:
+        return fitting[0]
+    why = f"No measured plan of the run has a rel max of at most {number(limit)}"
+    if near := [(value, point) for value, point in known if value < inf]:
+        value, point = min(near, key=lambda pair: pair[0])
+        why += f"; the nearest has {number(value)} and keeps {count(point.count, 'node')}"
     raise CaseError(f"{why}.", _OTHER)
 
 
@@ -264,50 +175,6 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
         return max((v for v in (point.rel_max, searched) if v is not None), default=None)
 
     return bound
-
-
-def _metric(curve: Curve) -> str:
-    """Return the task metric of the points; for outputs without a task, no fall is allowed.
-
-    Of several metrics of the same outputs, it is the first: which class, not how sure.
-    """
-    scores: Sequence[TaskScore | Recognised] = curve.reference or curve.recognised
-    first = {one.outputs: one.metric for one in reversed(scores)}
-    metrics = sorted({*first.values()} - {REL_MAX})
-    if len(metrics) == 1:
-        return metrics[0]
-    if not metrics:
-        raise UsageError(
-            "The run knows no task metric for its outputs, so --metric-drop cannot choose.",
-            "Give --worth X, --kept N or --rel-max X.",
-        )
-    raise UsageError(
-        f"The outputs have several metrics, {' and '.join(metrics)}, in different units.",
-        "Give --worth X, --kept N or --rel-max X, or nothing for the recommended plan.",
-    )
-
-
-def _fall(curve: Curve, criterion: Criterion) -> Callable[[Point], float | None]:
-    """Return how far a point's metric falls on held-out samples; None if unknown.
-
-    inf with infinities, and if outputs without a metric exceed the tolerance.
-    """
-    metric = _metric(curve)
-    # Where no drop was allowed, the error of every drop is infinite.
-    by_drop = criterion.metric is not None and not criterion.metric_drop
-    reference = [score.value for score in curve.reference if score.metric == metric]
-
-    def fall(point: Point) -> float | None:
-        unscored = [score.passed for score in point.scores if score.metric == REL_MAX]
-        endless = point.error == inf and not by_drop
-        if point.nonfinite or point.infinite_inside or endless or not all(unscored):
-            return inf
-        values = [score.value for score in point.scores if score.metric == metric]
-        if not reference or len(values) != len(reference):
-            return None
-        return max(0.0, *(before - after for before, after in zip(reference, values, strict=True)))
-
-    return fall
 
 
 _WISHES = tuple(Wish.__dataclass_fields__)
@@ -338,8 +205,7 @@ def choose(
     """Take the point of a run's curve that satisfies an option, judge it and write it.
 
     It does not search. The case is that of the run; held-out samples that joined its search do not
-    judge. Without an option that chooses, it takes the recommended plan. The choice implies what is
-    acceptable: see `halfwise.fixing.choose.implied`.
+    judge. The choice implies what is acceptable: see `halfwise.fixing.choose.implied`.
 
     Args:
         run: Folder of a `fix` or `choose` run.
@@ -358,30 +224,16 @@ def choose(
     folder, updates = free_folder(out), given(**options)
     wish = _wish(updates)
     record, curve = _recorded(Path(run))
-    pick(curve, criterion := curve.criterion or record.criterion, wish, None)
+    point = pick(curve, curve.criterion or record.criterion, wish)
     request = replace(_request(record, curve, wish, inputs, updates), command="choose")
-    case = _falling(
-        _case(record, model, request, watcher, other_inputs=inputs is not None), wish, curve
-    )
+    case = _case(record, model, request, watcher, other_inputs=inputs is not None)
+    watcher.note(chosen_line(curve, point, case.criterion))
     same = case.data_sha256 == record.provenance.inputs_sha256
     before, now = _searched(record), frozenset(case.calibration.marks or ())
-
-    def choosing(space: Space, heldout: HeldOut) -> Chosen:
-        nonlocal curve
-        measuring = Measuring(curve, criterion, space, heldout)
-        point, unmeasured = pick(curve, criterion, wish, measuring)
-        watcher.note(chosen_line(curve, point, case.criterion, measuring.count, unmeasured))
-        if same and before == now:
-            curve = measuring.measured(point, scored=wish.metric_drop is None)
-        plan = measuring.plan(point)
-        return Chosen(curve.kept(point), wish.command, plan.bf16, plan.tf32)
-
-    settings, start = _settings(request, record, curve, wish), _quantised(record)
+    settings, start = _settings(request, record, curve, point, wish), _quantised(record)
     repairs = record.plan.repairs if record.plan else ()
     with frozen_named(case, settings):
-        fixed = run_fix(
-            case, settings, watcher, start_from=start, choosing=choosing, repairs=repairs
-        )
+        fixed = run_fix(case, settings, watcher, start_from=start, repairs=repairs)
     # A later choice from this run must know them too.
     if same:
         request = replace(request, right_by=record.rungs[0].by if record.rungs else None)
@@ -389,24 +241,27 @@ def choose(
     update = {"joined": joined, "seen": tuple(sorted(before | now))}
     # Samples that chose the plan say nothing about others.
     verdict = {} if wish.rel_max is None else {"failure_bound": None}
+    place = curve.points.index(point)
+    shown = {"plan": place, "front": tuple(spread(curve.points, [place]))}
     fixed = replace(
         fixed,
-        curve=curve,
+        curve=curve.model_copy(update=shown),
         search=fixed.search.model_copy(update=update),
         verdict=fixed.verdict.model_copy(update=verdict),
     )
     return concluded(case, request, fixed, folder, started, watcher)
 
 
-def _settings(request: Request, run: Run, curve: Curve, wish: Wish) -> Settings:
+def _settings(request: Request, run: Run, curve: Curve, point: Point, wish: Wish) -> Settings:
     """Return the settings of a choice; with INT8, those of the plan below and its ranges."""
-    int8, plan = curve.rung == "int8", run.plan
-    settings = replace(request.settings, int8=int8)
-    kept = frozenset[NodeName]()
-    if int8 and plan is not None:
-        kept = frozenset(node.node for node in plan.keep)
-        settings = replace(settings, ranges=plan.ranges or settings.ranges)
-    return replace(settings, chosen=Chosen(kept, wish.command))
+    kept, plan = curve.kept(point), run.plan
+    if curve.rung != "int8" or plan is None:
+        chosen = Chosen(kept, wish.command, curve.bf16(point), point.tf32)
+        return replace(request.settings, int8=False, chosen=chosen)
+    below = frozenset(node.node for node in plan.keep)
+    chosen = Chosen(below, wish.command, left_out=kept)
+    ranges = plan.ranges or request.settings.ranges
+    return replace(request.settings, int8=True, ranges=ranges, chosen=chosen)
 
 
 def _quantised(run: Run) -> Network | None:
@@ -427,20 +282,6 @@ def _quantised(run: Run) -> Network | None:
             "Restore the file, or repeat the run.",
         )
     return None
-
-
-def _falling(case: Case, wish: Wish, curve: Curve) -> Case:
-    """Let the metric fall as requested; others keep their limits."""
-    drop = wish.metric_drop
-    if drop is None or not has_others(curve):
-        return case
-    metric = _metric(curve)
-    recognised = tuple(
-        falling(one, drop) if one.metric == metric else one for one in case.criterion.recognised
-    )
-    update = {"recognised": recognised, "drop_source": ""}
-    criterion = case.criterion.model_copy(update=update)
-    return replace(case, criterion=criterion, metric=named_metric(criterion))
 
 
 def _wish(options: dict[str, Any]) -> Wish:

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Unpack
 
@@ -18,9 +19,11 @@ from halfwise.errors import RunFailed
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
-from halfwise.fixing.outcome import Result, fix_run
+from halfwise.fixing.outcome import fix_run
 from halfwise.fixing.repair.making import with_readable
+from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
+from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.quantised import quantising
 from halfwise.judging.batching import (
@@ -32,7 +35,7 @@ from halfwise.judging.batching import (
     find_batching,
     plan_batches,
 )
-from halfwise.judging.judge import judge_outputs
+from halfwise.judging.judge import judge_outputs, not_failing
 from halfwise.judging.reference import check_types, frozen_named
 from halfwise.linting.command import precision_remarks
 from halfwise.metrics import Excess, Outputs, criterion_hints, totals
@@ -147,14 +150,15 @@ def _stored(
 ) -> Result:
     settings = request.settings
     fixed = with_growth(_at_sizes(fixed, case, settings), folder)
-    mixed = fixed.rewritten.model
+    mixed, foreign = fixed.rewritten.model, case.aside is not None and bool(case.aside.foreign)
+    written = write_back(mixed, case.aside)
     hints = criterion_hints(case.criterion, fixed.references)
     run = fix_run(case, request, fixed, time.monotonic() - started, hints, folder)
     if folder is not None:
         with new_folder(folder) as partial:
-            save_checked(mixed, partial / MODEL_FILE, runtime=settings.runtime)
+            save_checked(written, partial / MODEL_FILE, runtime=settings.runtime, foreign=foreign)
             finish(partial, run, case, watcher, mixed=mixed, observations=fixed.seen)
-    return Result(run, folder, mixed)
+    return Result(run, folder, written, fixed.seen)
 
 
 def _at_sizes(fixed: Fixed, case: Case, settings: Settings) -> Fixed:
@@ -233,17 +237,18 @@ def judge_sizes(
         settings: Where to run, and the format of sums.
     """
     dynamic = dynamic_inputs(case.network)
+    samples = not_failing(verdict, samples, case.criterion)
     if not dynamic or not samples:
         return verdict
     shapes = [{name: sample[name].shape for name in dynamic} for sample in samples]
     tried = _Tried(next(batch_axes(case.network), {}))
     sizes = [{shape[name][axis] for shape in shapes} for name, axis in tried.inputs.items()]
     if tried.inputs and all(len(each) == 1 for each in sizes):
-        few = samples.select(_alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES))
+        few = _alike(shapes, _JOINED_FOR_METRIC if case.metric else FEW_SAMPLES)
         if candidate is None:
             tried = replace(tried, why="recorded")
         else:
-            tried = _in_batches(case, candidate, few, references, settings)
+            tried = _in_batches(case, candidate, samples, references, few, settings)
     verdict = verdict.model_copy(
         update={"batch": tried.batch, "axes": _axes(dynamic, shapes, tried)}
     )
@@ -264,8 +269,10 @@ def _in_batches(
     candidate: ir.Model,
     samples: Samples,
     references: Sequence[Outputs],
+    few: Sequence[int],
     settings: Settings,
 ) -> _Tried:
+    samples = samples.select(few)
     session = Session(case.network.model, runtime=settings.runtime)
     batching = find_batching(case.network, session, samples)
     tried = _Tried(batching.inputs)
@@ -282,10 +289,13 @@ def _in_batches(
     batches, size = _by_twos(batching, samples)
     assert batches.samples is not None
     assert batches.judged is not None
-    try:
-        wanted: list[Outputs] = [session.run(batch) for batch in batches.samples]
-    except RunFailed as error:
-        return replace(tried, why="fails", detail=error.message)
+    if not whole:  # each row is that of its sample alone
+        wanted = [references[few[place]] for place in dict.fromkeys(chain(*batches.parts))]
+    else:
+        try:
+            wanted = [session.run(batch) for batch in batches.samples]
+        except RunFailed as error:
+            return replace(tried, why="fails", detail=error.message)
     judged = batches.samples if whole else batches.judged
     record = JudgedBatch(
         size=size,
@@ -304,9 +314,10 @@ def _in_batches(
         failures = (Failure(kind="batch", names={"why": error.message}),)
         return replace(tried, batch=with_failures(record, failures))
     if not whole:
-        wanted, results = batches.take_apart(wanted), batches.take_apart(results)
-    verdict = judge_outputs(results, judged, wanted, case.criterion, case.metric).verdict
-    excess = Excess(case.criterion, totals([*references, *wanted]))
+        results = batches.take_apart(results)
+    criterion = case.criterion.model_copy(update={"failing": None})
+    verdict = judge_outputs(results, judged, wanted, criterion, case.metric).verdict
+    excess = Excess(criterion, totals([*references, *wanted]))
     for reference, result in zip(wanted, results, strict=True):
         excess.update(reference, result)
     # A few samples may have smaller values than the whole set, which sets the tolerance.

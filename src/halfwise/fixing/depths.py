@@ -20,7 +20,7 @@ from halfwise.graph.casts import Rewritten, converted
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import Fate, original
 from halfwise.judging.inside import emulate, judge_infinities, lacking_in
-from halfwise.judging.judge import AsFile, Judged, run_files
+from halfwise.judging.judge import Judged
 from halfwise.metrics import Computed
 from halfwise.records import Failure, Guard, TensorName, Verdict
 from halfwise.reporting.remarks import with_failures
@@ -85,8 +85,6 @@ class Depths:
         emulated = emulate(
             rewritten.model, samples, accumulate=settings.accumulate, runtime=settings.runtime
         )
-        if self.heldout.recognised or self.heldout.case.metric is not None:
-            self._search(plan, emulated.results)
         new = lacking_in(space.evidence.nonfinite, rewritten.model, emulated.nonfinite)
         harmful = self._harmful(rewritten, new, self._fates(rewritten, new, samples))
         needed = attribute_inside(
@@ -258,71 +256,6 @@ class Depths:
         if rest := self.heldout.rest:
             assess = lambda: self.heldout.assess(results, bench.tolerance)  # noqa: E731
             bench.once(plan, "heldout", assess, rest.ids)
-
-    def searched(self, plan: Plan) -> bool | None:
-        """Return whether a plan serves on the present search samples; None if unknown."""
-        bench = self.space.bench
-        if bench.tolerance.metric is not None and (error := bench.exact(plan)) is not None:
-            return error <= bench.tolerance.full
-        if (tried := bench.tried().get(plan)) is not None and tried.nonfinite:
-            return False
-        passed: bool | None = bench.recall(plan, "searched")
-        return passed
-
-    def search(self, plan: Plan) -> None:
-        """Run the search samples, if it is unknown whether a plan serves there."""
-        if self.searched(plan) is None:
-            bench = self.space.bench
-            results = bench.results(plan)
-            bench.excess(plan, results)
-            self._search(plan, results)
-
-    def _search(self, plan: Plan, results: Sequence[Computed]) -> None:
-        bench = self.space.bench
-        references, labels = bench.references, bench.samples.labels
-        serves = lambda: self.heldout.serves(results, references, labels)  # noqa: E731
-        bench.once(plan, "searched", serves)
-
-    # --- as a file -----------------------------------------------------------------------------
-
-    def as_file(self, plan: Plan) -> bool | None:
-        """Return whether a plan's file serves wherever it is judged; None if it was not run."""
-        filed = self._filed(plan)
-        return None if filed is None else filed[0]
-
-    def is_filed(self, plan: Plan) -> bool:
-        """Return whether a plan's file was run on the present held-out samples, or refused."""
-        return self._filed(plan) is not None
-
-    def _filed(self, plan: Plan) -> tuple[bool | None] | None:
-        ids = self.heldout.rest.ids
-        filed: tuple[bool | None] | None = self.space.bench.recall(plan, "file", ids)
-        return filed
-
-    def run_file(self, plan: Plan) -> None:
-        """Run the file that would be written on the held-out samples, as the verdict does."""
-        if self.is_filed(plan):
-            return
-        rest, references = self.heldout.rest, self.heldout.rest_references
-        self.space.budget.spend("judge", len(rest))
-        model, settings = plan.of.write(plan)[0].model, plan.of.settings
-        self.take_files(plan, [*run_files(model, rest, references, settings)])
-
-    def take_files(self, plan: Plan, files: Sequence[AsFile]) -> None:
-        """Take what runners made of a plan's file on the held-out samples, if there are any."""
-        if self.heldout.unseen:
-            serves = {self._serves(file) for file in files}
-            worst = next((one for one in (False, None) if one in serves), True)
-            self.space.bench.once(plan, "file", lambda: (worst,), self.heldout.rest.ids)
-
-    def _serves(self, file: AsFile) -> bool | None:
-        """Return whether a file serves, or is built as asked; None if that is not known."""
-        if file.results is None:
-            is_built = file.built is not None and not file.built.folded
-            return is_built or (False if file.required else None)
-        assessment = self.heldout.assess(file.results, self.space.bench.tolerance)
-        passed = not assessment.nonfinite and all(one.passed for one in assessment.scores)
-        return passed if assessment.scores else None
 
 
 def _marked(verdict: Verdict, candidate: ir.Model, fates: Mapping[TensorName, Fate]) -> Verdict:

@@ -10,6 +10,7 @@ from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
 from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import RunFailed
 from halfwise.fixing.bench import Bench
 from halfwise.fixing.evidence import Observed
 from halfwise.fixing.plan.plan import Nodes, Plan, Quantisation, Variant
@@ -51,11 +52,16 @@ class Emulation:
         """Return the outputs of a plan.
 
         Raises:
-            RunFailed: it fails on the sample.
+            RunFailed: it fails on the sample, also in the form in which it is written.
         """
         if self._is_typed(plan):
             return self._session(plan).run(sample)
-        return self._runner(plan).run(sample, self._assignment(plan))
+        try:
+            return self._runner(plan).run(sample, self._assignment(plan))
+        except RunFailed as failure:
+            if failure.late or self._fusion is not None:
+                raise
+        return self._session(plan).run(sample)  # without branches, as the plan is written
 
     def release(self) -> None:
         """Free all sessions; the next run loads its own again."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from halfwise.case import Samples, Settings
+from halfwise.case import FEW_SAMPLES, Samples, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.attribute import attribute
 from halfwise.fixing.plan.plan import Variant
@@ -13,7 +13,6 @@ from halfwise.graph.model import Network
 from halfwise.graph.roles import Roles
 from halfwise.graph.sensitivity import selects_constants
 from halfwise.metrics import Outputs
-from halfwise.metrics.kinds import LOOKED_AT
 from halfwise.observing import DETAIL_SAMPLES, Observer
 from halfwise.progress import Watcher
 from halfwise.records import Guard, NodeName, Observations, TensorName
@@ -87,8 +86,8 @@ def gather(
 ) -> Evidence:
     """Return the evidence from `samples`; incomplete if the budget ends: see `Observer`.
 
-    With `first`, elements are visited on only `LOOKED_AT` samples if these show nothing: no guard,
-    and no op that chooses, whose closest choice is what counts. Extrema cover all samples.
+    With `first`, elements are visited on only `FEW_SAMPLES`: see `Evidence.closer`. Extrema cover
+    all samples.
     """
     observer = Observer(
         network,
@@ -121,13 +120,8 @@ def gather(
 
     if not first or settings.accumulate == "fp16":
         return closer()
-    observer.look(LOOKED_AT)
-    evidence = gathered()
-    if observer.is_complete:
-        return evidence
-    if evidence.guards or any(inner.kind == "margin" for inner in evidence.observations.inner):
-        return closer()
-    return replace(evidence, closer=closer)
+    observer.look(FEW_SAMPLES)
+    return replace(gathered(), closer=None if observer.is_complete else closer)
 
 
 class Observed:

@@ -88,7 +88,6 @@ class Decisions:
         written: Rewritten,
         samples: Samples,
         references: Sequence[Outputs],
-        ran: Callable[[Sequence[AsFile]], None],
     ) -> Judged:
         """Add the file's result to a verdict, see `judged_as_file`.
 
@@ -97,7 +96,7 @@ class Decisions:
         passes = (LowSums(self._bench.samples, self._bench.references),)
         model, case, budget = written.model, self._variant.case, self.space.budget
         result = judged_as_file(
-            judged, model, case, self._settings, samples, references, ran, passes, budget
+            judged, model, case, self._settings, samples, references, passes, budget
         )
         runs = result.verdict.as_file
         if all(run.passed is not False for run in runs):
@@ -160,10 +159,6 @@ class Decisions:
             )
 
 
-def ignored(_files: Sequence[AsFile]) -> None:
-    """Do nothing with what runners made of a file."""
-
-
 def judged_as_file(
     judged: Judged,
     candidate: ir.Model,
@@ -171,7 +166,6 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    ran: Callable[[Sequence[AsFile]], None] = ignored,
     seen: Sequence[LowSums] = (),
     budget: Budget | None = None,
 ) -> Judged:
@@ -187,14 +181,12 @@ def judged_as_file(
         settings: Where to run, the targets, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
-        ran: Receives what the runners made of the file.
         seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
     """
     if not judged.verdict.passed:
         return judged
     files = [*run_files(candidate, samples, references, settings)]
-    ran(files)
     question = samples, references, case.criterion, case.metric
     outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
     runs = [*map(_file_run, files, outputs)]

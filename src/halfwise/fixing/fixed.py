@@ -22,6 +22,7 @@ from halfwise.graph.quantised import quantised_nodes
 from halfwise.judging.judge import judge_outputs
 from halfwise.metrics import Computed, Outputs
 from halfwise.records import (
+    UNSHOWN,
     Curve,
     EngineResult,
     EngineRung,
@@ -152,7 +153,7 @@ def rungs_of(
     return tuple(r.model_copy(update={"chosen": r.rung == best}) for r in rungs)
 
 
-_UNTESTED = {"not-real", "unjudged", "seen", "no-sample"}
+_UNTESTED = UNSHOWN | {"not-real", "unjudged"}
 """Failures of the data alone, which judge no rung."""
 
 

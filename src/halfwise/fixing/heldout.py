@@ -24,6 +24,7 @@ from halfwise.metrics import (
     totals,
     untested_task,
 )
+from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
 from halfwise.records import Criterion, Recognised, TaskScore
 
@@ -84,6 +85,8 @@ class HeldOut:
     def join(self, judged: Judged, space: Space, where: str = "") -> tuple[Samples, list[Outputs]]:
         """Move failing samples to the search, at most a quarter; return them, maybe none.
 
+        Where a share of inputs may fail, no more than may: what joins counts as failing.
+
         Args:
             judged: Verdict of a candidate on these samples.
             space: The plans that are searched.
@@ -91,7 +94,9 @@ class HeldOut:
         """
         if not self.may_join(judged):
             return self.rest.select(()), []
-        chosen = judged.failing[: max(1, len(self.rest) // JOINING)]
+        share = self.case.criterion.failing
+        most = len(self.rest) // JOINING if share is None else may_fail(len(self.rest), share)
+        chosen = judged.failing[: max(1, most)]
         rest = [i for i in range(len(self.rest)) if i not in chosen]
         where = " as the file runs" if judged.as_file else where
         self._watcher.note(
@@ -140,23 +145,6 @@ class HeldOut:
             nonfinite=failed or any(map(has_new_nonfinite, references, computed)),
             scores=() if failed else self.scores(references, computed, rest.labels),
         )
-
-    def serves(
-        self,
-        results: Sequence[Computed],
-        references: Sequence[Outputs],
-        labels: Sequence[Any] | None,
-    ) -> bool:
-        """Return whether outputs of samples of the search have the scores that are required.
-
-        Held-out samples test what these do not.
-        """
-        computed = [r for r in results if not isinstance(r, RunFailed)]
-        failed = len(computed) < len(results)
-        if failed or any(map(has_new_nonfinite, references, computed)):
-            return False
-        scores = self.scores(references, computed, labels)
-        return all(isfinite(one.value) and one.value >= one.required for one in scores)
 
     def scores(
         self,

@@ -1,11 +1,11 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from halfwise.case import Case, Chosen, Settings
+from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Tolerance
 from halfwise.fixing.curve import MEASURED, TradeOff
@@ -42,9 +42,6 @@ from halfwise.records import Guard, Remark, Repair, Run, Verdict
 from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
-Choosing = Callable[[Space, HeldOut], Chosen]
-"""Chooses a plan; it receives what measures plans on the samples of a case."""
-
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
 
@@ -55,7 +52,6 @@ def fix(
     watcher: Watcher,
     *,
     start_from: Network | Run | None = None,
-    choosing: Choosing | None = None,
     repairs: Sequence[Repair] = (),
     quick: bool = False,
 ) -> Fixed:
@@ -66,13 +62,12 @@ def fix(
         settings: Settings of the search.
         watcher: Receives progress.
         start_from: Plan to start from: a mixed model with the types in its file, or a run.
-        choosing: Replaces the search; its result is the plan.
         repairs: Made without being proposed again; no others are looked for.
         quick: Whether nobody else uses the guards. Then tensor elements are visited on fewer
             samples if these show nothing, and everything low passes by a wide margin with nothing
             infinite inside; a remark says so.
     """
-    quick = quick and settings.chosen is None and choosing is None
+    quick = quick and settings.chosen is None
     stage = Stages(watcher, sum(1 for _ in case.network.nodes()))
     quantised = quantised_start(case.network, start_from)
     start_from = None if quantised else start_from
@@ -111,13 +106,12 @@ def fix(
     verdicts = Verdicts(nonfinite, watcher)
     with stage("baseline"):
         baseline = verdicts.baseline(Depths(low, heldout))
-    run = _Fix(
-        start_from, choosing, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline
-    )
+    run = _Fix(start_from, repairs, prepared.notes, watcher, stage, heldout, verdicts, baseline)
     fixed = run.low(low, is_free=quantised is None)
-    with_int8 = settings.int8 or (quantised is not None and choosing is None)
+    is_chosen = settings.chosen is not None
+    with_int8 = settings.int8 or (quantised is not None and not is_chosen)
     goes_on = with_int8 and "interrupt" not in budget.ended_by
-    goes_on = goes_on and (choosing is not None or stands(fixed))
+    goes_on = goes_on and (is_chosen or stands(fixed))
     return run.int8(fixed, quantised) if goes_on else fixed
 
 
@@ -163,7 +157,6 @@ class _Fix:
     """Takes the plans of one search to a plan that holds at every depth."""
 
     start_from: Network | Run | None
-    choosing: Choosing | None
     repairs: Sequence[Repair]
     notes: tuple[Remark, ...]
     watcher: Watcher
@@ -189,14 +182,13 @@ class _Fix:
                 start = starting_plan(case.network, roles, self.start_from, case.repairs)
                 space, steps = space.starting(start)
                 found = found.noting(*steps)
-        if not space.variant.settings.int8:
-            space = self._chosen(space)
         return self.rounds(replace(found, space=space))
 
     def int8(self, below: Fixed, quantised: QuantisedModel | None) -> Fixed:
         """Return the plan with INT8 added if INT8 gains anything, else the passing plan itself."""
         start = self.start_from.plan if isinstance(self.start_from, Run) else None
-        is_new = self.choosing is None
+        chosen = below.space.chosen
+        is_new = chosen is None
         rung = int8_rung(below, self.stage, self.watcher, quantised, start, is_new=is_new)
         if isinstance(rung, Fixed):
             return rung
@@ -205,18 +197,14 @@ class _Fix:
         with self.stage("baseline"):
             baseline = self.verdicts.baseline(Depths(space, self.heldout))
         run = replace(self, baseline=baseline, below=below)
-        low = run.rounds(_Found(self._chosen(space), replace(UNSEARCHED, steps=steps)))
-        is_better = self.choosing or low.improves(below)
+        if chosen is not None:
+            assert chosen.left_out is not None
+            space = replace(space, chosen=replace(chosen, kept=chosen.left_out))
+        low = run.rounds(_Found(space, replace(UNSEARCHED, steps=steps)))
+        is_better = chosen is not None or low.improves(below)
         best = low if is_better else below.telling(*space.quantisation.remarks)
         took = self.stage.seconds
         return replace(best, rungs=(below, low), stage_seconds=took, all_int8=baseline)
-
-    def _chosen(self, space: Space) -> Space:
-        """Choose a plan of the last type, if one is to be; those of earlier types are known."""
-        if self.choosing is None:
-            return space
-        with self.stage("curve"):
-            return replace(space, chosen=self.choosing(space, self.heldout))
 
     def _look_closer(self, space: Space) -> None:
         if space.evidence.closer is not None:

@@ -10,14 +10,14 @@ from halfwise.declarations import Inputs, spelt
 from halfwise.emulation.typed import TENSOR_CORE_OPS
 from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
+from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
+from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
-    Criterion,
-    Curve,
     Engines,
     Plan,
     Profile,
@@ -27,7 +27,7 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
-from halfwise.reporting.verdict import allowed, offered, weakest
+from halfwise.reporting.steps import clause
 from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
 from halfwise.tensorrt.constrain import builder_flags
 from halfwise.tensorrt.ports import profiles_from_data
@@ -38,6 +38,7 @@ from halfwise.wording import argument, listed
 
 _JUDGED = (
     *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
+    "plugin_outputs",
     *("rel_max", "snr_db", "cosine", "agreement", "metric", "metric_drop", "strict", "accumulate"),
     *("device", "ort_library", "trt_command", "trt_worker"),
 )
@@ -245,29 +246,47 @@ def next_steps(
     """
     engines = devices[0] if devices else None
     lower = () if engines is None else lower_next(engines, case)
-    other = choosing(fixed.curve, out, verdict, case.criterion, devices)
     if verdict.required_worth is not None:
-        steps = (*other, *lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
+        steps = (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:
-        steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
+        steps = (*lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
-        steps = (*delivered_next(out, request, devices), *other, *lower)
+        steps = (*delivered_next(out, request, devices), *lower)
     else:
         strong, weak = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
         idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
-        # A plan that gains little is not worth building where a cheaper one is offered.
         built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
+        unbuilt = tuple(_unbuilt(case))
+        built = unbuilt or built
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
         stopped = (dear or "interrupt" in fixed.search.ended_by) and fixed.plan.keep
-        first = (*other, *(_unfinished(fixed.search) if stopped else ()))
+        first = _unfinished(fixed.search) if stopped else ()
         more = cheaper(worth) if worth is not None and idle else ()
-        steps = first if other and idle else (*first, *why, *built, *more)
-    if case.network.path is None or all(note.kind != "linted" for note in case.notes):
+        steps = (*first, *why, *built, *more)
+    steps = (*_limits(case, "frozen"), *steps)
+    if case.network.path is None or all(
+        note.kind not in ("linted", "unbuilt", "frozen") for note in case.notes
+    ):
         return steps
     lint = ("halfwise", "lint", argument(case.network.path))
     return (*steps, Step(kind="lint", command=lint))
+
+
+def _unbuilt(case: Case) -> Iterator[Step]:
+    """Yield why no TensorRT builds the model, if that is known."""
+    yield from _limits(case, "unbuilt")
+    own = dict.fromkeys(n.op_type for n in case.network.nodes() if is_of_onnx_runtime(n))
+    if own:
+        yield Step(kind="unfused", names={"operators": listed(list(own), 3)})
+
+
+def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
+    for note in case.notes:
+        if note.kind == kind:
+            names = {"reasons": clause(note).partition(": ")[2]}
+            yield Step(kind=kind, names=names)
 
 
 def _keeps_all(plan: Plan) -> bool:
@@ -353,8 +372,6 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
         yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
     elif limit:
         yield Step(kind="no-near-plan", numbers=limit)
-    if worth.metric is not None:
-        yield Step(kind="use-metric", names={"metric": worth.metric})
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:
@@ -375,9 +392,14 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
     None if no shape can vary, or if no profile can hold them.
     """
     try:
-        return profiles_from_data(case.network, case.calibration + case.heldout)
+        profiles = profiles_from_data(case.network, case.calibration + case.heldout)
     except CaseError:
         return ()
+    supplied = () if case.aside is None else case.aside.supplied
+    own = ({n: r for n, r in p.shapes.items() if n not in supplied} for p in profiles)
+    return tuple(
+        p.model_copy(update={"shapes": shapes}) for p, shapes in zip(profiles, own, strict=True)
+    )
 
 
 def building(
@@ -391,10 +413,17 @@ def building(
         profiles: Of the samples; none for fixed shapes.
         out: The run folder; None if nothing was written.
     """
-    return _strong(case.network, plan, profiles, out), _weak(case, plan, profiles, out)
+    strong = _strong(case.network, case.aside, plan, profiles, out)
+    return strong, _weak(case, plan, profiles, out)
 
 
-def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
+def _strong(
+    network: Network,
+    aside: Aside | None,
+    plan: Plan,
+    profiles: Sequence[Profile],
+    out: Path | None,
+) -> Step:
     model = out / MODEL_FILE if out else Path(MODEL_FILE)
     if out and not _sayable(profiles):
         words = ["halfwise", "export", argument(out), "--as", "python"]
@@ -403,7 +432,11 @@ def _strong(network: Network, plan: Plan, profiles: Sequence[Profile], out: Path
         fp32 = any(n.op in TENSOR_CORE_OPS and n.precision == "fp32" for n in plan.keep)
         flags = ["--stronglyTyped", *(["--noTF32"] if fp32 else [])]
         words = _trtexec(model, flags, profiles, model.with_suffix(".engine"))
-    foreign = dict.fromkeys(n.op_type for n in network.nodes() if not is_standard(n))
+    whole = network if aside is None else aside.whole
+    lacking_here = () if aside is None else aside.foreign
+    foreign = dict.fromkeys(
+        n.op_type for n in whole.nodes() if not is_standard(n) or node_name(n) in lacking_here
+    )
     plugins = {"plugins": listed(list(foreign), 3)} if foreign else {}
     return Step(
         kind="build", names={"since": since("strong typing"), **plugins}, command=tuple(words)
@@ -454,37 +487,3 @@ def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
 def _sayable(profiles: Sequence[Profile]) -> bool:
     """Return whether trtexec accepts the names of all inputs."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
-
-
-def choosing(
-    curve: Curve,
-    out: Path | None,
-    judged: Verdict,
-    criterion: Criterion,
-    devices: Sequence[Engines] = (),
-) -> tuple[Step, ...]:
-    """Return the command that takes the recommended plan, if it offers something."""
-    point = offered(curve, judged, criterion, devices)
-    if point is None:
-        return ()
-    run, over = out or Path("RUN"), curve.criterion or criterion
-    chosen = run.with_name(f"{run.name}.chosen")
-    cheaper = curve.plan is not None and point.price < curve.points[curve.plan].price
-    names = dict[str, str]()
-    numbers: dict[str, int | float] = {"kept": point.count, "cheaper": int(cheaper)}
-    numbers |= {"int8": int(curve.rung == "int8")}
-    numbers |= {} if point.cost is None else {"cost": point.cost}
-    error = max(point.error, point.heldout or 0.0)
-    if over.metric is None and error > 1:
-        numbers["error"], names["allowed"] = error, allowed(over)
-    if (weak := weakest(point.scores)) is not None:
-        numbers["evidence"], names["unit"] = weak.evidence or 0, weak.unit or ""
-    return (
-        Step(
-            kind="choose",
-            names=names,
-            numbers=numbers,
-            items=tuple(dict.fromkeys(score.metric for score in point.scores)),
-            command=("halfwise", "choose", argument(run), "-o", argument(chosen)),
-        ),
-    )

@@ -3,13 +3,12 @@
 import functools
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from math import inf, isfinite
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from halfwise import memory
@@ -31,18 +30,19 @@ from halfwise.graph.quantised import quantised_nodes, quantising
 from halfwise.graph.roles import Role, Roles, bodies, float_io, roles_of
 from halfwise.graph.weights import (
     LOW_TYPES,
-    PROTOBUF_BYTES,
     is_large,
-    weight_bytes,
     without_weights,
 )
+from halfwise.judging.judge import with_bound
 from halfwise.judging.reference import find_unjudged
-from halfwise.metrics import Outputs, fitting_metric, takes_any_sample
+from halfwise.metrics import Outputs, takes_any_sample
 from halfwise.metrics.untested import failure_bound
 from halfwise.options.options import Request
 from halfwise.records import (
     FP32_ENGINE,
+    UNSHOWN,
     Cost,
+    Criterion,
     Engines,
     Failure,
     GivenEngine,
@@ -58,40 +58,7 @@ from halfwise.records import (
 from halfwise.reporting.remarks import in_words, with_failures
 from halfwise.reporting.steps import clause, not_real
 from halfwise.reporting.verdict import ANY_SAMPLE, not_judged
-from halfwise.wording import count, listed, number, size_of
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a command.
-
-    Attributes:
-        run: The content of `run.json`.
-        folder: The run folder, if one was requested.
-        mixed: The mixed-precision model as halfwise holds it; None if there is none.
-    """
-
-    run: Run
-    folder: Path | None
-    mixed: ir.Model | None = None
-
-    @property
-    def model(self) -> onnx.ModelProto | None:
-        """The mixed-precision model with its weights, built on demand; None if there is none.
-
-        Raises:
-            CaseError: its weights exceed what one protobuf can hold (2 GB).
-        """
-        if self.mixed is None:
-            return None
-        size = weight_bytes(self.mixed)
-        if size > PROTOBUF_BYTES:
-            raise CaseError(
-                f"The mixed model has {size_of(size)} of weights, more than a protobuf holds.",
-                "Name a folder, `out=…`: weights are then stored in a file next to the model.",
-            )
-        return ir.serde.serialize_model(self.mixed)
-
+from halfwise.wording import count, listed, number
 
 PACKAGES = ("halfwise", "onnx", "onnx-ir", "numpy", "ml-dtypes", "scipy")
 
@@ -118,7 +85,7 @@ def fix_run(
         engines: Results of real engines on the first device.
         further: Results on the other devices.
     """
-    verdict = counting_joined(fixed.verdict, fixed.search.joined)
+    verdict = counting_joined(fixed.verdict, fixed.search.joined, case.criterion)
     model = None if verdict.level == "engine" else fixed.rewritten.model
     heldout = fixed.heldout.rest, fixed.heldout.rest_references
     verdict = with_unjudged(verdict, case, request, model, *heldout)
@@ -224,13 +191,13 @@ def unsearched_run(
     )
 
 
-def counting_joined(verdict: Verdict, joined: Sequence[str]) -> Verdict:
+def counting_joined(verdict: Verdict, joined: Sequence[str], criterion: Criterion) -> Verdict:
     """Return the verdict, with held-out samples that joined the search counted in its bound."""
     bound = verdict.failure_bound
     if bound is None or not joined:
         return verdict
-    bound = failure_bound(bound.failing, bound.judged, len(joined))
-    return verdict.model_copy(update={"failure_bound": bound})
+    bound = failure_bound(bound.samples, bound.judged, len(joined))
+    return with_bound(verdict, bound, criterion.failing)
 
 
 def final_verdict(
@@ -335,7 +302,8 @@ def with_unjudged(
 ) -> Verdict:
     """Add what no sample tests to the verdict, which fails unless this is allowed.
 
-    A verdict that fails only for this, or because the search saw all samples, is "not judged".
+    A verdict that fails only for this, or as the search saw all samples, or for too few, is "not
+    judged".
 
     Args:
         verdict: On the candidate.
@@ -350,10 +318,10 @@ def with_unjudged(
     if takes_any_sample(case.criterion, case.metric, references, samples.labels):
         verdict = verdict.model_copy(update={"hints": (*verdict.hints, ANY_SAMPLE)})
     failures = {failure.kind for failure in verdict.failures}
-    only_seen = not verdict.unseen and failures <= {"seen", "no-sample"}
+    unshown = bool(failures) and failures <= UNSHOWN
     if request.data.allow_unjudged or not unjudged:
-        return verdict.model_copy(update={"unjudged": unjudged, "judged": not only_seen})
-    judged = not (verdict.passed or only_seen)
+        return verdict.model_copy(update={"unjudged": unjudged, "judged": not unshown})
+    judged = not (verdict.passed or unshown)
     lacking = (Failure(kind="unjudged", text=not_judged(each)) for each in unjudged)
     verdict = with_failures(verdict, lacking)
     return verdict.model_copy(update={"judged": judged, "unjudged": unjudged})
@@ -378,7 +346,7 @@ def worth_of(
             stay within it.
     """
     variant, cost = space.variant, space.variant.cost(plan)
-    prices, case = variant.prices, variant.case
+    prices = variant.prices
     if prices is None or cost is None:
         return None
     full = engines is not None and engines.full
@@ -392,13 +360,8 @@ def worth_of(
         return worth
     else:
         fits = lambda price: predicted.model_copy(update={"cost": price}).gains  # noqa: E731
-    return worth.model_copy(
-        update={
-            # If no plan is delivered, engines have refuted the emulation.
-            "nearest": None if full else _nearest(space, fits),
-            "metric": fitting_metric(case.criterion, space.bench.references, case.input_shapes),
-        }
-    )
+    # If no plan is delivered, engines have refuted the emulation.
+    return worth.model_copy(update={"nearest": None if full else _nearest(space, fits)})
 
 
 def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth | None:

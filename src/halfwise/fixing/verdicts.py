@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 
 from halfwise.case import FEW_SAMPLES, Samples
 from halfwise.fixing.bench import Tolerance
 from halfwise.fixing.depths import Depths
-from halfwise.fixing.filed import Decisions, ignored
+from halfwise.fixing.filed import Decisions
 from halfwise.fixing.plan.plan import Plan, Written
 from halfwise.fixing.space import WELL_WITHIN, Space
 from halfwise.graph.casts import Rewritten
@@ -98,16 +97,17 @@ class Verdicts:
             emulated = self._emulate(depths.space, written, samples)
         depths.take(plan, written, emulated.results)
         judged = depths.judged_inside(self._judge(depths, written, emulated), plan, written)
-        # A plan that keeps nothing and passes is compared with no other.
-        ran = partial(depths.take_files, plan) if depths.space.kept(plan) else ignored
-        return Decisions(depths.space).judged(judged, written, samples, references, ran)
+        return Decisions(depths.space).judged(judged, written, samples, references)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.
 
-        Otherwise nothing would judge the samples that joined.
+        Otherwise nothing would judge the samples that joined; where a share of inputs may fail,
+        they count as failing.
         """
         bench = space.bench
+        if bench.tolerance.criterion.failing is not None:
+            return verdict
         emulated = self._emulate(space, written, bench.samples, inspected=0)
         judged = self._judged(
             space, written, emulated, bench.samples, bench.references, unseen=True

@@ -163,14 +163,11 @@ class RawInputs:
         network: The quantised model.
         original: The model before quantisation, for its weights.
         read: The pairs at the slots of the quantised model's nodes.
-        foreign: Requested pairs whose stored integers are not rounded from floats of the
-            original.
     """
 
     network: Network
     original: Network | None = None
     read: Mapping[NodeName, Mapping[int, Pair]] = field(init=False)
-    foreign: list[Pair] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Read the pairs."""
@@ -224,10 +221,7 @@ class RawInputs:
 
     def _weight(self, pair: Pair) -> ir.Value:
         if pair not in self._weights:
-            stands_for = pair.dequantised()
-            array = _original(pair, stands_for, self._floats or {})
-            if array is stands_for:
-                self.foreign.append(pair)
+            array = _original(pair, pair.dequantised(), self._floats or {})
             name = self._names.take(f"{pair.dequantise.outputs[0].name}::raw")
             self._weights[pair] = add_constant(self.network.graph, name, array)
         return self._weights[pair]

@@ -191,7 +191,8 @@ def hide_unknown(proto: onnx.ModelProto, *, any_operator: bool = False) -> None:
         early = node.op_type in OF_ONNX_RUNTIME and not onnx.defs.has(node.op_type, opset)
         if early or node.op_type in DROPPED or (any_operator and not onnx.defs.has(node.op_type)):
             node.domain = UNKNOWN
-    proto.opset_import.append(onnx.helper.make_opsetid(UNKNOWN, 1))
+    if all(i.domain != UNKNOWN for i in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(UNKNOWN, 1))
 
 
 def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
@@ -234,6 +235,7 @@ def checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ValidationError, InferenceError: ONNX refuses a node, or types contradict each other.
     """
+    hide_unknown(proto, any_operator=True)
     onnx.checker.check_model(checkable(proto))
     forget_shapes(graphs_in(proto.graph))
     try:

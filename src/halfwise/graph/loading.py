@@ -73,6 +73,7 @@ from halfwise.graph.protobufs import (
     weights_folder,
     without_files,
 )
+from halfwise.graph.types import Clash, mend_types
 from halfwise.graph.weights import map_files, own_weights
 from halfwise.progress import Weighed
 from halfwise.records import LogNode, NodeName, TensorName
@@ -184,13 +185,19 @@ def normalise(
         map_files(model)
         for value, error in _unreadable_constants(model, (ValueError, OSError, AssertionError)):
             raise ValueError(f"the data of constant {value.name!r} is incomplete: {error}")
+        clashes = mend_types(model)
+        for clash in clashes:
+            if not clash.mends:
+                raise ValueError(f"{clash.words}; {clash.cure}")
         own_weights(model)
         over()
         misdeclared = _check_and_infer(model, over)
         name_cast_types(graphs_of(model))
         drop_unused_constants(graphs_of(model))
     repairs += (Repair(Flaw.UNSORTED),) * results[_SORT].modified
-    repairs += (Repair(Flaw.MISDECLARED, misdeclared),) * bool(misdeclared)
+    mistyped = tuple(clash.words for clash in clashes)
+    for flaw, places in ((Flaw.MISTYPED, mistyped), (Flaw.MISDECLARED, misdeclared)):
+        repairs += (Repair(flaw, places),) * bool(places)
     names = {NodeName(new): old for new, old in renamed.items()}
     return Network(model=model, path=path, sha256=sha256, original_names=names, repairs=repairs)
 
@@ -313,6 +320,7 @@ class Unchecked:
         unread: The steps to the normal form that failed, with the reason.
         broken: Constants whose data cannot be read, with the reason; they have no value in the
             network.
+        clashes: Element types that contradict each other; the network has them mended.
     """
 
     proto: onnx.ModelProto
@@ -322,6 +330,7 @@ class Unchecked:
     refusal: str = ""
     unread: tuple[str, ...] = ()
     broken: Mapping[TensorName, str] = field(default_factory=dict)
+    clashes: tuple[Clash, ...] = ()
 
     @property
     def opset(self) -> int | None:
@@ -369,14 +378,14 @@ def read_unchecked(
             model = ir.serde.deserialize_model(proto)
             find_beside(model, folder)
             work.did(normalising(proto) / 4)
-            unread, broken, names = _normalise_leniently(model)
+            unread, broken, names, clashes = _normalise_leniently(model)
         except (*_UNREADABLE, CaseError) as error:
             why = f"the graph cannot be read: {said(error)}"
             return Unchecked(proto, path, None, tuple(nodes), refusal, (why,))
     network = Network(model=model, path=path, sha256="", original_names=names)
     called = _made_up(network)
     named = ((replace(at, called=called.get(at.number, at.called)), node) for at, node in nodes)
-    return Unchecked(proto, path, network, tuple(named), refusal, unread, broken)
+    return Unchecked(proto, path, network, tuple(named), refusal, unread, broken, tuple(clashes))
 
 
 def _made_up(network: Network) -> dict[int | None, NodeName]:
@@ -407,7 +416,8 @@ def _refusal(proto: onnx.ModelProto) -> str:
 
 def _normalise_leniently(
     model: ir.Model,
-) -> tuple[tuple[str, ...], dict[TensorName, str], dict[NodeName, str]]:
+) -> tuple[tuple[str, ...], dict[TensorName, str], dict[NodeName, str], list[Clash]]:
+    clashes: list[Clash] = []
     broken: dict[TensorName, str] = {}
     names: dict[NodeName, str] = {}
 
@@ -425,6 +435,7 @@ def _normalise_leniently(
         "map external data": map_files,
         "read constants": drop_broken,
         "name nodes": rename,
+        "compare types": lambda model: clashes.extend(mend_types(model)),
         "infer types": _infer,
         "resolve the types of CastLike": lambda model: name_cast_types(graphs_of(model)),
     }
@@ -435,7 +446,7 @@ def _normalise_leniently(
             if what == _SORT:  # there is a cycle, and a walk along it never ends
                 raise
             unread.append(f"could not {what}: {said(error)}")
-    return tuple(unread), broken, names
+    return tuple(unread), broken, names, clashes
 
 
 def _infer(model: ir.Model) -> None:

@@ -35,6 +35,7 @@ class Flaw(Enum):
     REPEATED = "a value is described more than once"
     SHAPELESS = "an input or output has no shape"
     UNSORTED = "a node comes before one that it reads from"
+    MISTYPED = "an operator reads FP16 where it computes in FP32, or the like"
     MISDECLARED = "the declared shape of a value differs from the one that ONNX infers"
 
 

@@ -1,23 +1,24 @@
 """Precision roles of nodes: which slots may be low, and whether the node computes.
 
-Roles come from the ONNX operator schemas at the model's opset and from what TensorRT builds
-(`taken.json`), so a new operator needs no code here.
+Roles come from the operator schemas of ONNX and ONNX Runtime at the model's opsets and from what
+TensorRT builds (`taken.json`), so a new operator needs no code here.
 
 An If, Loop or Scan is kept or low as a whole: the nodes in its bodies have roles, but its node in
 the main graph decides for all of them.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-import onnx
 import onnx_ir as ir
 
 from halfwise.errors import CaseError
 from halfwise.graph.model import QUANTISED, Network, is_standard, node_name, tensor_name
 from halfwise.graph.quantised import quantised_nodes
 from halfwise.graph.taken import why_not_low
+from halfwise.graph.types import Parameter, signature_of
+from halfwise.graph.weights import LOW_TYPES
 from halfwise.records import NodeName, TensorName
 
 DATA_MOVEMENT = frozenset(
@@ -30,6 +31,7 @@ DATA_MOVEMENT = frozenset(
 )
 """Operators whose float outputs are copies of input or constant elements."""
 
+_LOWER = "--lower NODE if your runtime has it in "
 _FP32_ONLY = {
     "BitCast": "reinterprets bits",
     "Constant": "is a constant output of the model",
@@ -172,7 +174,7 @@ def roles_of(
     low: ir.DataType = ir.DataType.FLOAT16,
     *,
     opset: int | None = None,
-    custom: Mapping[NodeName, NodeRole] | None = None,
+    lowered: Container[NodeName] = (),
     by_schema: bool = False,
 ) -> Roles:
     """Return the role of every node.
@@ -182,7 +184,8 @@ def roles_of(
         low: The low type.
         opset: Version of the default operator set in which to look up operators; None for the
             model's.
-        custom: Roles of nodes whose operators have no ONNX schema; others of these are pinned.
+        lowered: Nodes that may be low though nothing is known of their operators; others of these
+            are pinned.
         by_schema: Whether a node may be low wherever ONNX's schema allows it, also where TensorRT
             does not build it.
 
@@ -195,24 +198,37 @@ def roles_of(
             f"BF16 needs opset {FIRST_BF16_OPSET} or later; the model has {network.opset}.",
             "Raise the model's opset, for example with onnx.version_converter.convert_version.",
         )
-    roles = _roles(network.nodes(), opset, low, by_schema)
+    opsets = {**network.model.opset_imports, "": opset}
+    reading = _Reading(low, opsets, lowered, by_schema=by_schema)
+    roles = {node_name(n): reading.role(n) for n in network.nodes()}
     for name in quantised_nodes(network):
         roles[name] = replace(roles[name], role=Role.PINNED, reason=_INT8)
-    return Roles({**roles, **(custom or {})})
+    return Roles(roles)
 
 
-def _roles(
-    nodes: Iterable[ir.Node], opset: int, low: ir.DataType, by_schema: bool
-) -> dict[NodeName, NodeRole]:
-    return {node_name(n): _role(n, opset, low, by_schema) for n in nodes}
+@dataclass(frozen=True)
+class _Reading:
+    """What decides the roles of nodes; see `roles_of`."""
+
+    low: ir.DataType
+    opsets: Mapping[str, int]
+    lowered: Container[NodeName]
+    by_schema: bool
+
+    def role(self, node: ir.Node) -> NodeRole:
+        """Return the role of a node."""
+        return _role(node, self)
 
 
-def _role(node: ir.Node, opset: int, low: ir.DataType, by_schema: bool) -> NodeRole:
+def _role(node: ir.Node, reading: _Reading) -> NodeRole:
+    low, opset = reading.low, reading.opsets[""]
     inside: dict[NodeName, NodeRole] = {}
-    in_bodies = (n for body in bodies(node) for n in body)
-    for name, role in _roles(in_bodies, opset, low, by_schema).items():
-        inside |= {name: role, **role.inside}
-    if reason := _why_pinned(node):
+    for inner in (n for body in bodies(node) for n in body):
+        role = _role(inner, reading)
+        inside |= {node_name(inner): role, **role.inside}
+    known = signature_of(node, reading.opsets)
+    lowered = known is None and node_name(node) in reading.lowered
+    if reason := _why_pinned(node, None if known or lowered else low):
         pinned = NodeRole(Role.PINNED, reason=reason)
         blind = NodeRole(Role.BLIND)
         inside = {n: blind if r.role is Role.BLIND else pinned for n, r in inside.items()}
@@ -222,21 +238,20 @@ def _role(node: ir.Node, opset: int, low: ir.DataType, by_schema: bool) -> NodeR
     touches = any(floats_in + floats_out) or any(r.role is not Role.BLIND for r in inside.values())
     if node.op_type in TYPE_BLIND or not touches:
         return NodeRole(Role.BLIND, inside=inside)
-    if not onnx.defs.has(node.op_type, opset):
+    if known is None and not lowered:
         reason = f"is not in ONNX at opset {opset}, so the types it takes are unknown"
         return NodeRole(Role.PINNED, reason=reason)
-    schema = onnx.defs.get_schema(node.op_type, opset, "")
-    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     low_type = f"tensor({low.name.lower()})"
 
-    def may_be_low(parameters: list[onnx.defs.OpSchema.FormalParameter], index: int) -> bool:
-        parameter = parameters[min(index, len(parameters) - 1)]
-        return low_type in allowed.get(parameter.type_str, ())
+    def may_be_low(parameters: Sequence[Parameter], index: int) -> bool:
+        return low_type in parameters[min(index, len(parameters) - 1)].allowed
 
-    inputs = tuple(f and may_be_low(list(schema.inputs), i) for i, f in enumerate(floats_in))
     stashed = _STASHED.get(node.op_type, ())
+    inputs = tuple(
+        f and (known is None or may_be_low(known.inputs, i)) for i, f in enumerate(floats_in)
+    )
     outputs = tuple(
-        f and i not in stashed and may_be_low(list(schema.outputs), i)
+        f and i not in stashed and (known is None or may_be_low(known.outputs, i))
         for i, f in enumerate(floats_out)
     )
     if not any(inputs + outputs) and not any(r.free for r in inside.values()):
@@ -245,13 +260,19 @@ def _role(node: ir.Node, opset: int, low: ir.DataType, by_schema: bool) -> NodeR
             reason=f"{node.op_type} does not take {low.name.lower()} at opset {opset}",
             inside=inside,
         )
+    by_schema = reading.by_schema or not is_standard(node)
     refused = None if by_schema else why_not_low(node, opset, low, inputs, outputs)
     if refused is not None:
         reason = f"TensorRT does not build {node.op_type} {refused.words(node.op_type)}"
         return NodeRole(Role.PINNED, inputs, outputs, reason, inside=inside)
-    moves = node.op_type in DATA_MOVEMENT and any(floats_out) and not _reduces(node)
-    # If, Loop and Scan pass values between slots and bodies in one type, V.
-    formals = [v for b in bodies(node) for v in (*b.inputs, *b.outputs) if low_type in allowed["V"]]
+    moves = is_standard(node, *DATA_MOVEMENT) and any(floats_out) and not _reduces(node)
+    # If, Loop and Scan pass values between slots and bodies in one type, that of their last output.
+    formals = [
+        v
+        for body in bodies(node)
+        for v in (*body.inputs, *body.outputs)
+        if known is not None and may_be_low(known.outputs, len(known.outputs))
+    ]
     return NodeRole(
         Role.MOVEMENT if moves else Role.COMPUTE,
         inputs,
@@ -272,15 +293,19 @@ def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
     return tuple(graphs)
 
 
-def _why_pinned(node: ir.Node) -> str:
+def _why_pinned(node: ir.Node, unknown_in: ir.DataType | None) -> str:
+    """Return why a node has to be FP32; `unknown_in` is the low type if its operator is unknown."""
     values = (*node.inputs, *node.outputs)
     formals = (v for b in bodies(node) for v in (*b.inputs, *b.outputs))
     types = [v.type for v in (*values, *formals) if v is not None and v.name]
     if not all(isinstance(t, ir.TensorType | None) for t in types):
         return "reads or writes a sequence or an optional"
     unknown = None in types
-    if not is_standard(node) and (unknown or bodies(node) or any(is_float(v) for v in values)):
-        return f"operator of the custom domain {node.domain!r}"
+    if not is_standard(node):
+        opaque = unknown or bool(bodies(node))
+        hint = "" if unknown_in is None or opaque else f"; {_LOWER}{LOW_TYPES[unknown_in]}"
+        if opaque or (hint and any(map(is_float, values))):
+            return f"operator of the custom domain {node.domain!r}{hint}"
     if unknown:
         return "reads or writes a tensor of unknown type, from a custom operator"
     if node.op_type in RANDOM or node.op_type.startswith(RANDOM_PREFIX):

@@ -7,7 +7,7 @@ TensorRT for RTX. It describes refused nodes by features. No table here is typed
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,10 @@ def why_not_low(
     answers, op = taken(), node.op_type
     if op not in answers.refused or why_refused(node, opset):
         return None
-    node_features = features(node, opset, low, inputs, outputs)
+    in_low = partial(features, node, opset, low, inputs, outputs)
+    if answers.why(op, in_low(only=answers.deciding_features(op))) is None:
+        return None
+    node_features = in_low()
     refused = answers.why(op, node_features)
     counts = refused is not None and (refused.of_type or refused.certain(node_features))
     return refused if counts else None

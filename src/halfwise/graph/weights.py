@@ -70,7 +70,10 @@ class WeightFile:
         try:
             with tempfile.TemporaryFile(dir=folder) as file:
                 # Without the reservation, a full disk would kill the process at a later write.
-                os.posix_fallocate(file.fileno(), 0, size)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.truncate(size)
                 self._bytes = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
             raise CaseError(

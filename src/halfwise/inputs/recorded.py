@@ -505,11 +505,12 @@ def _distribution(values: NDArray[np.float64]) -> Literal["normal", "uniform"] |
     if std == 0.0:
         return None
     scaled = (values - mean) / std
+    squared = scaled * scaled
     off = (
         abs(mean) * n**0.5,
         abs(std - 1) * (2 * n) ** 0.5,
-        abs(float((scaled**3).mean())) * (n / 6) ** 0.5,
-        abs(float((scaled**4).mean()) - 3) * (n / 24) ** 0.5,
+        abs(float((squared * scaled).mean())) * (n / 6) ** 0.5,
+        abs(float((squared * squared).mean()) - 3) * (n / 24) ** 0.5,
     )
     if max(off) < _ERRORS:
         return "normal"

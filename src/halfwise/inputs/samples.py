@@ -340,8 +340,8 @@ def repeatable(load: Callable[[int], Sample], ids: Sequence[str], spec: str) -> 
     return Samples(tuple(ids), checked)
 
 
-def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
-    """Split samples three to one into calibration and held-out samples.
+def split_heldout(samples: Samples, *, most: bool = False) -> tuple[Samples, Samples]:
+    """Split samples three to one into calibration and held-out samples; with `most`, one to three.
 
     Every fourth sample is held out (3, 7, 11, …), so ordered data is spread over both parts; of two
     or three samples, the last. With one sample or none, the held-out part is empty.
@@ -353,6 +353,8 @@ def split_heldout(samples: Samples) -> tuple[Samples, Samples]:
         return samples, samples.select(())
     heldout = list(range(3, len(samples), 4)) or [len(samples) - 1]
     calibration = [i for i in range(len(samples)) if i not in set(heldout)]
+    if most:
+        calibration, heldout = heldout, calibration
     return samples.select(calibration), samples.select(heldout)
 
 

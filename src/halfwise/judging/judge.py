@@ -1,9 +1,8 @@
 """Judges a candidate model on samples against the reference, whatever plan it came from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan
+from math import inf, isfinite, isnan, nan
 from typing import Literal
 
 import numpy as np
@@ -28,7 +27,8 @@ from halfwise.metrics import (
     Metric,
     OutputMeasure,
     Outputs,
-    metric_loss,
+    OutputTotals,
+    loss_of_one,
     rises,
     scores,
     support_of,
@@ -37,7 +37,7 @@ from halfwise.metrics import (
     usual,
 )
 from halfwise.metrics.slices import place
-from halfwise.metrics.untested import failure_bound
+from halfwise.metrics.untested import failure_bound, needed
 from halfwise.records import (
     Criterion,
     FailedRun,
@@ -305,19 +305,23 @@ def judge_outputs(
         unseen: Whether no search has used these samples; otherwise the verdict fails.
     """
     scales = totals(references)
-    measures = {name: OutputMeasure(total) for name, total in scales.items()}
     # A metric decides alone; the default tolerance then only breaks ties.
     excess = Excess(criterion if metric is None else Criterion(), scales)
-    each: list[float] = []
-    for result, reference, identifier in zip(results, references, samples.ids, strict=True):
-        outputs = {} if isinstance(result, RunFailed) else result
-        for output, measure in measures.items():
-            measure.update(reference[output], outputs.get(output), identifier)
-        each.append(excess.update(reference, result))
+    each = [excess.update(*pair) for pair in zip(references, results, strict=True)]
+    losses = _losses(criterion, metric, samples, references, results)
+    measures = _measures(scales, samples, references, results)
+    alone = _alone(measures, criterion, results, losses)
+    excused = frozenset[int]()
+    if criterion.failing is not None and sum(alone) <= criterion.failing * len(alone):
+        excused = frozenset(i for i, fails in enumerate(alone) if fails)
+    rest = [i for i in range(len(samples)) if i not in excused]
+    others = samples.select(rest), [references[i] for i in rest], [results[i] for i in rest]
+    if excused:
+        measures = _measures(scales, *others)
     errors = {name: measure.result(criterion) for name, measure in measures.items()}
-    score = _score(criterion, metric, samples, references, results)
-    failed = _failed_runs(samples, results)
-    failures = tuple(_failures(errors, score, failed, samples.ids, unseen=unseen))
+    score = _score(criterion, metric, *others)
+    failed = _failed_runs(*others[::2])
+    failures = tuple(_failures(errors, score, failed, others[0].ids, unseen=unseen))
     verdict = Verdict(
         passed=not failures,
         level=level,
@@ -332,20 +336,102 @@ def judge_outputs(
         metric=score,
         failed_runs=failed,
         failures=failures,
-        failure_bound=_bound(measures, criterion, len(samples)) if unseen else None,
     )
-    failing = () if verdict.passed else _failing(metric, samples, references, results, each)
-    return Judged(verdict, failing)
+    if unseen and alone and not any(map(isnan, losses)):
+        ids = [name for name, fails in zip(samples.ids, alone, strict=True) if fails]
+        verdict = with_bound(verdict, failure_bound(ids, len(alone)), criterion.failing)
+    if verdict.passed:
+        return Judged(verdict, ())
+    worst = sorted(range(len(each)), key=lambda i: (losses[i], each[i]), reverse=True)
+    if criterion.failing is None:
+        alone = [metric is not None or error > 1 for error in each]
+    return Judged(verdict, tuple([i for i in worst if alone[i]] or worst[:1]))
 
 
-def _bound(
-    measures: dict[str, OutputMeasure], criterion: Criterion, samples: int
-) -> FailureBound | None:
-    """Return what the samples show about all inputs; None with a metric, which pools them."""
-    if criterion.metric is not None or not measures:
-        return None
-    alone = zip(*(measure.failing(criterion) for measure in measures.values()), strict=True)
-    return failure_bound(sum(map(any, alone)), samples)
+def not_failing(verdict: Verdict, samples: Samples, criterion: Criterion) -> Samples:
+    """Return the judged samples, without those that fail if a share of inputs may."""
+    if criterion.failing is None or verdict.failure_bound is None:
+        return samples
+    failing = verdict.failure_bound.samples
+    return samples.select([i for i, name in enumerate(samples.ids) if name not in failing])
+
+
+def with_bound(verdict: Verdict, bound: FailureBound, share: float | None) -> Verdict:
+    """Return a verdict with what its samples show of all inputs.
+
+    If a share of inputs may fail, it fails unless the bound shows that no more do: for "rate" if
+    more of the samples fail, for "few" if they are too few to show it.
+    """
+    failures = [one for one in verdict.failures if one.kind not in ("rate", "few")]
+    if share is not None and bound.upper > share:
+        failing, judged = bound.failing + bound.joined, bound.judged + bound.joined
+        few = failing <= share * judged
+        numbers = {"size": judged, "allowed": share, "upper": bound.upper}
+        numbers |= {"failing": failing} if failing else {}
+        numbers |= {"needed": needed(failing, share)} if few else {}
+        failures.insert(0, Failure(kind="few" if few else "rate", numbers=numbers))
+    update = {"failures": tuple(failures), "passed": not failures, "failure_bound": bound}
+    return verdict.model_copy(update=update)
+
+
+def _measures(
+    scales: Mapping[str, OutputTotals],
+    samples: Samples,
+    references: Sequence[Outputs],
+    results: Sequence[Computed],
+) -> dict[str, OutputMeasure]:
+    measures = {name: OutputMeasure(total) for name, total in scales.items()}
+    for result, reference, identifier in zip(results, references, samples.ids, strict=True):
+        outputs = {} if isinstance(result, RunFailed) else result
+        for output, measure in measures.items():
+            measure.update(reference[output], outputs.get(output), identifier)
+    return measures
+
+
+def _losses(
+    criterion: Criterion,
+    metric: Metric | None,
+    samples: Samples,
+    references: Sequence[Outputs],
+    results: Sequence[Computed],
+) -> list[float]:
+    """Return what each sample loses of the metric, see `loss_of_one`; zeros without a metric.
+
+    NaN where a user's function has no value for one sample.
+
+    Raises:
+        CaseError: it has none, and a share of inputs may fail.
+    """
+    losses = [0.0] * len(results)
+    for i, candidate in enumerate(results if metric is not None else ()):
+        assert metric is not None
+        labels = None if samples.labels is None else [samples.labels[i]]
+        if isinstance(candidate, RunFailed):
+            losses[i] = inf
+            continue
+        try:
+            losses[i] = loss_of_one(criterion, metric, references[i], candidate, labels)
+        except CaseError:
+            if criterion.failing is not None:
+                raise
+            losses[i] = nan
+    return losses
+
+
+def _alone(
+    measures: Mapping[str, OutputMeasure],
+    criterion: Criterion,
+    results: Sequence[Computed],
+    losses: Sequence[float],
+) -> list[bool]:
+    """Return which samples fail by themselves."""
+    recognised = {name for one in criterion.recognised for name in one.outputs}
+    flags = [[isinstance(result, RunFailed) for result in results]]
+    flags.append([loss > 1 for loss in losses])
+    for name, measure in measures.items():
+        beside = criterion.metric == AUTO and name not in recognised
+        flags.append(measure.failing(Criterion() if beside else criterion))
+    return [any(each) for each in zip(*flags, strict=True)]
 
 
 def _failed_runs(samples: Samples, results: Sequence[Computed]) -> tuple[FailedRun, ...]:
@@ -354,26 +440,6 @@ def _failed_runs(samples: Samples, results: Sequence[Computed]) -> tuple[FailedR
         for name, r in zip(samples.ids, results, strict=True)
         if isinstance(r, RunFailed)
     )
-
-
-def _failing(
-    metric: Metric | None,
-    samples: Samples,
-    references: Sequence[Outputs],
-    results: Sequence[Computed],
-    each: Sequence[float],
-) -> tuple[int, ...]:
-    losses = [inf if metric and isinstance(result, RunFailed) else 0.0 for result in results]
-    for i, candidate in enumerate(results):
-        if metric is not None and not isinstance(candidate, RunFailed):
-            labels = None if samples.labels is None else [samples.labels[i]]
-            # Where the metric has no value for a sample, the plain error orders it.
-            with suppress(CaseError):
-                lost = metric_loss(metric, [references[i]], [candidate], labels)
-                losses[i] = 0.0 if isnan(lost) else lost
-    worst = sorted(range(len(each)), key=lambda i: (losses[i], each[i]), reverse=True)
-    failing = worst if metric is not None else [i for i in worst if each[i] > 1]
-    return tuple(failing or worst[:1])
 
 
 def _score(
@@ -424,12 +490,14 @@ def _failures(
             kind="run", names={"sample": first.sample, "why": first.why, **node}, numbers=more
         )
     for name, error in errors.items():
+        if error.passed:
+            continue
         if error.nonfinite:
             # Whether the reference has some, too, elsewhere.
             side = "unlike" if error.reference.nonfinite else "elements"
             numbers: dict[str, int | float] = {side: error.nonfinite}
             yield Failure(kind="non-finite", names={"output": name}, numbers=numbers)
-        elif score is not None or failed or error.passed:
+        elif failed:
             continue
         elif error.misshapen:
             numbers = {"elements": error.misshapen, "size": len(samples)}
@@ -565,7 +633,8 @@ class LowSums:
         pairs = zip(self.references, results, strict=True)
         by_size = criterion if case.metric is None else Criterion()
         errors = [Excess(by_size, scales).update(*pair) for pair in pairs]
-        worst = errors.index(max(errors))
+        may = criterion.failing is not None  # one that fails shows nothing of the sums
+        worst = max(range(len(errors)), key=lambda i: -1 if may and errors[i] > 1 else errors[i])
         budget.spend("sums")
         chosen = self.samples.select([worst])
         low = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0][0]

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
-from halfwise.emulation.budget import forgiving, sized
+from halfwise.emulation.budget import forgiving
 from halfwise.emulation.ort import Session
 from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
@@ -122,19 +122,14 @@ _ORT_TYPES = {
 }
 
 
-def check(network: Network, *, runtime: Runtime = CPU) -> Session:
-    """Complete the types of `network` and return the session of the reference.
+def check(network: Network, *, runtime: Runtime = CPU) -> None:
+    """Complete the types of `network`, and check that halfwise can lower it.
 
     Raises:
-        CaseError: ONNX Runtime cannot run the model; a custom operator outputs FP16 or BF16 even
+        CaseError: ONNX Runtime cannot infer its types; a custom operator outputs FP16 or BF16 even
             with everything else in FP32; the model has no FP32 tensor; an output is not a tensor;
             or the model draws random numbers.
     """
-    with sized("check", max(1, sum(1 for _ in network.nodes()))):
-        return _checked(network, runtime)
-
-
-def _checked(network: Network, runtime: Runtime) -> Session:
     complete_types(network, runtime=runtime)
     values = [v for g in network.graphs() for v in (*g.inputs, *g.initializers.values())]
     values += [v for n in network.model.graph.all_nodes() for v in n.outputs if v.name]
@@ -164,7 +159,6 @@ def _checked(network: Network, runtime: Runtime) -> Session:
                 f"Output {value.name!r} is not a tensor.",
                 "Export the model with tensor outputs.",
             )
-    return Session(network.model, runtime=runtime)
 
 
 def demand_same_inputs(network: Network, other: ir.Model, whose: str) -> None:

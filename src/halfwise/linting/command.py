@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 from halfwise.errors import UsageError
 from halfwise.graph.loading import read_unchecked
@@ -18,7 +19,7 @@ from halfwise.progress import Silent, Watcher
 from halfwise.records import SEVERITIES, ConstraintReport, Fact, Finding, LintReport, Note
 from halfwise.reporting.parts import Lines, Report
 from halfwise.tensorrt.trtexec import check, read
-from halfwise.tensorrt.versions import known_version
+from halfwise.tensorrt.versions import ASKED, known_version
 from halfwise.wording import FEW, clean, command, count, listed, sentence, shorten
 
 _PRECISION = ("numbers", "quantisation")
@@ -71,24 +72,43 @@ def lint(
 
 
 def precision_remarks(network: Network) -> tuple[Note, ...]:
-    """Return one warning about the linter's findings in a model's file that matter in FP16.
+    """Return warnings about the linter's findings in a model's file that matter in FP16.
 
-    These are errors, and warnings of the families about precision. Empty if there are none, if the
-    model has no file, or if it is large: it would have to be read twice.
+    These are errors, and warnings of the families about precision; and, apart from them, why the
+    latest TensorRT that was asked builds no engine, or only one for a single batch size. Empty if
+    there are none, if the model has no file, or if it is large: it would have to be read twice.
     """
     if network.path is None or is_large(network.model):
         return ()
     try:
-        findings, _ = lint_model(read_unchecked(network.path))
+        findings, _ = lint_model(read_unchecked(network.path), ASKED)
     except Exception as error:  # noqa: BLE001 (advice must not end what it advises on)
         failure: dict[str, Fact] = {"error": type(error).__name__}
         return (Note(kind="lint-failed", severity="warning", facts=failure),)
-    about = {rule.id for rule in RULES if rule.family in _PRECISION}
+    family = {rule.id: rule.family for rule in RULES}
+    unbuilt = [f for f in findings if family[f.rule] == "tensorrt" and f.severity == "error"]
+    notes = [*_limits("unbuilt", unbuilt)]
+    notes += _limits("frozen", [f for f in findings if f.rule == "frozen-batch"])
     grave = [
         f
         for f in findings
-        if f.severity == "error" or (f.severity == "warning" and f.rule in about)
+        if family[f.rule] != "tensorrt"
+        and (f.severity == "error" or f.rule == "checker" or family[f.rule] in _PRECISION)
+        and f.severity != "info"
     ]
+    return (*notes, *_counted(grave))
+
+
+def _limits(kind: Literal["unbuilt", "frozen"], findings: Sequence[Finding]) -> Iterator[Note]:
+    """Yield what keeps a builder from a model, if anything."""
+    messages = [f"{f.node}: {f.message}" if f.node else f.message for f in findings]
+    if messages:
+        reasons = tuple(dict.fromkeys(messages))
+        facts: dict[str, Fact] = {"reasons": reasons[:FEW], "more": max(0, len(reasons) - FEW)}
+        yield Note(kind=kind, severity="warning", facts=facts)
+
+
+def _counted(grave: Sequence[Finding]) -> tuple[Note, ...]:
     if not grave:
         return ()
     counts = Counter(f.rule for f in grave)

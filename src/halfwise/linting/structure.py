@@ -153,30 +153,23 @@ def bias(subject: Subject) -> Iterator[Found]:
         )
 
 
-@rule(
-    "exporter-cast",
-    "error",
-    "https://github.com/microsoft/onnxconverter-common/pull/326",
-    reads_graph=False,
-)
-def cast(subject: Subject) -> Iterator[Found]:
-    """A Cast to one type whose output is declared as another: ONNX Runtime refuses the model.
+@rule("mixed-types", "error", "https://github.com/microsoft/onnxconverter-common/issues/266")
+def types(subject: Subject) -> Iterator[Found]:
+    """An operator whose inputs or outputs have types that contradict each other.
 
-    onnxconverter-common 1.15 leaves such Casts to FP32 when it converts to FP16; 1.14 did not.
+    ONNX Runtime and ONNX's full checker refuse the file. Converters to FP16 leave such constants,
+    inputs, branches and declared outputs.
     """
-    graph = subject.model.proto.graph
-    declared = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
-    for place, node in standard_nodes(subject, "Cast"):
-        to = next((a.i for a in node.attribute if a.name == "to"), None)
-        stated = declared.get(node.output[0]) if node.output else None
-        if to and stated and to != stated:
-            names = (_type_name(to), _type_name(stated))
-            yield Found(
-                "it casts to {}, but its output is declared as {}".format(*names),
-                "Convert again with onnxconverter-common 1.14, or with `halfwise fix`.",
-                place,
-                node.output[0],
-            )
+    for clash in subject.model.clashes:
+        place, value = clash.place, clash.value
+        yield Found(
+            f"its {place} {value} is {clash.found.name} where it needs {clash.wanted.name}",
+            f"Insert a Cast of {value} to {clash.wanted.name}; halfwise fix reads it so."
+            if clash.mends
+            else f"Insert a Cast of {value} to {clash.wanted.name}.",
+            clash.node,
+            value,
+        )
 
 
 def _channels(node: ir.Node) -> int | None:
@@ -201,11 +194,6 @@ def _bias(node: ir.Node) -> int | None:
     if shape is None or len(shape) == 0 or not isinstance(shape[-1], int):
         return None
     return shape[-1]
-
-
-def _type_name(number: int) -> str:
-    is_type = number in onnx.TensorProto.DataType.values()
-    return onnx.TensorProto.DataType.Name(number) if is_type else str(number)
 
 
 @rule("checker", "error", "https://onnx.ai/onnx/api/checker.html", reads_graph=False)

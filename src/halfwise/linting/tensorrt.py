@@ -91,6 +91,12 @@ def forms(subject: Subject) -> Iterator[Found]:
     if subject.tensorrt is None:
         return
     for node in subject.nodes():
+        if is_standard(node, "If") and (shapes := _unlike(node)):
+            message = f"its branches give {shapes[0]} and {shapes[1]}, which TensorRT refuses"
+            fix = "Export so that both branches give one shape, or that the exporter decides."
+            yield Found(
+                message, fix, node, severity="warning" if subject.tensorrt >= ASKED else None
+            )
         if not is_standard(node) or why_refused(node, subject.opset) is None:
             continue
         used = features(node, subject.opset)
@@ -99,6 +105,18 @@ def forms(subject: Subject) -> Iterator[Found]:
         message = f"refuses {node.op_type} {refused.words(node.op_type)}"
         remedy = refused.remedy(node.op_type)
         yield _refusal(subject, message, remedy, node, refused.certain(used))
+
+
+def _unlike(node: ir.Node) -> tuple[str, str] | None:
+    """Return two shapes that the branches of an If give for one output; None if all are alike."""
+    names = ("then_branch", "else_branch")
+    ends = [node.attributes[name].as_graph().outputs for name in names]
+    for one, other in zip(*ends, strict=True):
+        shapes = one.shape, other.shape
+        static = all(shape is not None and shape.is_static() for shape in shapes)
+        if static and shapes[0] != shapes[1]:
+            return f"{shapes[0]}", f"{shapes[1]}"
+    return None
 
 
 @rule("type-unparsed", "error", OPERATORS)

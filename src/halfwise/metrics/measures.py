@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -360,18 +361,23 @@ class Excess:
     threshold counts: 0, or inf for a new non-finite value.
     """
 
-    def __init__(self, criterion: Criterion, totals: Mapping[str, OutputTotals]) -> None:
+    def __init__(
+        self, criterion: Criterion, totals: Mapping[str, OutputTotals], spare: int = 0
+    ) -> None:
         """Start with no samples.
 
         Args:
             criterion: What is acceptable; the default tolerance is filled in here.
             totals: Totals of every output over all samples to be judged, from `totals`.
+            spare: How many samples may fail: those with the largest excess do not count.
         """
         self._criterion = effective(criterion)
         self._totals = totals
         self._slices = self._criterion.rel_max is not None and self._criterion.metric is None
         self._seen = {name: Difference() for name in totals}
         self._value = 0.0
+        self._spare, self._added = spare, 0
+        self._aside: list[tuple[float, int, dict[str, Difference]]] = []
 
     def update(self, reference: Outputs, candidate: Computed) -> float:
         """Add one sample and return its own excess.
@@ -388,27 +394,40 @@ class Excess:
             CaseError: The candidate lacks an output, or an output is complex.
             KeyError: The totals lack an output.
         """
-        wants_cosine, excess = self._criterion.cosine is not None, 0.0
+        excess, parts = self._compared(reference, candidate)
+        self._added += 1
+        heappush(self._aside, (excess, self._added, parts))
+        if len(self._aside) > self._spare:
+            least, _, others = heappop(self._aside)
+            for name, part in others.items():
+                self._seen[name].merge(part)
+                bound = lower_bound(self._criterion, self._totals[name], self._seen[name])
+                self._value = max(self._value, bound)
+            # By rounding alone, one sample's bound could exceed the bound over all so far.
+            self._value = max(self._value, least)
+        return excess
+
+    def _compared(
+        self, reference: Outputs, candidate: Computed
+    ) -> tuple[float, dict[str, Difference]]:
+        """Return the excess of one sample, and the difference of each of its outputs."""
+        excess, parts = 0.0, dict[str, Difference]()
         if isinstance(candidate, RunFailed):
-            self._value = math.inf
-            return math.inf
+            return math.inf, parts
         for name, expected in reference.items():
             if name not in candidate:
                 raise CaseError(f"The candidate lacks output {name!r} of the reference.")
-            part = compare(expected, candidate[name], cosine=wants_cosine)
-            seen, total = self._seen[name], self._totals[name]
+            part = compare(expected, candidate[name], cosine=self._criterion.cosine is not None)
+            total = self._totals[name]
             if (self._slices or part.discrete) and not part.misshapen:
                 look_into(part, total, expected, candidate[name])
-            seen.merge(part)
+            parts[name] = part
             excess = max(excess, lower_bound(self._criterion, total, part))
-            self._value = max(self._value, lower_bound(self._criterion, total, seen))
-        # By rounding alone, one sample's bound could exceed the bound over all so far.
-        self._value = max(self._value, excess)
-        return excess
+        return excess, parts
 
     @property
     def value(self) -> float:
-        """Lower bound of the final excess over all samples, ≥ 0; never falls.
+        """Lower bound of the final excess over all samples that count, ≥ 0; never falls.
 
         Above 1 the final result fails whatever the remaining samples are, provided the totals cover
         all samples.

@@ -18,6 +18,7 @@ from halfwise.metrics.evidence import Inputs
 from halfwise.metrics.kinds import recognise
 from halfwise.metrics.measures import DEFAULT_REL_MAX, Excess, Outputs, is_default, totals
 from halfwise.metrics.targets import (
+    BUILT_IN,
     OF_WORST,
     WORST,
     Metric,
@@ -26,7 +27,7 @@ from halfwise.metrics.targets import (
     required,
     shapes_of,
 )
-from halfwise.metrics.task import classes_in, resolve
+from halfwise.metrics.task import classes_in, metric_loss, resolve
 from halfwise.metrics.untested import (
     Support,
     by_layout,
@@ -271,7 +272,7 @@ def shortfall(
         score, drop = _score(one, references, candidates, labels), _drop(one, labels)
         off = score.required - score.value
         # If no drop is allowed, any drop exceeds it.
-        used.append(1 + off / drop if drop else (inf if off > 0 else 0.0))
+        used.append(1 + off / drop if drop else _over(off, drop))
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(0.0, *(inf if isnan(part) else part for part in used))
@@ -292,6 +293,50 @@ def shortfall_of_one(recognised: Sequence[Recognised], reference: Outputs, of: O
             with suppress(CaseError):
                 used.append(shortfall((one,), _only(one.outputs, [reference]), [of], None))
     return max(used)
+
+
+def loss_of_one(
+    criterion: Criterion,
+    metric: Metric,
+    reference: Outputs,
+    candidate: Outputs,
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return what one sample loses of a metric, over what it may lose alone; above 1 it fails.
+
+    0 if it has nothing to compare, inf for NaN, and for any loss where none is allowed. Of metrics
+    that look at means and at the worst sample, the latter counts.
+
+    Args:
+        criterion: What is acceptable; its metric is not None.
+        metric: The metric.
+        reference: FP32 outputs of the sample.
+        candidate: The candidate's.
+        labels: The label of the sample, alone, or None.
+
+    Raises:
+        CaseError: a user's function has no value for one sample.
+    """
+    if criterion.metric != AUTO:
+        try:
+            loss = metric_loss(metric, [reference], [candidate], labels)
+        except CaseError:
+            if criterion.metric not in BUILT_IN:
+                raise
+            return 0.0
+        return _over(inf if isnan(loss) else max(0.0, loss), criterion.metric_drop)
+    of_samples = (one for one in criterion.recognised if one.metric.startswith(WORST))
+    worst = {(one.outputs, one.metric.removeprefix(WORST)) for one in of_samples}
+    used = [0.0]
+    for one in criterion.recognised:
+        if (one.outputs, one.metric) not in worst:
+            with suppress(CaseError):
+                used.append(shortfall((one,), _only(one.outputs, [reference]), [candidate], labels))
+    return max(used)
+
+
+def _over(loss: float, allowed: float) -> float:
+    return loss / allowed if allowed else (inf if loss > 0 else 0.0)
 
 
 def support_of(
@@ -416,7 +461,7 @@ def settle(
     untested = {one.outputs for one in recognised if untested_part(one, references, None)}
     recognised = tuple(one for one in recognised if one.outputs not in untested)
     if not recognised:
-        return Criterion()
+        return Criterion(failing=criterion.failing)
     _demand_unlabelled(recognised, labelled=labelled)
     update: dict[str, Any] = {
         "recognised": recognised,
@@ -560,16 +605,3 @@ def criterion_hints(criterion: Criterion, references: Sequence[Outputs]) -> tupl
         "its elements must equal the reference's; change the fraction with --require agreement=X."
         for name in integers
     )
-
-
-def fitting_metric(
-    criterion: Criterion, references: Sequence[Outputs], inputs: Inputs
-) -> str | None:
-    """Return the built-in metric of the first recognised output.
-
-    None if the user gave a metric, if no output is recognised, or if FP32 finds nothing to judge.
-    """
-    if criterion.metric is not None:
-        return None
-    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
-    return next((one.metric for one in shown), None)

@@ -370,7 +370,35 @@ def upper_bound(failing: int, judged: int) -> float:
     return float(betaincinv(failing + 1, judged - failing, CONFIDENCE))
 
 
-def failure_bound(failing: int, judged: int, joined: int = 0) -> FailureBound:
+def may_fail(judged: int, share: float) -> int:
+    """Return how many of `judged` samples may fail if they are to show that `share` of inputs may.
+
+    0 if they are too few to show it at all; `share` in (0, 1).
+    """
+    failing = 0
+    while failing < judged and upper_bound(failing + 1, judged) <= share:
+        failing += 1
+    return failing
+
+
+def needed(failing: int, share: float) -> int:
+    """Return the fewest samples, `failing` of which fail, that bound the failing inputs by `share`.
+
+    Args:
+        failing: ≥ 0.
+        share: In (0, 1).
+    """
+    fewest, enough = failing, failing + 1
+    while upper_bound(failing, enough) > share:
+        fewest, enough = enough, 2 * enough
+    while enough - fewest > 1:
+        middle = (fewest + enough) // 2
+        shown = upper_bound(failing, middle) <= share
+        fewest, enough = (fewest, middle) if shown else (middle, enough)
+    return enough
+
+
+def failure_bound(failing: Sequence[str], judged: int, joined: int = 0) -> FailureBound:
     """Return what the judged samples show about all inputs, counting joined ones as failures.
 
     A sample that failed and joined a search is not judged, and the remaining ones had passed
@@ -378,14 +406,15 @@ def failure_bound(failing: int, judged: int, joined: int = 0) -> FailureBound:
     failures, joined samples bound the inputs that fail for each such cause.
 
     Args:
-        failing: Judged samples that failed.
-        judged: Samples that were judged, ≥ 1.
+        failing: Identifiers of judged samples that failed.
+        judged: Number of samples that were judged, ≥ 1.
         joined: Samples that failed at first and joined the search.
     """
     return FailureBound(
         judged=judged,
-        failing=failing,
+        failing=len(failing),
+        samples=tuple(failing),
         joined=joined,
-        upper=upper_bound(failing + joined, judged + joined),
+        upper=upper_bound(len(failing) + joined, judged + joined),
         confidence=CONFIDENCE,
     )

@@ -2,9 +2,9 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, TOGETHER, Case, Runtime, Sample, Samples, hash_sample
 from halfwise.emulation.budget import expect_repeating, took
-from halfwise.emulation.ort import Session
+from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
+from halfwise.graph.aside import Aside, seeded, set_aside
 from halfwise.graph.conversion import Stored, upcast
+from halfwise.graph.dataflow import giving_out
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
-from halfwise.graph.model import Network, is_standard
+from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.quantised import census
 from halfwise.graph.sizes import declared_axes
 from halfwise.inputs import (
@@ -28,6 +30,7 @@ from halfwise.inputs import (
     LoadedSamples,
     Rows,
     hash_together,
+    load_function,
     load_inputs,
     load_labels,
     split_heldout,
@@ -38,7 +41,7 @@ from halfwise.metrics.difference import is_close
 from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Fact, Note, Run
+from halfwise.records import Criterion, Fact, Note, Run, TensorName
 from halfwise.reporting.steps import note_text
 from halfwise.store import read_run
 
@@ -175,15 +178,18 @@ def load_case(
     read = partial(load_inputs, preprocess=data.preprocess)
     loaded, specs = load_settled(network, specs, partial(read, data.inputs), runtime=runtime)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
+    network, aside, supply = _set_aside(network, data, samples, runtime)
+    samples = supply(samples)
     notes = [*_file_notes(network, stored), *loaded.notes, *rank_inputs(network, samples)]
+    notes += _aside_notes(aside)
     heldout, made_up, real = samples.select(()), loaded.made_up, loaded.real
     if data.heldout is not None:
         separate = read(data.heldout, specs)
-        heldout = _labelled(separate.samples, data.heldout_labels, criterion.metric)
+        heldout = supply(_labelled(separate.samples, data.heldout_labels, criterion.metric))
         made_up, real = tuple(dict.fromkeys((*made_up, *separate.made_up))), real and separate.real
         notes += [note.model_copy(update={"of": "held out"}) for note in separate.notes]
     elif split:
-        samples, heldout = split_heldout(samples)
+        samples, heldout = split_heldout(samples, most=criterion.failing is not None)
         notes.append(_split_note(len(samples), len(heldout)))
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
@@ -203,8 +209,93 @@ def load_case(
         made_up=made_up,
         stored=stored,
         previews=not data.no_previews,
+        aside=aside,
     )
     return with_settled_metric(case, runtime)
+
+
+_Supply = Callable[[Samples], Samples]
+
+
+def _set_aside(
+    network: Network, data: Data, samples: Samples, runtime: Runtime
+) -> tuple[Network, Aside | None, _Supply]:
+    """Return what of a network is judged, what is set aside, and what adds its numbers to samples.
+
+    Raises:
+        CaseError: nothing remains to be judged, or `plugin_outputs` cannot be used.
+    """
+    stand_ins = _stand_ins(data.plugin_outputs)
+    first = {} if stand_ins is None else stand_ins(samples[0], 0)
+    types = {TensorName(n): ir.DataType.from_numpy(a.dtype) for n, a in first.items()}
+    judged, aside = set_aside(network, _runs(runtime), types)
+    if aside is None or not aside.supplied:
+        return judged, aside, lambda each: each
+    drawn = [name for name in aside.supplied if name not in types]
+    drawing = giving_out(seeded(network.model), drawn) if drawn else None
+    session = Session(drawing, runtime=runtime) if drawing is not None else None
+
+    def supply(of: Samples) -> Samples:
+        @cache
+        def drawn_for(index: int) -> Sample:
+            return {} if session is None else session.run(of[index], drawn)
+
+        def load(index: int) -> Sample:
+            sample = of[index]
+            given = {} if stand_ins is None else stand_ins(sample, index)
+            made = {n: a for n, a in given.items() if n in aside.supplied}
+            return {**sample, **drawn_for(index), **made}
+
+        return replace(of, load=load)
+
+    return judged, aside, supply
+
+
+def _runs(runtime: Runtime) -> Callable[[ir.Node], bool]:
+    """Return what tells whether ONNX Runtime has an operator; a user's library may have any."""
+    return (lambda _: True) if runtime.libraries else has_operator
+
+
+def set_aside_too(candidate: Network, case: Case, runtime: Runtime) -> Network:
+    """Return a candidate without what was set aside of the case's model."""
+    if case.aside is None:
+        return candidate
+    types = {value.name: value.dtype for value in case.network.graph.inputs}
+    given = {n: types[n] or ir.DataType.FLOAT for n in case.aside.supplied}
+    return set_aside(candidate, _runs(runtime), given)[0]
+
+
+def _stand_ins(source: str | None) -> Callable[[Sample, int], Sample] | None:
+    """Return what gives the numbers for a sample: of a file, its first axis counts samples."""
+    if source is None:
+        return None
+    if ":" in source:
+        function = load_function(source)
+        return lambda sample, _: {n: np.asarray(a) for n, a in function(dict(sample)).items()}
+    try:
+        arrays = dict(np.load(source, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise CaseError(
+            f"--plugin-outputs {source} cannot be read: {error}.",
+            "Give an NPZ file: for each output, an array whose first axis counts samples.",
+        ) from error
+    return lambda _, index: {n: a[index % len(a)] for n, a in arrays.items()}
+
+
+def _aside_notes(aside: Aside | None) -> Iterator[Note]:
+    """Yield what was set aside, and what is judged instead."""
+    if aside is None:
+        return
+    if aside.draws:
+        yield Note(kind="draws", facts={"nodes": tuple(map(str, aside.draws))})
+    if aside.foreign:
+        ops = {node_name(n): n.op_type for n in aside.whole.nodes()}
+        facts: dict[str, Fact] = {
+            "nodes": tuple(f"{n} ({ops[n]})" for n in aside.foreign),
+            "more": len(aside.nodes) - len(aside.foreign) - len(aside.draws),
+            "read": tuple(map(str, aside.read)),
+        }
+        yield Note(kind="aside", severity="warning", facts=facts)
 
 
 def load_asked(model: Model, request: Request, watcher: Watcher, *, split: bool = True) -> Case:

@@ -97,7 +97,7 @@ def with_settled_metric(case: Case, runtime: Runtime) -> Case:
     samples, labels = case.calibration, case.calibration.labels
     unseen = case
     if case.criterion.metric == AUTO:
-        unseen = replace(case, criterion=Criterion(), metric=None)
+        unseen = replace(case, criterion=Criterion(failing=case.criterion.failing), metric=None)
     try:
         session = Session(case.network.model, runtime=runtime)
         first: Outputs = session.run(samples[0])

@@ -12,7 +12,7 @@ import onnx
 from halfwise import declarations
 from halfwise.case import Rules, Runtime, Settings
 from halfwise.declarations import Inputs, Options, check, default, spelt
-from halfwise.declarations.option import option, shell_type
+from halfwise.declarations.option import option, share, shell_type
 from halfwise.declarations.options import Acceptance, Thresholds
 from halfwise.emulation.budget import limited
 from halfwise.errors import UsageError
@@ -69,6 +69,7 @@ class Data:
     allow_random: bool = False
     allow_unjudged: bool = False
     no_previews: bool = False
+    plugin_outputs: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,10 @@ class Request:
     @property
     def by_use(self) -> "Request":
         """The same, judging outputs by their use unless the user says what is right."""
-        if self.criterion != Criterion():
+        failing = self.criterion.failing
+        if self.criterion != Criterion(failing=failing):
             return self
-        return replace(self, criterion=Criterion(metric=AUTO))
+        return replace(self, criterion=Criterion(metric=AUTO, failing=failing))
 
 
 def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
@@ -129,6 +131,8 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
     if values.get("no_repair") is True:
         values["no_repair"] = (ALL,)
     check(values)
+    if "failing" in values:
+        values["failing"] = _failing(values["failing"])
     _check_means_something(values)
     _check_company(values)
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
@@ -156,6 +160,17 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         target=understand_target(values),
         ladder=values.get("to") == "int8",
     )
+
+
+def _failing(word: str | float) -> float:
+    """Return the share of inputs that may fail; UsageError unless it is above 0 and below 1."""
+    value = share(word)
+    if value is None or not 0 < value < 1:
+        raise UsageError(
+            f"--failing is {word}; expected a share above 0 and below 1, such as 1% or 0.01.",
+            "Samples never show that no input fails; without --failing, each of them must pass.",
+        )
+    return value
 
 
 def _is_list(name: str) -> bool:
@@ -275,7 +290,8 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "Give either a metric or thresholds.",
         ),
         (
-            "strict" in named and bool(named & Acceptance.__annotations__.keys() - {"strict"}),
+            "strict" in named
+            and bool(named & Acceptance.__annotations__.keys() - {"strict", "failing"}),
             "--strict is a tolerance of its own: 1 % of each output's largest value.",
             "Leave out other tolerances and the metric, or leave out --strict.",
         ),

@@ -21,7 +21,7 @@ from halfwise.records import (
 from halfwise.records.run import places, runs
 from halfwise.reporting.remarks import reasons
 from halfwise.reporting.rungs import full_name, move_line, rung_name
-from halfwise.reporting.verdict import allowed, refused
+from halfwise.reporting.verdict import allowed
 
 Group = dict[str, Data]
 
@@ -70,9 +70,6 @@ def _curve(
     points = [_point(curve, place, by_metric=by_metric) for place in range(len(curve.points))]
     if curve.plan is not None:
         points[curve.plan] |= {mark: True} | _judged(rung, run, chosen=mark == "chosen")
-    best = curve.recommended
-    if best is not None and not refused(curve, curve.points[best], run.devices):
-        points[best]["recommended"] = True
     yield {
         "name": f"{rung_name(rung)} plans",
         "kind": "plan",
@@ -107,7 +104,7 @@ def _judged(rung: EngineRung, run: Run, *, chosen: bool) -> Group:
 def _fails(point: Point, *, by_metric: bool) -> bool:
     """Return whether a plan is not known to pass by what decides."""
     off = any(error is not None and error > 1 for error in (point.error, point.heldout))
-    scored = all(s.passed for s in point.scores) and False not in (point.searched, point.as_file)
+    scored = all(score.passed for score in point.scores)
     hidden = point.nonfinite or bool(point.infinite_inside)
     return off or hidden or point.is_bound or (by_metric and not scored)
 

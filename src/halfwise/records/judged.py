@@ -308,6 +308,8 @@ class Criterion(Record):
         metric: Built-in name or `file.py:function`. If set, it alone decides.
         metric_drop: How far the metric may fall below its value for the reference outputs.
         drop_source: Where `metric_drop` comes from, in words; empty if the user gave it.
+        failing: Largest share of inputs that may fail, (0, 1): its upper bound is judged, and the
+            samples that fail are left out of everything else. None if every sample must pass.
         recognised: The outputs that the metric judges, if halfwise recognised them. With the metric
             "auto", each is judged by its own metric and all other outputs by the default tolerance;
             `metric_drop` is then 1, as a fraction of the allowance that is used up most.
@@ -321,6 +323,7 @@ class Criterion(Record):
     metric: str | None = None
     metric_drop: float = 0.0
     drop_source: str = ""
+    failing: float | None = None
     recognised: tuple[Recognised, ...] = ()
 
 
@@ -469,11 +472,13 @@ class FailureBound(Record):
 
     It holds if the samples were drawn independently from the distribution of the inputs, and only
     the search has used them. A sample fails if it alone is out of tolerance; `rel_max` refers to
-    the largest reference value of all samples.
+    the largest reference value of all samples. With a metric, it fails if it alone loses more than
+    the metric may fall (of several metrics, more than one sample may lose).
 
     Attributes:
         judged: Number of samples judged.
         failing: Number of them that failed.
+        samples: Identifiers of these.
         joined: Number of further samples that failed at first and joined the search; `upper` counts
             them as failures.
         upper: Upper bound on the share of inputs that fail, in (0, 1].
@@ -483,6 +488,7 @@ class FailureBound(Record):
 
     judged: int
     failing: int
+    samples: tuple[str, ...] = ()
     joined: int = 0
     upper: float
     confidence: float
@@ -554,7 +560,8 @@ class Verdict(Record):
         runner: What computed recorded outputs; None at the other levels.
         samples: Identifiers of the judged samples.
         unseen: Whether the search saw none of them; otherwise the verdict fails.
-        outputs: Error measures by output name.
+        outputs: Error measures by output name; where a share of inputs may fail, of the samples
+            that do not, as is `metric`.
         worst_sample: Identifier of the worst sample over all outputs.
         strict: Where a metric decides, the largest error over the default tolerance, of all samples
             together.
@@ -575,10 +582,10 @@ class Verdict(Record):
         axes: The model's dynamic axes, and the sizes at which they were judged.
         on_real_data: False if the inputs look generated but had to be real; the verdict then fails.
         failure_bound: What the samples show about all inputs; None if nothing was judged, if the
-            search had seen the samples, or if a metric judges them all together.
+            search had seen the samples, or if a user's metric has no value for a single one.
         unjudged: What no sample tests; empty if not checked.
-        judged: False if it fails only because of that, or because the search had seen the samples:
-            nothing that was tested is wrong.
+        judged: False if it fails only because of that, because the search had seen the samples, or
+            because they are too few: nothing that was tested is wrong.
     """
 
     passed: bool

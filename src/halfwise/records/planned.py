@@ -384,7 +384,6 @@ class Worth(Record):
         nearest: Of the evaluated plans worth having, the one with the smallest error; None if that
             is this plan, or if there is none. If this plan costs more than required, only plans
             predicted to cost no more than that count.
-        metric: A built-in metric that appears to fit the outputs; None if there is none.
         low: Name of the low format, of a verification.
     """
 
@@ -393,7 +392,6 @@ class Worth(Record):
     measured: float | None = None
     measured_fp32: float | None = None
     nearest: NearPlan | None = None
-    metric: str | None = None
     low: LowFormat | None = None
 
     @property

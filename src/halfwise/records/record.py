@@ -105,6 +105,10 @@ NoteKind = Literal[
     "single",
     "copies",
     "linted",
+    "unbuilt",
+    "frozen",
+    "aside",
+    "draws",
     "lint-failed",
     "left-out",
     "none-low",
@@ -162,6 +166,8 @@ class Facts(Record):
 FailureKind = Literal[
     "no-sample",
     "seen",
+    "rate",
+    "few",
     "run",
     "batch",
     "non-finite",
@@ -191,6 +197,8 @@ FailureKind = Literal[
     "folded",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
+UNSHOWN: frozenset[FailureKind] = frozenset(("no-sample", "seen", "few"))
+"""Failures of the samples, which show nothing of the candidate."""
 
 
 class Failure(Facts):
@@ -304,12 +312,13 @@ StepKind = Literal[
     "engines",
     "verify-elsewhere",
     "export",
-    "choose",
     "use-fp32",
     "near-plan",
     "no-near-plan",
-    "use-metric",
     "lint",
+    "unbuilt",
+    "unfused",
+    "frozen",
     "fix",
     "fix-quantised",
     "compare",

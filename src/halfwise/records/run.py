@@ -6,10 +6,10 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from halfwise.records.built import EngineRung, LadderRung, Profile
-from halfwise.records.diagnosis import QuantisationLoss, Rung
+from halfwise.records.diagnosis import Rung
 from halfwise.records.engine import Engines, GivenEngine
 from halfwise.records.judged import Criterion, Recognised, TaskScore, Verdict
-from halfwise.records.planned import LEAST_DEARER, Followed, KeptNode, Plan, Remade, Search, Worth
+from halfwise.records.planned import Followed, KeptNode, Plan, Remade, Search, Worth
 from halfwise.records.record import SCHEMA_VERSION, NodeName, Note, Record, Step
 from halfwise.records.tensors import Growth, Guard
 
@@ -36,10 +36,6 @@ class Point(Record):
             and not harmless, or the plan lacks what the search had to keep because of that; None if
             not checked.
         scores: Task metrics on held-out samples; empty if none fits the outputs.
-        searched: Whether these metrics also pass on the samples of the search, without new NaN or
-            infinities; None if not checked.
-        as_file: Whether they also pass on held-out samples when ONNX Runtime runs the file, without
-            rounding each value; None if not run.
         bf16: Those of `kept` in BF16 instead of FP32, likewise.
         tf32: Whether its FP32 matrix products use TF32.
     """
@@ -56,20 +52,8 @@ class Point(Record):
     nonfinite: bool = False
     infinite_inside: bool | None = None
     scores: tuple[TaskScore, ...] = ()
-    searched: bool | None = None
-    as_file: bool | None = None
     bf16: str = ""
     tf32: bool = False
-
-    @property
-    def serves(self) -> bool:
-        """Whether every task metric passes on held-out samples, and nothing known contradicts it.
-
-        Contradicted by infinities, or by failing on the samples of the search or as a file.
-        """
-        passed = [score.passed for score in self.scores]
-        fails = self.nonfinite or self.infinite_inside or False in (self.searched, self.as_file)
-        return bool(passed) and all(passed) and not fails
 
     @property
     def price(self) -> float:
@@ -85,7 +69,7 @@ class Curve(Record):
         points: The plans, in the order in which they were tried.
         front: Indices into `points` of those shown, cheapest first: a few that are far apart, of
             plans with known error that no other beats in both cost and error; and always the run's
-            plan and the recommended one.
+            plan.
         plan: Index of the run's plan, or of what engines made of it; None if it is not among the
             points, or if the delivered engine computes nothing low.
         recognised: What the outputs are recognised as; empty if a metric was given or nothing is
@@ -97,8 +81,6 @@ class Curve(Record):
         rung: The lowest type of the plans, if a run has several; plans with INT8 then keep what is
             left out of it, and `nodes` are its candidates.
         beside: The curve of the previous rung, or of the next if that failed; None with one rung.
-        recommended: Index of the cheapest plan whose task metrics pass on held-out samples and on
-            those of the search; None if there is none, or no metric fits the outputs.
     """
 
     nodes: tuple[NodeName, ...]
@@ -107,7 +89,6 @@ class Curve(Record):
     plan: int | None = None
     recognised: tuple[Recognised, ...] = ()
     reference: tuple[TaskScore, ...] = ()
-    recommended: int | None = None
     criterion: Criterion | None = None
     unrepaired: "Curve | None" = None
     rung: EngineRung | None = None
@@ -116,7 +97,7 @@ class Curve(Record):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Raise ValueError where something names a node or a point that there is not."""
-        named = (self.plan, self.recommended, *self.front)
+        named = (self.plan, *self.front)
         if not all(0 <= place < len(self.points) for place in named if place is not None):
             raise ValueError("a place is beyond the points")
         kept = [text for point in self.points for text in (point.kept, point.bf16)]
@@ -147,20 +128,6 @@ class Curve(Record):
             written = runs(place for place, name in enumerate(self.nodes) if name in kept)
             index = next((i for i, point in enumerate(self.points) if point.kept == written), None)
         return self.model_copy(update={"plan": index})
-
-    def offered(self, *, passed: bool, by_task: bool = False) -> Point | None:
-        """Return the recommended point if the plan failed or costs at least 1 % more.
-
-        Never the plan itself if a task metric judged it (`by_task`), nor everything in FP32 in
-        place of a plan that passed: that is the model itself.
-        """
-        if self.recommended is None or (by_task and self.plan == self.recommended):
-            return None
-        point = self.points[self.recommended]
-        plan = None if self.plan is None else self.points[self.plan]
-        dearer = plan is None or plan.price >= LEAST_DEARER * point.price
-        fp32 = self.rung != "int8" and point.count == len(self.nodes)
-        return point if not passed or (dearer and not fp32) else None
 
 
 def runs(places: Iterable[int]) -> str:
@@ -255,12 +222,16 @@ RunKind = Literal["fix", "verify", "diagnose"]
 
 
 class Cost(Record):
-    """Resources that the run used."""
+    """Resources that the run used.
+
+    Attributes:
+        peak_rss_bytes: Peak memory of the process; None if the system does not tell.
+    """
 
     evaluations: int
     seconds: float
     stage_seconds: dict[str, float]
-    peak_rss_bytes: int
+    peak_rss_bytes: int | None
 
 
 class Provenance(Record):
@@ -335,8 +306,6 @@ class Run(Record):
         worth: What the plan, or the mixed candidate, is worth; None if unknown.
         remade: Result of repeating the repairs that a judged candidate names; None if it names
             none.
-        quantisation: Effect of the pairs of a quantised candidate whose outputs are not acceptable;
-            None for others.
         curve: Evaluated plans to choose from; None without a search.
         rungs: Result of each type, most exact first; empty if only one was requested.
         compared: What got better or worse since an earlier run; None if none was named.
@@ -369,7 +338,6 @@ class Run(Record):
     profiles: tuple[Profile, ...] = ()
     worth: Worth | None = None
     remade: Remade | None = None
-    quantisation: QuantisationLoss | None = None
     curve: Curve | None = None
     rungs: tuple[LadderRung, ...] = ()
     compared: Baseline | None = None

@@ -12,15 +12,11 @@ from halfwise.records import (
     GuardKind,
     NodeName,
     Observations,
-    PairFault,
-    PairLoss,
     Plan,
     Proof,
-    QuantisationLoss,
     Remade,
     Repair,
     RepairRule,
-    Right,
     Run,
     TensorName,
 )
@@ -28,13 +24,11 @@ from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.reporting.steps import quantised_note
 from halfwise.wording import (
     FEW,
     MOST_ROWS,
     capital,
     count,
-    filled,
     listed,
     number,
     ratio,
@@ -42,113 +36,6 @@ from halfwise.wording import (
     shorten,
     verb,
 )
-
-_PAIRLESS = (
-    "Causes cannot be found: no product reads through a Q/DQ pair that could be left out. With "
-    "such pairs (QuantFormat.QDQ in onnxruntime.quantization) verify finds them."
-)
-_RIGHT: dict[Right, str] = {
-    "original": "The reference is what the original gives.",
-    "framework": "The reference is what the framework gave.",
-    "floats": "The reference is what this model gives without its pairs, its weights as stored.",
-}
-_EVEN = 0.01
-"""Share of a range by which ends written as ± may differ: one step of INT8 in 127."""
-
-_FURTHER = "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED`"
-
-
-def pairless_lines(run: Run) -> Lines | None:
-    """Return that a failing candidate without pairs cannot be diagnosed, or None."""
-    facts = quantised_note(run, candidate=True)
-    if facts is None or facts["whole"] or facts["half"] or run.quantisation is not None:
-        return None
-    failed = run.verdict.judged and not run.verdict.passed
-    return Lines("Quantisation", (_PAIRLESS,)) if failed else None
-
-
-def quantisation_lines(loss: QuantisationLoss | None) -> Lines | None:
-    """Return which pairs make the outputs wrong; None if none do, or if unknown."""
-    if loss is None or loss.needed == 0:
-        return None
-    return Lines("Quantisation", (quantisation_summary(loss), *map(cause_line, loss.causes)))
-
-
-_SUMMARIES: Mapping[str, str] = {
-    "foreign": "Even without any of the {pairs:Q/DQ pair} the error is {without_all} times what is "
-    "allowed, {error} times with them: something else is wrong[, or {foreign}: what is stored "
-    "there is not a rounded constant of the original].",
-    "cut": "The error is {error} times what is allowed, and {without_all} times without any of the "
-    "{pairs:Q/DQ pair}. Which are to blame is unknown: the budget of the search was spent.[ Most "
-    f"harm alone is done by {{gravest}}.] {_FURTHER} finds the nodes that cost least.",
-    "some": "Most of the error comes from {causes:d} of {pairs:Q/DQ pair}: without, it is "
-    f"{{without}} times what is allowed, {{error}} times with all. For the rest, {_FURTHER} finds "
-    "the nodes that cost least.",
-    "many": "No small group of the {pairs:Q/DQ pair} is to blame: without the {worst:d} that do "
-    "most harm alone ({gravest}) the error is {without} times what is allowed, {error} times with "
-    f"all. {_FURTHER} finds the nodes that cost least.",
-    "needed": "The outputs pass without {needed:d} of {pairs:Q/DQ pair}: the error is then "
-    "{without} times what is allowed, {error} times with all.",
-}
-"""Templates, see `wording.filled`."""
-
-
-def quantisation_summary(loss: QuantisationLoss) -> str:
-    """Return how many pairs must be left out, if any, and the effect on the outputs."""
-    kind = "needed" if loss.needed is not None else "some" if loss.causes else "many"
-    kind = "foreign" if not loss.explained else "cut" if loss.cut else kind
-    numbers: dict[str, float | None] = {
-        **loss.model_dump(include={"pairs", "error", "without_all", "without", "needed"}),
-        "causes": len(loss.causes),
-        "worst": len(loss.gravest),
-    }
-    facts: dict[str, str | float] = {k: v for k, v in numbers.items() if v is not None}
-    names = {"gravest": loss.gravest, "foreign": loss.foreign}
-    facts |= {name: listed(tensors) for name, tensors in names.items() if tensors}
-    right = "" if loss.right is None else f" {_RIGHT[loss.right]}"
-    return f"{filled(_SUMMARIES[kind], facts)}{right}"
-
-
-def cause_line(cause: PairLoss) -> str:
-    """Return the fault of one pair, its cost, and the effect of another scale."""
-    readers = f", read by {listed(cause.readers, 2)}" if cause.readers else ""
-    line = (
-        f"{shorten(cause.tensor)}{readers}: {_fault(cause)}. With it, the error is "
-        f"{number(cause.restored)} times what is allowed"
-    )
-    if cause.rescale is None or cause.rescaled is None:
-        return f"{line}."
-    larger = cause.rescale > 1
-    times = ratio(cause.rescale if larger else 1 / cause.rescale)
-    scale = f"a scale {times} as {'large' if larger else 'fine'}"
-    return f"{line}; with {scale}, {number(cause.rescaled)} times."
-
-
-_FAULTS: Mapping[PairFault, str] = {
-    "saturated": "saturated: {beyond:%} of its values are beyond {span}, up to {reach}, which is "
-    "{clipped:%} of its squared error",
-    "outlier": "its range {span} is set by a few outliers, up to {reach}; all others are below "
-    "{usual}",
-    "wide": "its range {span} is too wide: no value is beyond {reach}",
-    "channels": "its channels differ by over 100 times but share one scale",
-    "scale": "its scale is not a positive number",
-    "rounding": "it needs more than {bits:d} bits",
-}
-"""Templates, see `wording.filled`."""
-
-
-def _fault(cause: PairLoss) -> str:
-    numbers = cause.model_dump(include={"beyond", "clipped", "reach", "usual", "bits"})
-    facts = {name: value for name, value in numbers.items() if value is not None}
-    return filled(_FAULTS[cause.fault], {**facts, "span": _span(cause)})
-
-
-def _span(cause: PairLoss) -> str:
-    low, high = cause.ends or (-cause.limit, cause.limit)
-    if abs(low + high) <= _EVEN * high:
-        return f"±{number(cause.limit)}"
-    return f"{number(low)} … {number(high)}"
-
 
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
@@ -443,8 +330,3 @@ def _seen(run: Run) -> Iterator[Causes]:
     if failed := run.verdict.failed_runs:
         places = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
         yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))
-    pairs = run.quantisation.causes if run.quantisation is not None else ()
-    if pairs:
-        title = f"Quantisation, at {count(len(pairs), 'pair')} of Q and DQ"
-        places = (Found(pair.node, cause_line(pair), pair.tensor) for pair in pairs)
-        yield Causes(title, "seen", tuple(places))

@@ -10,7 +10,6 @@ from halfwise.records import (
     AdjustedConstant,
     Criterion,
     Curve,
-    Engines,
     Guard,
     GuardKind,
     KeptNode,
@@ -26,7 +25,7 @@ from halfwise.reporting.guards import guard_sentence
 from halfwise.reporting.parts import Column, Table
 from halfwise.reporting.remarks import reasons, unfinished
 from halfwise.reporting.rungs import rung_name
-from halfwise.reporting.verdict import against, allowed, beyond_seen, rests_on, weakest
+from halfwise.reporting.verdict import allowed, beyond_seen, rests_on
 from halfwise.wording import MOST_ROWS, count, listed, number, ratio, sentence, shorten, verb
 
 INSIDE: Mapping[GuardKind | None, str] = {
@@ -267,14 +266,14 @@ def curve_table(run: Run) -> Table | None:
     if curve is None or not any(curve.points[place].scores for place in curve.front):
         return None
     names = list(dict.fromkeys(score.metric for score in curve.reference))
-    on_front = [_row(curve, place, names, run.devices) for place in curve.front]
+    on_front = [_row(curve, place, names) for place in curve.front]
     rows = [
         *_full_rows(run, names),
         *(_at_rung(curve, row) for row in (*on_front, *_bare(curve, names))),
     ]
     if (beside := curve.beside) is not None:
         passed = {beside.plan: "its plan"}
-        others = [(*_row(beside, i, names, ())[:-1], passed.get(i, "")) for i in beside.front]
+        others = [(*_row(beside, i, names)[:-1], passed.get(i, "")) for i in beside.front]
         rows += [_at_rung(beside, row) for row in (*others, *_bare(beside, names))]
     figures = ("kept", "not INT8", "Casts", "cost", "error / allowed")
     shown = (*figures, *(_resting(curve, n) for n in names))
@@ -309,7 +308,7 @@ def _full_rows(run: Run, names: list[str]) -> list[tuple[str, ...]]:
 def _bare(curve: Curve, names: list[str]) -> Iterator[tuple[str, ...]]:
     if (bare := curve.unrepaired) is not None:
         for place in bare.front:
-            yield (*_row(bare, place, names, ())[:-1], "tried without repairs")
+            yield (*_row(bare, place, names)[:-1], "tried without repairs")
 
 
 def _at_rung(curve: Curve, row: tuple[str, ...]) -> tuple[str, ...]:
@@ -335,15 +334,8 @@ def _heldout(run: Run) -> str:
     return "held-out samples"
 
 
-def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines]) -> tuple[str, ...]:
+def _row(curve: Curve, place: int, names: list[str]) -> tuple[str, ...]:
     point = curve.points[place]
-    best = "recommended" if weakest(point.scores) is None else "recommended on little evidence"
-    marks = {"this plan": curve.plan, best: curve.recommended}
-    shown = [mark for mark, marked in marks.items() if marked == place]
-    off = against(curve, point, devices) if place == curve.recommended else None
-    if off is not None and not off.explained:
-        shown = [mark for mark in shown if mark != best]
-        shown.append(f"{'refused' if off.excess is None else 'off'} in build {off.build}")
     bound = "≥ " if point.is_bound else ""
     return (
         _counted(point),
@@ -351,7 +343,7 @@ def _row(curve: Curve, place: int, names: list[str], devices: Sequence[Engines])
         "" if point.cost is None else ratio(point.cost),
         f"{bound}{number(point.error)}",
         *_values(point.scores, names),
-        ", ".join(shown),
+        "this plan" if place == curve.plan else "",
     )
 
 
@@ -395,26 +387,12 @@ def overflowing(run: Run) -> str:
     )
 
 
-def chosen_line(
-    curve: Curve, point: Point, criterion: Criterion, measured: int = 0, left: int = 0
-) -> str:
-    """Return a description of a chosen plan, and what it is judged by.
-
-    Args:
-        curve: The run's curve.
-        point: The plan.
-        criterion: What judges it.
-        measured: Number of plans measured for the choice.
-        left: Number of plans that may be better but were not measured.
-    """
+def chosen_line(curve: Curve, point: Point, criterion: Criterion) -> str:
+    """Return a description of a chosen plan, and what it is judged by."""
     cost = "" if point.cost is None else f" at {ratio(point.cost)} the cost of everything low"
     left_out = "left out of INT8" if curve.rung == "int8" else "kept"
     nodes = count(len(curve.nodes), "compute node")
     text = f"chosen: {_counted(point)} of {nodes} {left_out}{cost}"
-    if measured:
-        text += f", after measuring {count(measured, 'plan')}"
-    if left:
-        text += f"; {left} more that may fit better {verb(left, 'was', 'were')} not measured"
     if curve.unrepaired is not None:
         text += "; plans without repairs cannot be chosen: `halfwise fix --no-repair` finds them"
     return f"{text}; judged by: {allowed(criterion)}"

@@ -22,6 +22,9 @@ _OFF = "off by {off} (sample {of}) where {allowed} is allowed; overall "
 _WORDS: Mapping[FailureKind, str] = {
     "no-sample": "there was no held-out sample to judge on",
     "seen": "the search used every sample, so none is held out",
+    "rate": "{failing:d} of {size:sample} fail, and {allowed:%} of inputs may",
+    "few": "{size:sample}[, {failing:d} of which fail,] show only that at most {upper:%} of "
+    "inputs fail; {needed:sample} with no more failures would show {allowed:%}",
     "run": "it cannot be run on sample {sample}[ and {more:d} more], unlike the reference: "
     "[node {node} fails|it fails] ({why})",
     "batch": "it cannot be run: {why}",

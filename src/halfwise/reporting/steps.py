@@ -18,7 +18,6 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import MORE, spent
-from halfwise.reporting.verdict import counted
 from halfwise.wording import (
     capital,
     clean,
@@ -40,6 +39,7 @@ _REPAIRED = {
     "REPEATED": "values are described more than once; the first counts ({names})",
     "SHAPELESS": "inputs or outputs have no shape ({names})",
     "UNSORTED": "nodes come before those that they read from",
+    "MISTYPED": "types contradict each other; Casts are read there ({names})",
     "MISDECLARED": "declared shapes do not match what the nodes compute, and are ignored ({names})",
 }
 _CASTS = {"nearest": "rounded to nearest", "checked": "every value has to fit"}
@@ -184,6 +184,20 @@ def _copies(facts: Mapping[str, Any]) -> str:
     )
 
 
+def _aside(facts: Mapping[str, Any]) -> str:
+    more = f" and what follows, {count(facts['more'], 'node')}," if facts["more"] else ""
+    judged = f"; instead, what they read is judged: {listed(facts['read'])}"
+    return (
+        f"not run here, and written back as they are: {listed(facts['nodes'])}{more}"
+        f"{judged if facts['read'] else ''}"
+    )
+
+
+def _reasons(facts: Mapping[str, Any]) -> str:
+    more = (f"{facts['more']} more",) if facts["more"] else ()
+    return "; ".join((*facts["reasons"], *more))
+
+
 def _linted(facts: Mapping[str, Any]) -> str:
     counted = zip(facts["rules"], facts["counts"], strict=True)
     rules = [f"{often} × {rule}" for rule, often in counted]
@@ -266,6 +280,13 @@ _WORDS: Mapping[NoteKind, str | Callable[[Mapping[str, Any]], str]] = {
     "single": "there is a single sample, so nothing can be held out",
     "copies": _copies,
     "linted": _linted,
+    "aside": _aside,
+    "draws": lambda facts: (
+        f"{listed(facts['nodes'])} {verb(len(facts['nodes']), 'draws', 'draw')} random numbers: "
+        "judged on one draw for each sample; the file written draws again"
+    ),
+    "unbuilt": lambda facts: f"TensorRT builds no engine of it: {_reasons(facts)}",
+    "frozen": lambda facts: f"the export holds one batch size: {_reasons(facts)}",
     "lint-failed": "the linter failed on this file ({error}); please report it",
     "left-out": lambda facts: (
         f"not judged, since {_WHOSE[facts['whose']]}: {listed(facts['names'])}"
@@ -433,23 +454,6 @@ def _engines(step: Step) -> str:
     return f"The engines are {engines}; each runs on its GPU model and TensorRT version."
 
 
-def _choose(step: Step) -> str:
-    facts, what = step.numbers, _spared(step)
-    if "error" in facts:
-        what += f"; {ratio(facts['error'])} what {step.names['allowed']} allows"
-    if on := counted(int(facts.get("evidence", 0)), step.names.get("unit", "")):
-        what += f"; {on} only, so judge it on more inputs"
-    which = "cheaper plan" if facts["cheaper"] else "plan"
-    return f"Take the {which} that keeps {' and '.join(step.items)} ({what})"
-
-
-def _spared(step: Step) -> str:
-    facts = step.numbers
-    kept = "left out of INT8" if facts.get("int8") else "kept"
-    cost = f" at {ratio(facts['cost'])}" if "cost" in facts else ""
-    return f"{count(int(facts['kept']), 'node')} {kept}{cost}"
-
-
 def _untested(step: Step) -> str:
     options = " ".join(f"--keep {shlex.quote(name)}" for name in step.items)
     whose = verb(len(step.items), "the node whose body", "the nodes whose bodies")
@@ -480,7 +484,6 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "engines": _engines,
     "verify-elsewhere": "To build and judge it on another",
     "export": "To build it without halfwise (python, cpp and json are other forms)",
-    "choose": _choose,
     "use-fp32": "Unless an engine shows a gain, use the FP32 model.",
     "near-plan": "[Of the plans that are predicted to cost at most {required} ×"
     "|Of the plans that gain more], the nearest keeps {kept:node}, costs {cost} × everything low, "
@@ -488,8 +491,11 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "|has {error} × the error allowed].",
     "no-near-plan": "No plan that was tried is known to cost at most {required} × with a finite "
     "error.",
-    "use-metric": "To judge the task instead, use --metric {metric}.",
     "lint": "See what the linter finds",
+    "unbuilt": "TensorRT builds no engine of it: {reasons}.",
+    "unfused": "ONNX Runtime runs this file. TensorRT has none of its operators {operators}: give "
+    "halfwise the file from before ONNX Runtime's optimizer or builder.",
+    "frozen": "It runs with the exported batch size only: {reasons}.",
     "fix": "Repair the graph where that is enough, keep in FP32 what is left, and judge the model "
     "on held-out samples",
     "fix-quantised": "Find which of its pairs to leave out, and judge the model on held-out "

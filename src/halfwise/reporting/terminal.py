@@ -55,11 +55,23 @@ def fitted(report: Report, more: str) -> Report:
     return report
 
 
+def first_screen(report: Report, more: str) -> str:
+    """Return as much of a report as fits one screen, and `more` below it, as text."""
+    return f"{_text(fitted(report, more))}{clean(more)}".rstrip("\n")
+
+
 def _height(report: Report) -> int:
     """Return how many lines a report takes on a terminal of `NARROW` columns."""
+    return sum(map(_lines_of, _text(report).splitlines()))
+
+
+def _text(report: Report) -> str:
     drawn = io.StringIO()
-    _draw(report, Console(file=drawn, markup=False, highlight=False, emoji=False, width=NARROW))
-    return sum(map(_lines_of, drawn.getvalue().splitlines()))
+    console = Console(
+        file=drawn, width=NARROW, markup=False, highlight=False, emoji=False, force_jupyter=False
+    )
+    _draw(report, console)
+    return drawn.getvalue()
 
 
 def _lines_of(line: str) -> int:

@@ -2,27 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, isfinite
 from typing import Literal
 
-from halfwise.metrics import AUTO, by_outputs, effective, is_default, rises, usual
+from halfwise.metrics import AUTO, by_outputs, effective, rises, usual
 from halfwise.metrics.recognised import KINDS, REL_MAX, SEEN
 from halfwise.metrics.slices import extent, place
-from halfwise.metrics.untested import FEWEST_ROWS, upper_bound
+from halfwise.metrics.untested import FEWEST_ROWS
 from halfwise.records import (
     OF_METRIC,
     Criterion,
-    Curve,
     DynamicAxis,
-    EngineRound,
-    Engines,
     FailureBound,
     FileRun,
     JudgedBatch,
     MetricResult,
     NotBatched,
-    Point,
     Run,
     SliceGroup,
     TaskScore,
@@ -138,78 +133,6 @@ def _required(metric: str, required: float) -> str:
     return number(limit, 6 if 0.9995 <= limit < 1 else 3)
 
 
-_REFUSED = ("failed", "crashed", "timeout", "skipped")
-"""Results of a build that are due to the plan, not the connection."""
-
-
-@dataclass(frozen=True)
-class Against:
-    """Evidence of engines against a plan.
-
-    Attributes:
-        build: Number of the build: that with the least engine error, or the first refused.
-        excess: Error of that engine relative to what the search may use; None if it has none.
-        explained: Whether the emulation, and so its task score, predicts that: low precision
-            explains the error, or what it explains is unknown.
-    """
-
-    build: int
-    excess: float | None = None
-    explained: bool = False
-
-
-def against(curve: Curve, point: Point, devices: Sequence[Engines]) -> Against | None:
-    """Return the evidence of engines with the same kept nodes against a plan; the worst device's.
-
-    None if one passed on each device, or if none was built or all were lost.
-    """
-    kept = curve.kept(point)
-    evidence = [
-        _on(engines, [r for r in engines.rounds if set(r.keep) == kept]) for engines in devices
-    ]
-    shown = [one for one in evidence if one is not None]
-    return min(shown, key=lambda one: one.explained, default=None)
-
-
-def _on(engines: Engines, rounds: Sequence[EngineRound]) -> Against | None:
-    if any(r.passed for r in rounds):
-        return None
-    ran = [(r.measured, r) for r in rounds if r.measured is not None]
-    if ran:
-        excess, nearest = min(ran, key=lambda pair: pair[0])
-        return Against(nearest.build, excess, nearest.explained)
-    refused = {b.number for b in engines.builds if b.status in _REFUSED}
-    builds = sorted(r.build for r in rounds if r.build in refused)
-    return Against(builds[0]) if builds else None
-
-
-def refused(curve: Curve, point: Point, devices: Sequence[Engines]) -> bool:
-    """Return whether engines speak against a plan beyond what its emulation predicts."""
-    shown = against(curve, point, devices)
-    return shown is not None and not shown.explained
-
-
-def offered(
-    curve: Curve, judged: Verdict, criterion: Criterion, devices: Sequence[Engines] = ()
-) -> Point | None:
-    """Return the recommended plan if it offers something over the run's plan.
-
-    None for data that looks made up, for a plan that builders refused, and for one whose engine is
-    off by more than low precision explains; if a metric decides, or for the run's own plan, also if
-    the engine is off at all.
-    """
-    if not judged.on_real_data:
-        return None
-    by_task = criterion.metric is not None
-    point = curve.offered(passed=judged.passed, by_task=by_task)
-    if point is None or not devices:
-        return point
-    shown = against(curve, point, devices)
-    is_plan = curve.plan is not None and curve.points[curve.plan] == point
-    fits = shown is None or (shown.explained and not by_task and not is_plan)
-    return point if fits else None
-
-
 def allowed(criterion: Criterion) -> str:
     """Return what makes a result acceptable, in one clause."""
     holds = effective(criterion)
@@ -226,8 +149,10 @@ def allowed(criterion: Criterion) -> str:
 
 def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield what a result must meet, why, and what the default tolerance would have said."""
+    if criterion.failing is not None:
+        yield f"at most {percent(criterion.failing)} of inputs may fail"
     if not criterion.recognised:
-        unknown = " (outputs not recognised)" * (criterion == Criterion())
+        unknown = " (outputs not recognised)" * (criterion == Criterion(failing=criterion.failing))
         yield f"allowed: {allowed(criterion)}{unknown}"
         return
     # With labels, what is required depends on FP32's own value.
@@ -282,17 +207,9 @@ WEAK = 0.1
 def bound_part(run: Run) -> Lines | None:
     """Return what the verdict's samples show about similar inputs; None if unknown."""
     verdict = run.verdict
-    if verdict.failure_bound is not None:
-        line = _bounded(verdict.failure_bound, run.criterion)
-    elif verdict.metric is not None and verdict.unseen:
-        whole = "is one number" if len(verdict.metric.parts) < 2 else "are each one number"
-        line = (
-            f"No bound on the share of inputs that fail: {metrics_of(verdict.metric)} {whole} over "
-            f"all {count(len(verdict.samples), 'sample')}."
-        )
-    else:
+    if verdict.failure_bound is None:
         return None
-    return Lines("What the samples can show", (sentence(line),))
+    return Lines("What the samples can show", (sentence(_bounded(verdict.failure_bound)),))
 
 
 def sums_wide(verdict: Verdict) -> bool:
@@ -308,15 +225,14 @@ def doubt(verdict: Verdict) -> str:
         doubts.append("the inputs are random or made up")
     if doubts:
         return f": {', and '.join(doubts)}"
-    if verdict.passed and bound is None and verdict.metric is not None and verdict.unseen:
-        few = upper_bound(0, len(verdict.samples)) > WEAK
-        text = "; so few say little about other inputs" if few else ""
-        return f"{text}{_rests(verdict.metric)}"
-    if not verdict.passed or bound is None or bound.upper <= WEAK:
+    if not verdict.passed or not verdict.unseen:
         return ""
+    rests = "" if verdict.metric is None else _rests(verdict.metric)
+    if bound is None or bound.upper <= WEAK:
+        return rests
     # `upper_bound(0, 300)` is just below 1 %.
     shown = floor(100 * (1 - bound.upper))
-    return f". That few show at least {shown} % of inputs; 300 would show 99 %."
+    return f"{rests}. That few show at least {shown} % of inputs; 300 would show 99 %."
 
 
 def _rests(result: MetricResult) -> str:
@@ -337,26 +253,24 @@ def _untested(unjudged: Sequence[Unjudged]) -> list[str]:
     return [f"no sample tests {', '.join(what)}"] if what else []
 
 
-def _bounded(bound: FailureBound, criterion: Criterion) -> str:
+def _bounded(bound: FailureBound) -> str:
     failing = f"{bound.failing} of" if bound.failing else "None of"
-    pooled = criterion.snr_db is not None or criterion.cosine is not None
-    alone = " on its own" if pooled and not is_default(criterion) else ""
-    verb = "is" if bound.failing < 2 else "are"
+    fail = "fails" if bound.failing < 2 else "fail"
     joined = f"; counting the {bound.joined} that joined the search as failing," * (
         bound.joined > 0
     )
-    clause = f"{failing} {count(bound.judged, 'sample')} {verb} out of tolerance{alone}"
+    clause = f"{failing} {count(bound.judged, 'sample')} {fail} alone"
     if bound.upper >= 1:
         return f"{clause}."
     sure = f"with {percent(bound.confidence)} confidence"
     return (
         f"{clause}{joined or ':'} "
-        f"{sure} at most {_share(bound.upper)} of all inputs are, if the samples were drawn from "
+        f"{sure} at most {share(bound.upper)} of all inputs do, if the samples were drawn from "
         "them independently (Clopper-Pearson)."
     )
 
 
-def _share(upper: float) -> str:
+def share(upper: float) -> str:
     """Return a share in %, rounded up, so that it stays a bound."""
     digits = 0 if upper > 0.1 else 1 if upper > 0.01 else 2
     step = 10.0**digits

@@ -17,8 +17,6 @@ from halfwise.records import (
 )
 from halfwise.reporting.causes import (
     notes_beside,
-    pairless_lines,
-    quantisation_lines,
     remade_line,
     repair_lines,
 )
@@ -75,6 +73,7 @@ from halfwise.reporting.verdict import (
     places,
     rests_on,
     scale_lines,
+    share,
     size_lines,
     sums_wide,
     thresholds,
@@ -197,7 +196,6 @@ def report(run: Run) -> Report:
         _errors(run),
         scale_lines(run.verdict),
         metric_lines(run),
-        quantisation_lines(run.quantisation) or pairless_lines(run),
     ]
     parts += [_figures(run), inside(run.verdict), bound_part(run), _remarks_view(run)]
     parts += device_parts(run.devices)
@@ -244,9 +242,12 @@ def _title(run: Run) -> str:
     elif not verdict.unseen:
         where = f" on {_samples(run, 'sample')} that the search used"
     elif bound is not None and (verdict.passed or bound.failing):
-        count_of = bound.judged if verdict.passed else bound.failing
-        off = "" if verdict.passed else f" {verb(count_of, 'is', 'are')} out of tolerance"
+        fails = not verdict.passed or run.criterion.failing is not None
+        count_of = bound.failing if fails else bound.judged - bound.failing
+        off = f" {verb(count_of, 'fails', 'fail')}" * fails
         where = f": {count_of} of {_samples(run, kind)}{off}"
+        if run.criterion.failing is not None:
+            where += f", so at most {share(bound.upper)} of inputs"
     else:
         where = f" on {_samples(run, kind)}"
     return f"{result}{by}{places(verdict)}{whose}{sums}{where}"
@@ -383,8 +384,9 @@ def _figures(run: Run) -> Lines:
     stages = sorted(cost.stage_seconds.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{sentence(name)} {fixed(took, 1)}" for name, took in stages if took >= 0.05)
     spent = f" ({spent})" if spent else ""
-    memory = f"peak memory {size_of(cost.peak_rss_bytes)}"
-    lines.append(f"{trials}{seconds(cost.seconds)}{spent}; {memory}.")
+    peak = cost.peak_rss_bytes
+    memory = f"; peak memory {size_of(peak)}" if peak is not None else ""
+    lines.append(f"{trials}{seconds(cost.seconds)}{spent}{memory}.")
     return Lines("In figures", tuple(lines))
 
 
@@ -508,10 +510,7 @@ def _why(run: Run) -> tuple[str, list[str]]:
     """Return a title and sentences on why the run failed; else why types, or everything low, do."""
     verdict, low = run.verdict, trouble(run, brief=True)
     if not verdict.passed:
-        pairs = quantisation_lines(run.quantisation)
-        blamed = pairs.lines[:1] if pairs is not None else ()
-        reasons = stated(verdict.failures)
-        lines = [*reasons[: FEW - len(blamed)], *blamed]
+        lines = [*stated(verdict.failures)][:FEW]
         return f"Why it {'failed' if verdict.judged else 'is not judged'}", lines
     if types := list(failed_rungs(run)):
         return "Why types fail", types

@@ -1,4 +1,4 @@
-"""Make a recipe from a run, or from the build of a single engine.
+"""Make a recipe from a run.
 
 The file, the flags, and the nodes that are kept in FP32: their layers, and attention that is partly
 FP32.
@@ -6,7 +6,6 @@ FP32.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version as installed
 from typing import Literal
 
 import onnx_ir as ir
@@ -19,7 +18,6 @@ from halfwise.records import (
     BuildConfig,
     BuildOutcome,
     Constraint,
-    EngineRung,
     NodeName,
     Plan,
     Profile,
@@ -358,58 +356,3 @@ def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
     if is_standard(node, *_UNCONSTRAINED_OPS):
         return ()
     return tuple(is_float(value) for value in node.outputs if value.name)
-
-
-_LOW: Mapping[EngineRung, Literal["bf16", "fp16"]] = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "int8": "fp16",
-}
-_NOTES = (
-    "The engine that was judged is model.engine, beside this file; its run had not finished.",
-    "Judge what you build: halfwise verify MODEL ENGINE --inputs DATA.",
-)
-
-
-def recipe_of(
-    build: BuildOutcome,
-    network: Network,
-    model: str,
-    files: Mapping[str, str],
-    *,
-    rung: EngineRung,
-    tensorrt: str,
-    run: str,
-) -> Recipe:
-    """Return the recipe that rebuilds an engine.
-
-    Args:
-        build: The engine's build.
-        network: The FP32 model, whose nodes the build keeps.
-        model: Name of the ONNX file that it was built from.
-        files: SHA-256 of that file and its external data, by name.
-        rung: The lowest type that it may compute in, which a strongly typed build does not show.
-        tensorrt: The version of TensorRT.
-        run: The run folder as shown in the recipe.
-    """
-    config = build.config
-    keep, layers = frozenset(config.keep), layers_of(build)
-    return Recipe(
-        tensorrt=tensorrt,
-        run=run,
-        typing=config.typing,
-        low=_LOW.get(rung),
-        quantised=builder_flags(network) if config.typing == "weak" else (),
-        tf32=config.tf32,
-        model=model,
-        files=dict(files),
-        engine="rebuilt.engine",
-        constraints=constraints_of(network, model, keep, layers),
-        profiles=config.profiles,
-        workspace_bytes=config.workspace_bytes,
-        optimization_level=config.optimization_level,
-        tactic_sources=config.tactic_sources,
-        plugins=config.plugins,
-        versions={"halfwise": installed("halfwise")},
-        notes=_NOTES,
-    )

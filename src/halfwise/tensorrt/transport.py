@@ -326,7 +326,7 @@ class Connection:
             self._stdout.close()
             self._stderr.close()
 
-    def _ended_within(self, seconds: float) -> os.waitid_result | None:
+    def _ended_within(self, seconds: float) -> "os.waitid_result | None":
         """Return how the process ended, or None while it runs.
 
         It is not reaped, so that its ID cannot be reused before it is signalled.

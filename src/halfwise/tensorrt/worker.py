@@ -31,7 +31,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import fcntl
 import hashlib
 import json
 import os
@@ -657,6 +656,8 @@ def whole_gpu(uuid, wait):
         Refused: it cannot be created there.
     """
     folder = os.environ.get("HALFWISE_LOCK_FOLDER") or tempfile.gettempdir()
+    import fcntl  # halfwise reads this file on Windows too
+
     try:
         descriptor = _lock_file(os.path.join(folder, f"halfwise-{uuid}.lock"))
     except OSError as error:

@@ -9,7 +9,8 @@ from halfwise.case import Case
 from halfwise.declarations import Inputs, Options
 from halfwise.fixing.command import fix_request
 from halfwise.fixing.next_steps import diagnose_step
-from halfwise.fixing.outcome import Result, cost, unsearched_run
+from halfwise.fixing.outcome import cost, unsearched_run
+from halfwise.fixing.result import Result
 from halfwise.metrics import untested_task
 from halfwise.options.loading import load_case
 from halfwise.options.options import Model, Request, bounded, understand

@@ -16,7 +16,8 @@ from halfwise import memory
 from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation import ort as arena
-from halfwise.emulation.ort import Session, devices, runtime_version, signature
+from halfwise.emulation.ort import Session, devices, runtime_version
+from halfwise.graph.types import signature
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
@@ -211,8 +212,8 @@ def test_the_version_is_that_of_the_import_package():
 # --- large models -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("large", [True, False])
-def test_weights_of_large_models_are_read_where_they_are(large):
+@pytest.mark.parametrize("optimise", [True, False])
+def test_weights_are_read_where_they_are_without_optimisation(optimise):
     place = WeightFile(4 * 64 * 64).take(np.dtype(np.float32), (64, 64))
     place[...] = 1
     weight = ir.val("w", const_value=MappedTensor(place, name="w"))
@@ -220,26 +221,24 @@ def test_weights_of_large_models_are_read_where_they_are(large):
     node = ir.node("MatMul", [x, weight], name="matmul")
     node.outputs[0].name = "y"
     graph = ir.Graph([x], node.outputs, nodes=[node], initializers=[weight], opset_imports={"": 17})
-    session = Session(ir.Model(graph, ir_version=8), large_from=0 if large else 1 << 30)
+    session = Session(ir.Model(graph, ir_version=8), optimise=optimise)
     sample = {"x": np.ones((2, 64), np.float32)}
     np.testing.assert_array_equal(session.run(sample)["y"], 64)
     place[...] = 2
-    np.testing.assert_array_equal(session.run(sample)["y"], 128 if large else 64)
+    np.testing.assert_array_equal(session.run(sample)["y"], 64 if optimise else 128)
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_bodies_read_the_weights_of_large_models_too(tmp_path, flag):
+def test_bodies_read_weights_where_they_are_too(tmp_path, flag):
     path = models.saved_beside(models.two_bodies(), tmp_path)
     sample = {"x": np.ones((1, 8, 64), np.float32), "flag": np.array(flag)}
     model = load_network(path).model
-    large, small = Session(model, large_from=0).run(sample), Session(model).run(sample)
-    np.testing.assert_array_equal(large["y"], small["y"])
-    np.testing.assert_array_equal(large["y"], 192 if flag else 128)
+    np.testing.assert_array_equal(Session(model).run(sample)["y"], 192 if flag else 128)
 
 
 @pytest.mark.parametrize("fmt", [FP16, BF16], ids=lambda f: f.name)
-@pytest.mark.parametrize("large_from", [0, 1 << 30])
-def test_low_weights_are_handed_over(fmt, large_from):
+@pytest.mark.parametrize("optimise", [True, False])
+def test_low_weights_are_handed_over(fmt, optimise):
     dtype = ir.DataType.from_numpy(fmt.dtype)
     array = np.full((64, 64), 1.5, fmt.dtype)
     weight = ir.val("w", const_value=MappedTensor(array, dtype=dtype, name="w"))
@@ -250,7 +249,7 @@ def test_low_weights_are_handed_over(fmt, large_from):
     graph = ir.Graph(
         [x], node.outputs, nodes=[wide, node], initializers=[weight], opset_imports={"": 17}
     )
-    session = Session(ir.Model(graph, ir_version=8), large_from=large_from)
+    session = Session(ir.Model(graph, ir_version=8), optimise=optimise)
     result = session.run({"x": np.ones((64, 64), np.float32)})
     np.testing.assert_array_equal(result["y"], 2.5)
 
@@ -362,7 +361,7 @@ def test_low_weights_are_widened_one_after_another():
         value = nodes[i].outputs[0]
         value.name, value.dtype = f"y{i}", ir.DataType.FLOAT16
     graph = ir.Graph(ends, [value], nodes=nodes, initializers=weights, opset_imports={"": 17})
-    session = Session(ir.Model(graph, ir_version=8), large_from=0)
+    session = Session(ir.Model(graph, ir_version=8))
     arena.give_back()
     before = resident()
     session.run({"x": np.ones((1, 1024), np.float16)})

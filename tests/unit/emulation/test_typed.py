@@ -351,10 +351,10 @@ def model(nodes, constants, shape):
 class Runs:
     """A switched model with its session."""
 
-    def __init__(self, net: Network, fmt=FP16, *, large_from=1 << 30, **options):
+    def __init__(self, net: Network, fmt=FP16, **options):
         roles = roles_of(net, low_type(fmt))
         self.switched = emulate_switched(net, roles, fmt, **options)
-        self.session = Session(self.switched.model, large_from=large_from)
+        self.session = Session(self.switched.model)
 
     def __call__(self, fp32, sample):
         switch = self.switched.switches.switch(frozenset(NodeName(n) for n in fp32))
@@ -428,14 +428,14 @@ def test_weights_on_disk_stay_low_in_bodies_and_give_the_same_to_the_bit(tmp_pat
     ill = with_weights()
     net = load_network(models.saved_beside(ill, tmp_path))
     roles, weights = roles_of(net, low_type(fmt)), LowWeights(net.model, fmt, large_from=0)
-    disk = Runs(net, fmt, accumulate=accumulate, weights=weights, large_from=0)
+    disk = Runs(net, fmt, accumulate=accumulate, weights=weights)
     memory = Runs(net, fmt, accumulate=accumulate)
     for kept in ((), ("first",), ("loop",), ("first", "loop")):
         found = disk(kept, ill.sample(0))
         assert found.tobytes() == memory(kept, ill.sample(0)).tobytes()
         mixed = rewrite(net, roles, frozenset(map(NodeName, kept)), fmt, weights=weights).model
         typed = emulate_typed(mixed, accumulate=accumulate, large_from=0)
-        result = Session(typed, large_from=0).run(ill.sample(0))["y"]
+        result = Session(typed).run(ill.sample(0))["y"]
         np.testing.assert_allclose(found, np.float32(result), rtol=1e-6, atol=0)
 
 

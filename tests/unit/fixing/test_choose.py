@@ -8,20 +8,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfwise import choose, fix
 from halfwise.case import hash_sample
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing import choose as choosing
-from halfwise.fixing.choose import Wish, implied
-from halfwise.fixing.curve import MEASURED
+from halfwise.fixing.choose import Wish, implied, pick
 from halfwise.records import Criterion, Recognised
-from halfwise.reporting.steps import steps_told
 from halfwise.store import read_run, write_run
 from tests import models
-from tests.tasks import classifier, overflowing_classifier, pricing_classifier
+from tests.tasks import classifier, overflowing_classifier
 from tests.unit.fixing.test_space import TWO
 from tests.unit.records.curves import curve, point, score
 
@@ -68,8 +63,8 @@ def kept(run: Any) -> int:
     return len(run.plan.keep)
 
 
-def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
-    picked, before = choose(made, out=tmp_path / "chosen"), recorded(made)
+def test_a_plan_is_judged_by_its_task_and_written(made, tmp_path):
+    picked, before = choose(made, out=tmp_path / "chosen", kept=0), recorded(made)
     assert picked.run.verdict.passed
     assert picked.run.verdict.unseen
     assert picked.run.verdict.samples == before.verdict.samples
@@ -78,13 +73,14 @@ def test_the_recommended_plan_is_judged_by_its_task_and_written(made, tmp_path):
     assert (tmp_path / "chosen" / "model.onnx").is_file()
     assert read_run(tmp_path / "chosen") == picked.run
     assert picked.run.curve is not None
-    assert picked.run.curve.plan == picked.run.curve.recommended
-    assert not any("halfwise choose" in line for line in steps_told(picked.run.next_step))
+    place = picked.run.curve.plan
+    assert place in picked.run.curve.front
+    assert picked.run.curve.points[place].count == 0
     assert picked.run.curve.points == before.curve.points
 
 
 def test_another_plan_can_be_chosen_of_what_was_chosen(made, tmp_path):
-    choose(made, out=tmp_path / "chosen")
+    choose(made, out=tmp_path / "chosen", worth=1)
     again = chosen(tmp_path / "chosen", kept=1)
     assert kept(again) <= 1
     # Errors of the curve are still over what was allowed at first.
@@ -106,8 +102,6 @@ def test_an_error_that_is_asked_for_decides(made):
 
 
 def test_what_fails_by_what_is_asked_for_fails(made):
-    run = chosen(made, metric_drop=0)
-    assert run.verdict.passed
     worse = recorded(made).curve.points[0]
     assert worse.count == 0
     # The samples of the verdict have the last word, whatever the curve says of others.
@@ -121,7 +115,7 @@ def test_held_out_samples_that_joined_the_search_do_not_judge(moved):
     changed(moved, search=with_joined(run))
     joined, again = run.verdict.samples[:1], moved.parent / "again"
     for folder, out in ((moved, again), (again, None)):
-        picked = chosen(folder, out=out)
+        picked = chosen(folder, out=out, kept=0)
         assert picked.verdict.samples == run.verdict.samples[1:]
         assert joined[0] in picked.search.calibration
         assert picked.search.joined == joined
@@ -147,7 +141,7 @@ def place(name: str) -> int:
 def test_a_run_tells_what_its_search_has_seen(made):
     search = recorded(made).search
     assert search.seen == marks_of(search.calibration)
-    assert set(chosen(made).search.seen) == set(search.seen)
+    assert set(chosen(made, kept=0).search.seen) == set(search.seen)
 
 
 def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_split(moved):
@@ -155,23 +149,24 @@ def test_samples_of_the_search_are_not_held_out_under_other_names_or_in_another_
     joined, *remaining = map(place, run.verdict.samples)
     changed(moved, search=with_joined(run))
     np.savez(moved.parent / "other.npz", x=x)
-    picked = chosen(moved, inputs=moved.parent / "other.npz")
+    picked = chosen(moved, inputs=moved.parent / "other.npz", kept=0)
     assert [place(name) for name in picked.verdict.samples] == remaining
     # Among others, or alone: what has been seen does not judge.
     new = classifier(20).inputs["x"][12:]
-    picked = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])})
+    picked = chosen(moved, inputs={"x": new}, heldout={"x": np.concatenate([x, new[:0]])}, kept=0)
     assert [place(name) for name in picked.verdict.samples] == remaining
     order = [place(name) for name in run.search.calibration]
-    picked = chosen(moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]})
+    picked = chosen(
+        moved, inputs={"x": x[order[:1]]}, heldout={"x": x[[joined, *order[1:]]]}, kept=0
+    )
     assert not picked.verdict.unseen
 
 
-def test_rules_of_the_run_hold(made, tmp_path):
+def test_the_types_of_the_run_hold(made, tmp_path):
     folder = made.parent
-    options: Any = {"keep": ["bend"], "to": "bf16", "io": "bf16", "rel_max": 1e-5}
+    options: Any = {"to": "bf16", "io": "bf16", "rel_max": 1e-5}
     fix(folder / "m.onnx", folder / "x.npz", out=tmp_path / "ruled", **options)
-    run = chosen(tmp_path / "ruled")
-    assert {k.node for k in run.plan.keep} == {"bend"}
+    run = chosen(tmp_path / "ruled", kept=1)
     assert (run.plan.low, run.io) == ("bf16", "bf16")
 
 
@@ -183,8 +178,7 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
     before = fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", **rule).run
     assert before.verdict.passed
     assert before.curve is not None
-    assert before.curve.recommended == before.curve.plan
-    for wish in ({}, {"rel_max": 0.01}):
+    for wish in ({"kept": kept(before)}, {"rel_max": 0.01}):
         run = chosen(tmp_path / "run", **wish)
         assert run.verdict.passed
         assert kept(run) == kept(before)
@@ -192,31 +186,31 @@ def test_infinities_inside_are_judged_as_in_the_run(tmp_path, rule):
 
 def test_a_run_without_a_curve_is_refused(moved):
     with pytest.raises(RecordMismatch, match="`halfwise verify` makes none"):
-        choose(changed(moved, curve=None, kind="verify"))
+        choose(changed(moved, curve=None, kind="verify"), kept=0)
 
 
 def test_model_and_inputs_have_to_be_those_of_the_run(moved):
     run, there = read_run(moved), moved.parent
     changed(moved, provenance=of(run, model=str(there / "m.onnx"), data=str(there / "x.npz")))
-    assert chosen(moved).verdict.passed
+    assert chosen(moved, kept=0).verdict.passed
     np.savez(there / "x.npz", x=classifier(20).inputs["x"])
     with pytest.raises(RecordMismatch, match="no longer has the inputs of the run"):
-        choose(moved)
-    assert chosen(moved, inputs=there / "x.npz").verdict.passed
+        choose(moved, kept=0)
+    assert chosen(moved, inputs=there / "x.npz", kept=0).verdict.passed
     onnx.save(classifier(4, seed=9).proto, there / "m.onnx")
     with pytest.raises(RecordMismatch, match="not the model that the run was made from"):
-        choose(moved)
+        choose(moved, kept=0)
     (there / "m.onnx").unlink()
     with pytest.raises(RecordMismatch, match="is missing"):
-        choose(moved)
+        choose(moved, kept=0)
 
 
 def test_inputs_that_were_in_memory_are_given_again(moved):
     run = recorded(moved)
     changed(moved, provenance=of(run, data=None))
     with pytest.raises(RecordMismatch, match="does not record where its inputs are"):
-        choose(moved)
-    assert chosen(moved, inputs=dict(classifier().inputs)).verdict.passed
+        choose(moved, kept=0)
+    assert chosen(moved, inputs=dict(classifier().inputs), kept=0).verdict.passed
 
 
 def test_code_that_only_a_run_folder_names_is_not_run(moved):
@@ -229,7 +223,7 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
     ):
         folder = changed(moved, provenance=of(run, **update))
         with pytest.raises(UsageError, match=f"made with {name} theirs") as refused:
-            choose(folder)
+            choose(folder, kept=0)
         assert "give it yourself" in (refused.value.hint or "")
     criterion = run.criterion.model_copy(update={"metric": "theirs.py:score", "metric_drop": 1.0})
     curve = run.curve.model_copy(update={"recognised": ()})
@@ -242,7 +236,7 @@ def test_code_that_only_a_run_folder_names_is_not_run(moved):
 
 def test_a_metric_that_does_not_decide_is_not_named(made):
     with pytest.raises(UsageError, match="the choice is judged by auto"):
-        choose(made, metric="psnr")
+        choose(made, kept=0, metric="psnr")
     with pytest.raises(UsageError, match="without a metric"):
         choose(made, rel_max=0.1, metric="psnr")
 
@@ -250,53 +244,18 @@ def test_a_metric_that_does_not_decide_is_not_named(made):
 def test_wishes_outside_their_domain_are_refused(made):
     with pytest.raises(UsageError, match="--kept is -1"):
         choose(made, kept=-1)
-    with pytest.raises(UsageError, match="--worth and --kept"):
+    with pytest.raises(UsageError, match="--worth and --kept are both given"):
         choose(made, kept=1, worth=1.0)
+    with pytest.raises(UsageError, match="which plan to take"):
+        choose(made)
     with pytest.raises(CaseError, match="costs at most"):
         choose(made, worth=0.5)
-
-
-def test_plans_that_the_run_knows_by_bounds_are_measured_for_the_choice(made, tmp_path):
-    before = recorded(made)
-    bounds = [p for p in before.curve.points if p.is_bound]
-    assert bounds
-    limit = before.curve.points[0].error * 1e-5 / 2
-    picked = chosen(made, out=tmp_path / "out", rel_max=limit)
-    assert picked.verdict.passed
-    curve = picked.curve
-    plan = curve.points[curve.plan]
-    assert not plan.is_bound
-    assert curve.plan in curve.front
-    for one in curve.points:
-        # What is cheaper fails.
-        if one.price < plan.price:
-            assert max(one.error * 1e-5, one.rel_max or 0.0) > limit or one.is_bound
 
 
 def test_fp32_is_a_plan_whose_error_is_nothing(made):
     picked = chosen(made, rel_max=0)
     assert picked.verdict.passed
     assert kept(picked) == len(picked.curve.nodes)
-
-
-def test_what_was_chosen_is_not_proposed_again(made, tmp_path):
-    picked = chosen(made, out=tmp_path / "chosen")
-    assert picked.curve.plan == picked.curve.recommended
-    assert not any("recommended" in line for line in steps_told(picked.next_step))
-
-
-def test_beside_a_metric_other_outputs_hold_the_default_tolerance(tmp_path):
-    ill = pricing_classifier(scale=1e2)
-    onnx.save(ill.proto, tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", x=ill.inputs["x"])
-    fix(tmp_path / "m.onnx", tmp_path / "x.npz", out=tmp_path / "run", rel_max=1e-5)
-    run = chosen(tmp_path / "run", metric_drop=0.3)
-    assert run.verdict.passed
-    assert run.criterion.metric == "auto"
-    picked = {part.metric: part for part in run.verdict.metric.parts}
-    assert picked["top1"].required == pytest.approx(0.7)
-    assert picked["rel-max"].required == -0.01
-    assert picked["rel-max"].passed
 
 
 @pytest.mark.parametrize(
@@ -333,30 +292,6 @@ def test_a_point_that_is_not_the_run_s_plan_has_its_own_types_too(tmp_path):
     assert run.worth.cost == point.cost
 
 
-class Truth:
-    """Measures points by what is written here, by their nodes."""
-
-    def __init__(self, errors=None, fitting=()) -> None:
-        self.errors, self.fitting = errors or {}, fitting
-        self.asked: list[str] = []
-
-    def error(self, point) -> float:
-        self.asked.append(point.kept)
-        return float(self.errors[point.kept])
-
-    def fits(self, point) -> bool:
-        self.asked.append(point.kept)
-        return point.kept in self.fitting
-
-
-def pick_measuring(made, criterion, wish, truth):
-    return choosing.pick(made, criterion, wish, truth)
-
-
-def pick(made, criterion, wish, truth=None):
-    return choosing.pick(made, criterion, wish, truth)[0]
-
-
 LOW = point("", 1.0, 9.0, heldout=8.0, rel_max=0.08, scores=(score(passed=False, value=0.9),))
 ONE = point("0", 1.2, 3.0, heldout=3.5, rel_max=0.035, scores=(score(passed=True, value=0.995),))
 SIDE = point("1", 1.3, 0.1, is_bound=True)
@@ -365,87 +300,33 @@ OWN = (score(passed=True, value=1.0),)
 MASK = Recognised(
     kind="mask", metric="mask-iou", outputs=("y",), required=0.99, shape=(1, 1, 8, 8), evidence=()
 )
-MADE = curve(LOW, ONE, SIDE, FULL, recommended=1, reference=OWN)
+MADE = curve(LOW, ONE, SIDE, FULL, reference=OWN)
 
 
 @pytest.mark.parametrize(
     ("wish", "picked"),
     [
-        (Wish(), ONE),
         (Wish(worth=1.0), LOW),
         (Wish(worth=1.2), ONE),
-        # Of its bound, 0.1, it is measured.
-        (Wish(worth=1.5), SIDE),
+        # Of the one at 1.3 only a bound is known.
+        (Wish(worth=1.5), ONE),
         (Wish(worth=9), FULL),
         (Wish(kept=0), LOW),
-        (Wish(kept=2), SIDE),
+        (Wish(kept=2), ONE),
         (Wish(rel_max=0.1), LOW),
         # On held-out samples 0.035.
         (Wish(rel_max=0.032), FULL),
         (Wish(rel_max=0.04), ONE),
-        (Wish(metric_drop=0.2), LOW),
-        (Wish(metric_drop=0.006), ONE),
-        (Wish(metric_drop=0), FULL),
+        (Wish(rel_max=0), FULL),
     ],
 )
 def test_the_point_that_answers(wish, picked):
-    truth = Truth(errors={"1": 0.2}, fitting=("", "0"))
-    assert pick(MADE, Criterion(), wish, truth) == picked
+    assert pick(MADE, Criterion(), wish) == picked
 
 
 def test_of_equal_errors_that_of_held_out_samples_decides():
     one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
     assert pick(curve(one, two), Criterion(), Wish(kept=1)) == two
-
-
-def test_a_bound_is_measured_where_it_leaves_the_best_open():
-    measured, bound = point("0", 1.1, 3.0), point("1", 1.2, 2.0, is_bound=True)
-    beyond = point("2", 1.2, 3.0, is_bound=True)
-    made = curve(measured, bound, beyond)
-    worse, better = Truth({"1": 5.0}), Truth({"1": 2.5})
-    assert pick(made, Criterion(), Wish(worth=1.5), worse) == measured
-    assert pick(made, Criterion(), Wish(worth=1.5), better) == bound
-    assert worse.asked == better.asked == ["1"]
-
-
-def test_few_are_measured_and_what_was_left_is_counted():
-    bounds = [point(str(i), 1 + i / 50, 1.0, is_bound=True) for i in range(12)]
-    made = curve(*bounds, count=12)
-    errors = {p.kept: 5.0 + int(p.kept) for p in bounds}
-    best, unmeasured = pick_measuring(made, Criterion(), Wish(worth=2.0), truth := Truth(errors))
-    assert len(truth.asked) == 8
-    assert unmeasured == 12 - 8
-    assert best.kept == "4"
-
-
-@given(st.integers(0, 40), st.data())
-def test_the_cheapest_that_fits_is_found_where_dearer_ones_fit_too(many, data):
-    first = data.draw(st.integers(0, many))
-    points = [point(str(i), 1 + i / 50, 0.5, is_bound=True) for i in range(many)]
-    truth = Truth(fitting={str(i) for i in range(first, many)})
-    size = max(3, many)
-    full = FULL.model_copy(update={"kept": f"0-{size - 1}", "count": size})
-    made = curve(*points, full, count=size)
-    best, unmeasured = pick_measuring(made, Criterion(), Wish(rel_max=0.01), truth)
-    assert len(truth.asked) <= MEASURED
-    assert best == full or best.kept in truth.fitting
-    if many <= MEASURED:
-        assert best == (points[first] if first < many else full)
-        assert unmeasured == 0
-
-
-def test_what_its_bound_excludes_is_not_measured():
-    over, open_ = (point(k, 1.1, e, is_bound=True) for k, e in (("0", 5.1), ("1", 4.9)))
-    truth = Truth(fitting={"0", "1"})
-    assert pick(curve(over, open_, FULL), Criterion(), Wish(rel_max=0.05 - 1e-9), truth) == open_
-    assert truth.asked == ["1"]
-
-
-def test_the_model_itself_has_no_error_and_needs_no_measuring():
-    for limit in (0.001, 0.0):
-        truth = Truth()
-        assert pick(curve(LOW, FULL), Criterion(), Wish(rel_max=limit), truth) == FULL
-        assert truth.asked == []
 
 
 def test_an_error_counts_on_the_samples_of_the_search_too():
@@ -454,22 +335,19 @@ def test_an_error_counts_on_the_samples_of_the_search_too():
     assert pick(made, Criterion(), Wish(rel_max=0.05)) == FULL
     assert pick(made, Criterion(rel_max=0.1), Wish(rel_max=0.5)) == FULL
     # The error of another criterion says nothing of it.
-    truth = Truth(fitting={""})
-    assert pick(made, Criterion(snr_db=40), Wish(rel_max=0.05), truth) == lucky
+    assert pick(made, Criterion(snr_db=40), Wish(rel_max=0.05)) == lucky
 
 
 def test_a_plan_with_new_infinities_has_no_error_that_could_be_borne():
     broken = LOW.model_copy(update={"nonfinite": True, "error": inf})
     made = curve(broken, FULL, reference=OWN)
     assert pick(made, Criterion(), Wish(rel_max=0.5)) == FULL
-    assert pick(made, Criterion(), Wish(metric_drop=0.5)) == FULL
 
 
 def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     broken = ONE.model_copy(update={"infinite_inside": True})
     made = curve(broken, LOW, FULL, reference=OWN)
     assert pick(made, Criterion(), Wish(rel_max=0.04)) == FULL
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
     assert pick(made, Criterion(), Wish(worth=1.2)) == LOW
     assert pick(curve(broken), Criterion(), Wish(worth=1.2)) == broken
 
@@ -479,11 +357,8 @@ def test_a_plan_that_is_known_to_be_infinite_inside_comes_last():
     [
         (MADE, Wish(worth=0.5), "costs at most 0.5 ×; the nearest costs 1 ×"),
         (curve(ONE), Wish(kept=0), "keeps at most 0 nodes; the nearest keeps 1 node"),
-        (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has a rel max of 0.035 and keeps 1"),
-        (curve(LOW, reference=OWN), Wish(metric_drop=0.01), "the nearest loses top1 by 0.1"),
-        (curve(LOW, reference=OWN), Wish(), "none of the plans .* passes top1 on both"),
-        (curve(SIDE), Wish(), "no task metric is known"),
-        (curve(SIDE, recognised=(MASK,)), Wish(), "it measured no plan on held-out samples"),
+        (curve(LOW, ONE), Wish(rel_max=0.01), "the nearest has 0.035 and keeps 1"),
+        (curve(SIDE), Wish(rel_max=0.01), r"No measured plan of the run .* at most 0\.01\."),
         (curve(point("0", None, 1.0)), Wish(worth=2), "could predict no costs"),
     ],
 )
@@ -492,69 +367,16 @@ def test_where_none_answers_the_nearest_is_told(made, wish, words):
         pick(made, Criterion(), wish)
 
 
-def test_a_plan_that_passes_and_keeps_nothing_needs_no_score():
-    low = point("", 1.0, 0.5)
-    assert pick(curve(low, FULL, plan=0), Criterion(), Wish()) == low
-    assert pick(curve(low, FULL, plan=0, recognised=(MASK,)), Criterion(), Wish()) == low
-    for made in (
-        curve(low, FULL),
-        curve(low, FULL, plan=1),
-        curve(low, FULL, plan=0, reference=OWN),
-        curve(point("", 1.0, 1.5), FULL, plan=0),
-        curve(point("", 1.0, 0.5, is_bound=True), FULL, plan=0),
-    ):
-        with pytest.raises(CaseError, match="recommends no plan"):
-            pick(made, Criterion(), Wish())
-
-
 def test_two_wishes_contradict_each_other():
     with pytest.raises(UsageError, match="--worth and --rel-max are both given"):
         pick(MADE, Criterion(), Wish(worth=1, rel_max=1))
-
-
-def test_a_drop_needs_one_metric():
-    with pytest.raises(UsageError, match="knows no task metric"):
-        pick(curve(SIDE), Criterion(), Wish(metric_drop=0.01))
-    other = score(passed=True).model_copy(update={"metric": "psnr", "outputs": ("image",)})
-    with pytest.raises(UsageError, match="several metrics, psnr and top1"):
-        pick(curve(LOW, reference=(*OWN, other)), Criterion(), Wish(metric_drop=0.01))
-    # Of one output, the first decides.
-    sure = score(passed=True).model_copy(update={"metric": "confidence"})
-    assert pick(curve(LOW, reference=(*OWN, sure)), Criterion(), Wish(metric_drop=0.1)) == LOW
-
-
-def test_a_drop_may_follow_a_run_that_allowed_none():
-    exact = Criterion(metric="top1")
-    fallen = LOW.model_copy(update={"error": inf})
-    made = curve(fallen, FULL, reference=OWN)
-    assert pick(made, exact, Wish(metric_drop=0.1)) == fallen
-    assert pick(made, Criterion(), Wish(metric_drop=0.1)) == FULL
-    broken = fallen.model_copy(update={"nonfinite": True})
-    assert pick(curve(broken, FULL, reference=OWN), exact, Wish(metric_drop=0.1)) == FULL
-
-
-def test_outputs_without_a_task_are_no_metric_that_falls():
-    rest = score(passed=True, value=-0.001).model_copy(update={"metric": "rel-max"})
-    scores = rest.model_copy(update={"value": 0.0})
-    both = ONE.model_copy(update={"scores": (*ONE.scores, rest)})
-    made = curve(both, FULL, reference=(*OWN, scores))
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == both
-    off = rest.model_copy(update={"value": -0.3, "passed": False})
-    wrong = ONE.model_copy(update={"scores": (*ONE.scores, off)})
-    made = curve(wrong, FULL, reference=(*OWN, scores))
-    assert pick(made, Criterion(), Wish(metric_drop=0.006)) == FULL
-    assert implied(made, Criterion(), Wish(metric_drop=0.1))["metric"] == "top1"
 
 
 def test_what_decides_follows_from_the_wish():
     measured = MADE.model_copy(update={"recognised": (MASK,)})
     scores = Criterion(max_abs=0.5)
     assert implied(measured, scores, Wish(rel_max=0.1)) == {"rel_max": 0.1}
-    assert implied(measured, scores, Wish(metric_drop=0.1)) == {
-        "metric": "top1",
-        "metric_drop": 0.1,
-    }
-    for wish in (Wish(), Wish(worth=2), Wish(kept=1)):
+    for wish in (Wish(worth=2), Wish(kept=1)):
         assert implied(measured, scores, wish) == {"metric": "auto"}
         assert implied(MADE, scores, wish) == {"max_abs": 0.5}
     given = Criterion(metric="psnr", metric_drop=0, drop_source="theirs")
@@ -562,26 +384,5 @@ def test_what_decides_follows_from_the_wish():
 
 
 def test_a_wish_is_told_as_it_is_typed():
-    assert Wish().command == "choose"
     assert Wish(worth=1.05).command == "choose --worth 1.05"
     assert Wish(kept=0).command == "choose --kept 0"
-
-
-def test_where_nothing_turns_out_to_fit_that_is_told():
-    points = curve(SIDE, point("2", 1.4, 0.2, is_bound=True))
-    with pytest.raises(CaseError, match=r"No measured plan of the run .* at most 0\.01\."):
-        pick(points, Criterion(), Wish(rel_max=0.01), Truth())
-
-
-def test_a_plan_that_fits_on_held_out_samples_is_tried_before_any_of_which_nothing_is_known():
-    cheap = point("0", 1.01, 9.0, heldout=9.0, scores=(score(passed=True, value=1.0),))
-    unknown = [point(f"1-{n}", 1.02 + n / 100, 9.0, is_bound=True) for n in range(2, 30)]
-    whole = point("0-39", 2.0, 0.0, heldout=0.0, scores=OWN)
-    made = curve(LOW, cheap, *unknown, whole, count=40, reference=OWN)
-    truth = Truth(fitting=("0",))
-    assert pick(made, Criterion(), Wish(metric_drop=0.01), truth) == cheap
-    assert truth.asked == ["0"]
-    doubtful = Truth(fitting=("1-20",))
-    picked = pick(made, Criterion(), Wish(metric_drop=0.01), doubtful)
-    assert doubtful.asked[0] == "0"
-    assert picked in (*unknown, whole)

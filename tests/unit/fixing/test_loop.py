@@ -115,8 +115,8 @@ def test_what_needs_nothing_is_looked_at_on_few_samples_and_that_is_told():
     fixed = found(many(models.small()), quick=True, rel_max=1e-3)
     assert kept(fixed) == set()
     assert fixed.verdict.passed
-    assert looked_at(fixed) == {8}
-    assert first_looks(fixed) == [{"samples": 8, "size": 12}]
+    assert looked_at(fixed) == {4}
+    assert first_looks(fixed) == [{"samples": 4, "size": 12}]
     assert len(fixed.observations.samples) == 12
     whole = found(many(models.small()))
     assert looked_at(whole) == {12}
@@ -142,8 +142,8 @@ def test_all_else_is_looked_at_as_before(ill, options):
     assert kept(quick) == kept(whole)
 
 
-def test_a_suspicion_that_few_samples_show_is_looked_at_on_all():
-    """A tiny divisor of what counts for nothing: it passes, and warns as it did."""
+def test_a_suspicion_that_few_samples_show_is_told_where_everything_passes_widely():
+    """A tiny divisor of what counts for nothing."""
     s = Sketch()
     x = s.input("x", [1, 16])
     square = s.op("Mul", x, x, name="square")
@@ -154,9 +154,8 @@ def test_a_suspicion_that_few_samples_show_is_looked_at_on_all():
     quick, whole = (found(ill, quick=is_quick) for is_quick in (True, False))
     assert whole.guards
     assert kept(whole) == set()
-    assert quick.guards == whole.guards
-    assert looked_at(quick) == {12}
-    assert first_looks(quick) == []
+    assert [(g.kind, g.nodes) for g in quick.guards] == [(g.kind, g.nodes) for g in whole.guards]
+    assert looked_at(quick) == {4}
 
 
 def test_a_heldout_sample_that_fails_joins_and_others_judge():

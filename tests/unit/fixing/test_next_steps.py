@@ -12,7 +12,6 @@ from halfwise.fixing.next_steps import (
     after_verify,
     building,
     cheaper,
-    choosing,
     delivered_next,
     diagnose_step,
     fix_step,
@@ -25,16 +24,14 @@ from halfwise.graph.loading import network_from_proto
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Cause, Criterion, Failure, Note, RungTried, Worth, said
+from halfwise.records import Cause, Failure, Note, RungTried, Worth
 from halfwise.reporting.steps import steps_told
 from tests import models
 from tests.faults.quantisation import quantised_relu
 from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
-from tests.unit.records.curves import curve
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import kept, verdict
-from tests.unit.reporting.test_curve import MADE, ONE, PLAN
 from tests.unit.reporting.test_verdict import BATCH
 from tests.unit.reporting.test_worth import NEAR
 
@@ -156,17 +153,6 @@ def test_where_fp32_costs_no_more_it_is_advised():
     assert "use-fp32" not in steps(delivered, verdict(), cheaper)
 
 
-def test_a_plan_that_gains_nothing_is_not_to_be_built_beside_a_cheaper_one(monkeypatch):
-    delivered = outcome(models.small(), allow_random=True)
-    dear, cheap = Worth(cost=1.0, fp32=0.667), Worth(cost=1.0, fp32=2.0)
-    monkeypatch.setattr("halfwise.fixing.next_steps.choosing", lambda *_: said("Take it."))
-    texts = steps(delivered, verdict(), dear)
-    assert texts["said"].text == "Take it."
-    assert not {"use-fp32", "build"} & texts.keys()
-    assert "build" in steps(delivered, verdict(), cheap)
-    assert "build" not in steps(delivered, verdict(), Worth(cost=2.9, fp32=3.0))
-
-
 def test_where_the_engine_is():
     request = understand("x.npz", {"preprocess": "p.py:f", "metric": "top1"})
     assert delivered_next(None, request) == ()
@@ -190,12 +176,9 @@ def test_a_device_on_which_the_plan_fails_may_need_a_run_of_its_own():
 
 
 def test_what_would_cost_as_little_as_is_asked_for():
-    nothing = Worth(cost=2.9, fp32=3.0, nearest=NEAR, metric="mask-iou")
-    near, metric = cheaper(nothing, 1.3)
-    assert (near.kind, metric.kind, metric.names) == (
-        *("near-plan", "use-metric"),
-        {"metric": "mask-iou"},
-    )
+    nothing = Worth(cost=2.9, fp32=3.0, nearest=NEAR)
+    (near,) = cheaper(nothing, 1.3)
+    assert near.kind == "near-plan"
     texts = {"required": 1.3, "kept": 12, "cost": 1.2, "error": 3.4}
     assert near.numbers == texts
     (none,) = cheaper(Worth(cost=2.0, fp32=3.0), 1.3)
@@ -276,38 +259,6 @@ def test_a_passing_plan_of_an_interrupted_search_says_so(ended_by, texts):
     )
     then = steps(several, verdict()).get("keep-less")
     assert (then is not None and then.names["more"] == "interrupt") == texts
-
-
-def test_the_recommended_plan_is_taken_by_a_command():
-    (step,) = choosing(MADE, Path("my run"), verdict(), Criterion())
-    assert step.command == ("halfwise", "choose", "my run", "-o", "my run.chosen")
-    assert (step.items, step.numbers["kept"], step.numbers["cheaper"]) == (("top1",), 1, 1)
-    off = ONE.model_copy(update={"error": 0.9, "heldout": 1.5})
-    (step,) = choosing(curve(off, PLAN, plan=1, recommended=0), None, verdict(), Criterion())
-    assert step.numbers["error"] == 1.5
-    itself = MADE.model_copy(update={"recommended": 2})
-    assert choosing(itself, None, verdict(), Criterion()) == ()
-
-
-def test_a_folder_that_begins_with_a_hyphen_is_no_option():
-    (step,) = choosing(MADE, Path("-x"), verdict(), Criterion())
-    assert step.command == ("halfwise", "choose", "./-x", "-o", "./-x.chosen")
-
-
-def test_no_plan_is_taken_where_this_one_failed_by_its_task_or_on_noise():
-    itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
-    task = Criterion(metric="top1", metric_drop=0.01)
-    assert choosing(itself, None, failed, Criterion())
-    noise = failed.model_copy(update={"on_real_data": False})
-    for judged, criterion in ((failed, task), (noise, Criterion())):
-        assert choosing(itself, None, judged, criterion) == ()
-
-
-def test_little_evidence_is_told_where_the_plan_is_to_be_taken():
-    few = ONE.scores[0].model_copy(update={"evidence": 1, "unit": "boxes"})
-    built = curve(ONE.model_copy(update={"scores": (few,)}), PLAN, plan=1, recommended=0)
-    (step,) = choosing(built, None, verdict(), Criterion())
-    assert (step.numbers["evidence"], step.names["unit"]) == (1, "boxes")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.loop import fix
 from halfwise.fixing.outcome import (
-    Result,
     candidate_worth,
     cost,
     final_verdict,
@@ -30,6 +29,7 @@ from halfwise.fixing.outcome import (
     worth_of,
 )
 from halfwise.fixing.plan.plan import Plan, Variant
+from halfwise.fixing.result import Result
 from halfwise.graph import weights
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes
@@ -71,7 +71,7 @@ def test_more_weights_than_a_protobuf_holds(monkeypatch):
     result = api.fix(ill.proto, {k: np.asarray(v) for k, v in ill.inputs.items()})
     assert result.mixed is not None
     monkeypatch.setattr(
-        "halfwise.fixing.outcome.PROTOBUF_BYTES", weights.weight_bytes(result.mixed) - 1
+        "halfwise.fixing.result.PROTOBUF_BYTES", weights.weight_bytes(result.mixed) - 1
     )
     with pytest.raises(CaseError, match="more than a protobuf holds") as told:
         _ = result.model
@@ -248,6 +248,7 @@ def test_versions_and_cost():
     assert all(value[0].isdigit() for value in found.values())
     made = cost(3, 1.5, {"search": 1.0})
     assert (made.evaluations, made.seconds, made.stage_seconds) == (3, 1.5, {"search": 1.0})
+    assert made.peak_rss_bytes is not None
     assert made.peak_rss_bytes > 10 * 2**20
 
 

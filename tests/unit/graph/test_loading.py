@@ -91,7 +91,7 @@ REFUSED = {
     "cyclic": ([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Abs", "b", "y")], "cycle"),
     "ill-typed": (
         [node("Cast", "x", "i", to=TensorProto.INT64), node("Add", "x i", "y")],
-        "inconsistent type",
+        "is FLOAT, not INT64",
     ),
     "undefined": ([node("Add", "x nothing", "y")], "nothing computes"),
     "unknown": ([node("NoSuchOp", "x", "y")], "NoSuchOp"),

@@ -345,7 +345,7 @@ def test_low_slots_are_float_values_that_the_schema_allows(drawn: Drawn):
 
 def test_custom_operators_in_bodies_and_their_neighbours_tell_that_types_are_unknown():
     nodes = [
-        helper.make_node("FastGelu", ["x"], ["h"], "gelu", domain="com.microsoft"),
+        helper.make_node("Swirl", ["x"], ["h"], "swirl", domain="com.example"),
         helper.make_node("Mul", ["h", "h"], ["s"], "square"),
     ]
     end = helper.make_tensor_value_info("s", F32, [4])
@@ -353,11 +353,11 @@ def test_custom_operators_in_bodies_and_their_neighbours_tell_that_types_are_unk
     choose = helper.make_node("If", ["flag"], ["y"], "if", then_branch=body, else_branch=body)
     x, y = (helper.make_tensor_value_info(n, F32, [4]) for n in "xy")
     flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
     graph = helper.make_graph([choose], "g", [x, flag], [y])
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     inside = roles_of(network_from_proto(proto))[NodeName("if")].inside
-    assert "custom domain 'com.microsoft'" in inside[NodeName("gelu")].reason
+    assert "custom domain 'com.example'" in inside[NodeName("swirl")].reason
     assert "a tensor of unknown type" in inside[NodeName("square")].reason
 
 

@@ -20,6 +20,11 @@ def test_every_fourth_sample_is_held_out(count, heldout):
     assert [int(s["x"][0]) for s in calibration] == sorted(set(range(count)) - set(heldout))
 
 
+def test_most_samples_may_be_held_out():
+    calibration, rest = split_heldout(numbered(8), most=True)
+    assert (calibration.ids, rest.ids) == (("s3", "s7"), ("s0", "s1", "s2", "s4", "s5", "s6"))
+
+
 def test_identifiers_and_labels_go_along():
     calibration, rest = split_heldout(numbered(4, ("a", "b", "c", "d")))
     assert calibration.ids == ("s0", "s1", "s2")

@@ -403,7 +403,7 @@ def test_verdicts_use_labels_of_single_samples():
     judged = judge_outputs(outputs, one.judged, outputs, Criterion(metric="m"), metric)
     assert judged.verdict.passed
     assert judged.verdict.samples == samples.ids
-    assert set(tried) == {(5, labels)}
+    assert set(tried) == {(5, labels), *((1, (label,)) for label in labels)}
 
 
 def test_no_profiles_no_plan():

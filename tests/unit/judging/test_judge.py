@@ -11,7 +11,7 @@ from halfwise.case import Samples, Settings
 from halfwise.emulation.budget import WEIGHTS, Budget
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import KernelMissing
+from halfwise.errors import CaseError, KernelMissing
 from halfwise.fixing.rewrite import rewrite as rewrite_mixed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.casts import low_type, rewrite
@@ -26,7 +26,7 @@ from halfwise.judging.judge import (
     run_as_file,
 )
 from halfwise.judging.reference import inspected_reference
-from halfwise.metrics import OutputMeasure, totals
+from halfwise.metrics import OutputMeasure, resolve, totals
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.records import Criterion, TensorName
@@ -112,7 +112,65 @@ def test_samples_that_fail_by_themselves_bound_how_many_inputs_do():
     assert bound(Criterion(snr_db=30)).failing == 1
     assert bound(Criterion(cosine=0.99)).failing == 1
     assert bound(Criterion(), unseen=False) is None
-    assert bound(Criterion(metric="m"), metric=lambda *_: 1.0) is None
+    assert bound(Criterion(metric="m"), metric=lambda *_: 1.0).failing == 0
+
+
+def _rated(off, criterion, metric=None, count=100, worse=lambda y: y * 1.1):
+    """Return the verdict on `count` samples, some of which are off by a tenth."""
+    references = [{"y": f32([1.0, 2.0, i])} for i in range(count)]
+    results = [{"y": worse(one["y"]) if i in off else one["y"]} for i, one in enumerate(references)]
+    samples = Samples(tuple(map(str, range(count))), lambda _: {})
+    return judge_outputs(results, samples, references, criterion, metric).verdict
+
+
+@pytest.mark.parametrize(
+    ("off", "share", "kinds"),
+    [
+        ((), 0.03, ()),
+        ((), 0.02, ("few",)),
+        ((50,), 0.05, ()),
+        ((50,), 0.04, ("few",)),
+        ((50, 60, 70), 0.02, ("rate", "tolerance")),
+        ((50,), None, ("tolerance",)),
+    ],
+)
+def test_a_share_of_inputs_may_fail_if_the_samples_show_it(off, share, kinds):
+    verdict = _rated(off, Criterion(max_abs=1, failing=share))
+    assert tuple(failure.kind for failure in verdict.failures) == kinds
+    assert verdict.passed == (not kinds)
+    assert verdict.failure_bound.samples == tuple(map(str, off))
+
+
+def test_samples_that_may_fail_are_left_out_of_the_figures():
+    verdict = _rated((99,), Criterion(snr_db=60, failing=0.05))
+    assert verdict.passed
+    assert verdict.outputs["y"].max_abs == 0
+    assert not _rated((99,), Criterion(snr_db=60)).passed
+
+
+@pytest.mark.parametrize("worse", [lambda y: y[::-1].copy(), lambda y: y * np.float32(np.nan)])
+def test_a_metric_has_a_share_too(worse):
+    criterion = Criterion(metric="top1", metric_drop=0.001)
+    assert not _rated((7, 9), criterion, resolve("top1"), 400, worse).passed
+    rated = criterion.model_copy(update={"failing": 0.02})
+    verdict = _rated((7, 9), rated, resolve("top1"), 400, worse)
+    assert verdict.passed
+    assert (verdict.failure_bound.failing, verdict.failure_bound.judged) == (2, 400)
+    assert verdict.metric.candidate == 1
+
+
+def test_a_function_without_a_value_for_one_sample_bounds_nothing():
+    def many(_reference, candidate, _labels):
+        if len(candidate) < 2:
+            raise CaseError("one is too few")
+        return 1.0
+
+    criterion = Criterion(metric="own.py:many", metric_drop=0.1)
+    verdict = _rated((), criterion, many)
+    assert verdict.passed
+    assert verdict.failure_bound is None
+    with pytest.raises(CaseError, match="one is too few"):
+        _rated((), criterion.model_copy(update={"failing": 0.1}), many)
 
 
 def test_kept_nodes_make_it_pass():

@@ -81,7 +81,7 @@ def test_a_remark_on_what_matters_for_precision(tmp_path):
 
 
 def test_a_fault_of_the_linter_ends_nothing_else(model, monkeypatch):
-    def fail(_):
+    def fail(*_):
         raise ZeroDivisionError
 
     monkeypatch.setattr("halfwise.linting.command.lint_model", fail)

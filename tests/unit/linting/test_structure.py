@@ -33,7 +33,7 @@ def test_an_output_that_does_not_vary(tmp_path):
     [
         ("folded_bias", "has 8 elements for 4 channels"),
         ("folded_bias_of_gemm", "has 4 elements for 6 channels"),
-        ("declared_as_half", "it casts to FLOAT, but its output is declared as FLOAT16"),
+        ("declared_as_half", "its output 0 cast_out is FLOAT16 where it needs FLOAT"),
     ],
 )
 def test_what_is_said(fault, message, tmp_path):

@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfwise.metrics import criterion_hints, fitting_metric, is_tested
+from halfwise.metrics import criterion_hints, is_tested
+from halfwise.metrics.kinds import recognise
+from halfwise.metrics.untested import finds_nothing
 from halfwise.records import Criterion
 from tests.unit.metrics.looked import DISC, IMAGE, PICTURE, RNG, normal, softmax, unit_rows
 from tests.unit.metrics.test_evidence import FALLING, ranked
 
 
 def fitting(**outputs: NDArray[Any]) -> str | None:
-    return fitting_metric(Criterion(), [outputs, outputs], IMAGE)
+    return metric_of([outputs, outputs], IMAGE)
+
+
+def metric_of(references: list[Any], inputs: Any) -> str | None:
+    shown = (one for one in recognise(references, inputs) if not finds_nothing(one, references))
+    return next((one.metric for one in shown), None)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +48,10 @@ def test_a_recognised_output_has_its_metric(array: NDArray[Any], expected: str |
 def test_boxes_are_judged_by_their_metric_where_something_is_detected() -> None:
     inputs = {"image": (1, 3, 64, 128)}
     rows = {"y": ranked(FALLING)}
-    assert fitting_metric(Criterion(), [rows], inputs) is None
+    assert metric_of([rows], inputs) is None
     assert not is_tested([rows], inputs)
     rows["y"][0, :9, 4] = 0.9
-    assert fitting_metric(Criterion(), [rows], inputs) == "detection-f1"
+    assert metric_of([rows], inputs) == "detection-f1"
     assert is_tested([rows], inputs)
 
 
@@ -52,13 +59,6 @@ def test_what_may_be_boxes_is_of_no_other_kind() -> None:
     scores = softmax(normal(1, 50, 21))
     assert fitting(boxes=normal(1, 50, 4), scores=scores) is None
     assert fitting(scores=scores)
-
-
-def test_no_metric_fits_where_the_user_named_one_or_nothing_ran() -> None:
-    references = [{"mask": DISC}]
-    assert fitting_metric(Criterion(max_abs=0.1), references, IMAGE) == "mask-iou"
-    assert fitting_metric(Criterion(metric="psnr"), references, IMAGE) is None
-    assert fitting_metric(Criterion(), [], {}) is None
 
 
 @pytest.mark.parametrize("array", [np.arange(5), np.array([True])])

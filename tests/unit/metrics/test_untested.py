@@ -20,6 +20,8 @@ from halfwise.metrics.kinds import recognise
 from halfwise.metrics.untested import (
     CONFIDENCE,
     failure_bound,
+    may_fail,
+    needed,
     support,
     untested_metric,
     upper_bound,
@@ -215,6 +217,16 @@ def test_it_is_that_of_clopper_and_pearson(counts):
     assert upper_bound(failing, judged) == pytest.approx(exact.high, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("failing", "share", "fewest"), [(0, 0.01, 299), (0, 0.05, 59), (7, 0.05, 260), (7, 0.03, 436)]
+)
+def test_how_many_samples_show_a_share(failing, share, fewest):
+    assert needed(failing, share) == fewest
+    assert upper_bound(failing, fewest) <= share < upper_bound(failing, fewest - 1)
+    assert may_fail(fewest, share) == failing
+    assert may_fail(fewest - 1, share) == max(0, failing - 1)
+
+
 @given(st.floats(0, 1), st.integers(1, 60))
 def test_it_holds_as_often_as_it_says(share, judged):
     missed = sum(
@@ -235,12 +247,12 @@ def test_it_holds_where_a_search_learns_nothing_but_what_joined(causes):
         # One sample of each cause joins; others of it pass from then on.
         joined = len(set(hit.tolist()))
         true = rate * (1 - joined / causes)
-        missed += failure_bound(0, judged - joined, joined).upper < true
+        missed += failure_bound((), judged - joined, joined).upper < true
     assert missed <= 0.05 * 2000
 
 
 def test_samples_that_joined_raise_the_bound():
-    bound = failure_bound(1, 20, 10)
+    bound = failure_bound(("a",), 20, 10)
     assert (bound.judged, bound.failing, bound.joined) == (20, 1, 10)
     assert bound.upper == upper_bound(11, 30) > upper_bound(1, 20)
 

@@ -300,3 +300,17 @@ def test_int8_is_beside_fp16():
 def test_options_of_int8_stand_where_they_mean_something(options, says):
     with pytest.raises(UsageError, match=says):
         understand("x.npz", options)
+
+
+@pytest.mark.parametrize("share", ["1%", "0.01", 0.01])
+def test_a_share_of_inputs_may_fail(share):
+    request = understand("x.npz", {"failing": share}).by_use
+    assert request.criterion == Criterion(metric="auto", failing=0.01)
+    strict = understand("x.npz", {"failing": share, "strict": True}).by_use
+    assert strict.criterion == Criterion(rel_max=0.01, failing=0.01)
+
+
+@pytest.mark.parametrize("share", ["0", "100%", "1", "-1%", "some", "nan"])
+def test_no_input_may_fail_is_no_share(share):
+    with pytest.raises(UsageError, match="--failing is"):
+        understand("x.npz", {"failing": share})

@@ -12,7 +12,6 @@ from halfwise.records.run import places, runs
 from halfwise.reporting.remarks import reasons
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.engine_runs import engine_round, engines, result
-from tests.unit.reporting.engine_runs import failed as failed_build
 from tests.unit.reporting.runs import run, verdict
 
 
@@ -27,14 +26,13 @@ def test_plans_are_points_with_their_nodes() -> None:
         point("0 2", 1.3, 0.5, scores=(score(passed=False),), heldout=0.6),
         point("0-2", 1.9, 0.2, is_bound=True),
         plan=1,
-        recommended=1,
         front=(1,),
     )
     (group, full), names = of(run(curve=plans, worth=Worth(cost=1.3, fp32=2.0)))
     bare, own, whole = group["points"]
     assert (group["name"], group["nodes"], names) == ("FP16 plans", "0-2", ["a", "b", "c"])
     assert (bare["error"], bare["nodes"], "chosen" in bare) == (inf, "", False)
-    assert (own["chosen"], own["recommended"], own["front"], own["nodes"]) == (*[True] * 3, "0 2")
+    assert (own["chosen"], own["front"], own["nodes"]) == (True, True, "0 2")
     assert (own["scores"], own["failed"]) == ({"top1": 0.5}, ["top1"])
     assert (whole["bound"], "heldout" in whole) == (True, False)
     assert [p["name"] for p in full["points"]] == ["FP32"]
@@ -69,15 +67,6 @@ def test_a_rung_that_failed_is_no_pass_where_its_error_is_small() -> None:
     assert "fails" not in own["points"][0]
     assert (int8["points"][0]["found"], int8["points"][0]["fails"]) == (True, True)
     assert int8["points"][0]["why"] == reasons(rung.failures)
-
-
-def test_a_plan_that_builders_refused_is_not_recommended() -> None:
-    plans = curve(point("", 1.0, 0.5), plan=0, recommended=0)
-    (group, *_), _ = of(run(curve=plans))
-    assert group["points"][0]["recommended"]
-    refused = engines(rounds=(engine_round(5, keep=(), measured=None),), builds=(failed_build(5),))
-    (group, *_), _ = of(run(curve=plans, engines=refused))
-    assert "recommended" not in group["points"][0]
 
 
 def test_plans_without_repairs_and_of_the_other_rung_are_apart() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from halfwise.records import Baseline, Change, Curve
 from halfwise.records.run import places, runs
-from tests.unit.records.curves import curve, point, score
+from tests.unit.records.curves import curve, point
 
 
 @given(st.sets(st.integers(0, 400)))
@@ -29,43 +29,6 @@ def test_without_a_known_cost_fewer_nodes_are_cheaper():
     assert point("0-1", None, 1.0).price == 2
 
 
-@pytest.mark.parametrize(
-    ("scores", "nonfinite", "serves"),
-    [
-        ((), False, False),
-        ((score(passed=True),), False, True),
-        ((score(passed=True),), True, False),
-        ((score(passed=True), score(passed=False)), False, False),
-    ],
-)
-def test_a_plan_serves_where_every_task_metric_passes(scores, nonfinite, serves):
-    found = point("", 1.0, 3.0, scores=scores, nonfinite=nonfinite)
-    assert found.serves == serves
-
-
-def test_the_recommended_plan_is_told_where_it_is_cheaper():
-    low, high = point("", 1.0, 3.0), point("0-1", 2.0, 0.5)
-    assert curve(low, high, plan=1, recommended=0).offered(passed=True) == low
-    assert curve(low, high, plan=0, recommended=0).offered(passed=True) is None
-    assert curve(low, high, plan=0, recommended=1).offered(passed=True) is None
-    assert curve(low, high, recommended=1).offered(passed=True) == high
-    assert curve(low, high, plan=1).offered(passed=False) is None
-
-
-@pytest.mark.parametrize(("kept", "rung", "told"), [("0-2", None, False), ("0-2", "int8", True)])
-def test_everything_in_fp32_is_no_offer_beside_a_plan_that_passed(kept, rung, told):
-    dear, other = point("0", 3.0, 0.5), point(kept, 2.0, 0.5)
-    made = curve(dear, other, plan=0, recommended=1).model_copy(update={"rung": rung})
-    assert (made.offered(passed=True) == other) == told
-    assert made.offered(passed=False) == other
-
-
-def test_where_the_plan_failed_the_recommended_plan_is_told_whatever_it_costs():
-    low, high = point("", 1.0, 3.0), point("0-2", 2.0, 0.5)
-    assert curve(low, high, plan=0, recommended=1).offered(passed=False) == high
-    assert curve(low, high, plan=0, recommended=0).offered(passed=False) == low
-
-
 def test_the_plan_of_a_run_is_one_of_the_points_or_none():
     made = curve(point("", 1.0, 3.0), point("0 2", 2.0, 0.5), plan=0)
     assert made.of_plan(frozenset((made.nodes[0], made.nodes[2]))).plan == 1
@@ -79,7 +42,6 @@ def test_the_plan_of_a_run_is_one_of_the_points_or_none():
     [
         {"plan": 1},
         {"front": (0, -1)},
-        {"recommended": 7},
         {"kept": "0-999999999999"},
         {"kept": "1 0"},
         {"kept": "0-1 0-1"},

@@ -49,8 +49,6 @@ from tests.unit.reporting import runs
 from tests.unit.reporting.engine_runs import build, engines, failed, result
 from tests.unit.reporting.facts_planned import (
     DECIDED,
-    LOSS,
-    PAIR,
     TASK,
     A,
     B,
@@ -489,7 +487,6 @@ def frozen() -> Iterator[str]:
     yield from (*steps.frozen_advice(batch), *steps.frozen_advice(length)[1:])
 
 
-NEAR = {"kept": 2, "cost": 1.2, "cheaper": 1}
 STEPS: tuple[Step, ...] = (
     *(
         Step(kind="older-constrained", names={"older": "8.x"}, items=items)
@@ -498,13 +495,6 @@ STEPS: tuple[Step, ...] = (
     Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
     Step(kind="engines", names={"a": "-c.engine"}),
     Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"}),
-    Step(kind="choose", numbers=NEAR, items=("a", "b")),
-    Step(
-        kind="choose",
-        numbers={**NEAR, "kept": 1, "cheaper": 0, "int8": 1, "error": 3.0, "evidence": 1},
-        names={"allowed": "rel max ≤ 0.01", "unit": "boxes"},
-        items=("a",),
-    ),
     *(Step(kind="untested", items=items) for items in ((), ("a b",), ("a", "b"))),
     *(Step(kind="own-runs", items=items) for items in (("a",), ("a", "b"))),
     *(Step(kind=kind, names={"more": "work"}) for kind in ("search-on", "keep-less")),
@@ -581,10 +571,7 @@ def of_node() -> Iterator[str]:
             intermediate_nonfinite=(each,),
             failed_runs=(records.FailedRun(sample="s", node=None, why="out of bounds"),) * elements,
         )
-        loss = LOSS.model_copy(
-            update={"causes": (PAIR.model_copy(update={"rescale": None}),) * elements}
-        )
-        yield from _causes(runs.verification(verdict=verdict, quantisation=loss))
+        yield from _causes(runs.verification(verdict=verdict))
     for facts in nodes.node_facts(runs.verification(verdict=verdict), None).values():
         yield from (f"a {key}: {words}" for key, words in nodes.planned_words(facts))
     bare = runs.kept("/d", guard=None, reason="Unknown why.", error_without=None)

@@ -14,15 +14,12 @@ from halfwise.records import (
     KeptNode,
     NodeName,
     Note,
-    PairLoss,
     Plan,
     Proof,
-    QuantisationLoss,
     Remade,
     Remark,
     Repair,
     Run,
-    TensorName,
     Unsupported,
 )
 from halfwise.reporting import causes, guards, nodes, plan, remarks, steps, view
@@ -298,7 +295,7 @@ def chosen() -> Iterator[str]:
     bare = MADE.model_copy(update={"unrepaired": MADE})
     int8 = MADE.model_copy(update={"rung": "int8"})
     unknown = ONE.model_copy(update={"cost": None})
-    yield plan.chosen_line(MADE, ONE, TASK, 1, 1)
+    yield plan.chosen_line(MADE, ONE, TASK)
     yield plan.chosen_line(bare, ONE, Criterion())
     yield plan.chosen_line(int8, ONE, Criterion())
     yield plan.chosen_line(MADE, unknown, Criterion(rel_max=0.1))
@@ -314,7 +311,7 @@ def chosen() -> Iterator[str]:
         yield table.note
 
 
-# Repairs and quantised pairs.
+# Repairs.
 
 MASKED = Repair(rule="mask", nodes=(A,))
 OFF = Proof(samples={"calibration": 2, "widened": 3}, original=None, repaired=2e-7, equal=False)
@@ -353,44 +350,3 @@ def repairs() -> Iterator[str]:
         yield causes.remade_line(remade)
     yield nodes.mended(runs.plan((), repairs=(SCALED, MASKED)))
     yield nodes.mended(runs.plan((), repairs=(MASKED,)))
-
-
-PAIR = PairLoss(
-    tensor=TensorName("x"),
-    node=NodeName("dq"),
-    readers=(NodeName("conv"),),
-    fault="saturated",
-    restored=16.75,
-    beyond=0.352,
-    clipped=0.999,
-    limit=0.202,
-    reach=2.62,
-    usual=2.5,
-    rescale=13.5,
-    rescaled=0.461,
-)
-LOSS = QuantisationLoss(
-    pairs=8, error=16.75, without_all=0.0, explained=True, needed=1, without=0.439, causes=(PAIR,)
-)
-
-
-def pairs() -> Iterator[str]:
-    worst = (TensorName("x"), TensorName("y"))
-    losses: tuple[dict[str, Any], ...] = (
-        {},
-        {"needed": None},
-        {"needed": None, "causes": (), "gravest": worst},
-        {"cut": True},
-        {"cut": True, "gravest": worst, "pairs": 1},
-        {"explained": False, "without_all": 3.0},
-        {"explained": False, "without_all": 3.0, "foreign": worst},
-        *({"right": right} for right in get_args(records.Right)),
-    )
-    for changed in losses:
-        yield causes.quantisation_summary(LOSS.model_copy(update=changed))
-    for fault in get_args(records.PairFault):
-        yield causes.cause_line(PAIR.model_copy(update={"fault": fault, "rescale": None}))
-    for ends in ((-0.204, 0.202), (-0.1, 0.202), (0.0, 0.202)):
-        wide = PAIR.model_copy(update={"fault": "wide", "ends": ends, "rescale": 0.1})
-        yield causes.cause_line(wide.model_copy(update={"readers": ()}))
-    yield causes.cause_line(PAIR)

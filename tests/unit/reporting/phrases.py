@@ -80,7 +80,6 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "cautions": planned.cautions,
     "plans to choose from": planned.chosen,
     "repairs": planned.repairs,
-    "pairs of Q and DQ": planned.pairs,
     "rungs that were tried": judged.tried_rungs,
     "what is delivered": judged.delivered,
     "what engines show": judged.blamed,

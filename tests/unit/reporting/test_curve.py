@@ -2,7 +2,6 @@ from math import inf
 
 from halfwise.records import Criterion, LadderRung
 from halfwise.reporting.plan import chosen_line, curve_table, overflowing
-from halfwise.reporting.verdict import offered
 from halfwise.reporting.view import report
 from tests.unit.records.curves import curve, point, score
 from tests.unit.reporting.runs import guard, run, verdict
@@ -11,7 +10,7 @@ OWN = (score(passed=True, value=1.0),)
 LOW = point("", 1.0, 9.0, casts=2, scores=(score(passed=False, value=0.9),))
 ONE = point("0", 1.2, 3.04, casts=4, scores=(score(passed=True, value=0.995),))
 PLAN = point("0-1", 2.0, 0.5, is_bound=True, casts=3, scores=(score(passed=True, value=1.0),))
-MADE = curve(LOW, ONE, PLAN, plan=2, recommended=1, reference=OWN)
+MADE = curve(LOW, ONE, PLAN, plan=2, reference=OWN)
 
 
 def test_the_front_is_a_small_table():
@@ -22,7 +21,7 @@ def test_the_front_is_a_small_table():
     ]
     assert table.rows == (
         ("0", "2", "1 ×", "9", "0.9 ✗", ""),
-        ("1", "4", "1.2 ×", "3.04", "0.995", "recommended"),
+        ("1", "4", "1.2 ×", "3.04", "0.995", ""),
         ("2", "3", "2 ×", "≥ 0.5", "1", "this plan"),
     )
 
@@ -85,21 +84,3 @@ def test_a_plan_that_passes_although_it_overflows_within_the_headroom_is_told():
 def test_without_scores_there_is_no_table():
     assert curve_table(run()) is None
     assert curve_table(run(curve=curve(point("", 1.0, 0.5)))) is None
-
-
-def test_nothing_is_offered_where_the_plan_failed_by_its_task_or_on_noise():
-    itself, failed = MADE.model_copy(update={"plan": 1}), verdict(passed=False)
-    task = Criterion(metric="top1", metric_drop=0.01)
-    assert offered(itself, failed, Criterion()) == ONE
-    noise = failed.model_copy(update={"on_real_data": False})
-    for judged, criterion in ((failed, task), (noise, Criterion())):
-        assert offered(itself, judged, criterion) is None
-
-
-def test_what_a_score_rests_on_is_told():
-    three = score(passed=True, value=1.0).model_copy(update={"evidence": 1, "unit": "boxes"})
-    few = curve(point("", 1.0, 2.0, scores=(three,)), PLAN, plan=1, recommended=0)
-    table = curve_table(run(curve=few.model_copy(update={"reference": (three,)})))
-    assert table is not None
-    assert table.columns[-2].title.endswith(" 1 box")
-    assert "little" in table.rows[0][-1]

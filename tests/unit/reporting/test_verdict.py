@@ -100,7 +100,6 @@ def test_the_first_line_says_how_little_few_samples_show():
         (False, {"failure_bound": bound(10, 2, 0.5), "passed": False}),
         (False, {"samples": few}),
         (False, {"metric": score}),
-        (True, {"metric": score, "samples": few}),
         (True, {"metric": rows}),
     ):
         assert bool(doubt(verdict(**changed))) == told

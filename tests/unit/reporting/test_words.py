@@ -69,8 +69,6 @@ TABLES: tuple[tuple[Mapping[Any, Any], object, set[str]], ...] = (
     (rungs._REFUSALS, records.RefusalKind, set()),
     (rungs._SPARED, records.SparedKind, set()),
     (rungs._BY, records.RightBy, set()),
-    (causes._FAULTS, records.PairFault, set()),
-    (causes._RIGHT, records.Right, set()),
     (causes.DONE, records.RepairRule, set()),
     (of_verdicts._UNJUDGED, records.UnjudgedKind, set()),
     (of_verdicts._WHY, NotBatched, set()),

@@ -24,9 +24,7 @@ from halfwise.tensorrt.recipe import (
     kept_nodes,
     layers_of,
     make_recipe,
-    recipe_of,
 )
-from halfwise.tensorrt.rendering import facts
 from tests.control import branches
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
@@ -324,40 +322,3 @@ def test_only_what_takes_a_precision_is_constrained():
     assert [(c.node, c.outputs) for c in made] == [("pow", (True,)), ("top", (True, False))]
     with pytest.raises(RecordMismatch, match=r"m\.onnx has no node 'other'"):
         constraints_of(sketch(), "m.onnx", names("other"), {})
-
-
-def test_all_that_decides_is_that_of_the_build():
-    how = config(tf32=True, optimization_level=2, tactic_sources=("CUDNN",))
-    made = recipe_of(
-        build(3, "mixed", config=how),
-        sketch(),
-        "model.fp32.onnx",
-        {"model.fp32.onnx": "ab" * 32},
-        rung="fp16",
-        tensorrt="8.6.1",
-        run="run.proven",
-    )
-    assert [constraint.node for constraint in made.constraints] == ["pow"]
-    assert (made.low, made.tf32, made.optimization_level) == ("fp16", True, 2)
-    assert (made.model, made.tactic_sources, made.tensorrt) == (
-        "model.fp32.onnx",
-        ("CUDNN",),
-        "8.6.1",
-    )
-
-
-@pytest.mark.parametrize(
-    ("rung", "words"), [("tf32", "all FP32"), ("fp16", "the Casts in the ONNX file set")]
-)
-def test_only_what_is_low_has_casts(rung, words):
-    how = config(typing="strong", low=None, keep=(), tf32=True)
-    made = recipe_of(
-        build(3, "any", config=how),
-        sketch(),
-        "model.onnx",
-        {},
-        rung=rung,
-        tensorrt="11.4.0",
-        run="run.proven",
-    )
-    assert f"strongly typed: {words}" in facts(made)[0]

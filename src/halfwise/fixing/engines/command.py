@@ -26,10 +26,12 @@ from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
-from halfwise.fixing.outcome import Result, cost, final_verdict, fix_run, unsearched_run
+from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
 from halfwise.fixing.plan.plan import Plan
+from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.space import LowSpace
+from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.judging.judge import Judged
@@ -192,7 +194,7 @@ def fix_in_engines(
                 )
             for name, device in devices.items():
                 device.builds.forget(passed[name])
-            return Result(record, out, fixed.rewritten.model)
+            return Result(record, out, fixed.rewritten.model, fixed.seen)
         for device in devices.values():
             device.builds.forget(None)
         other = None if request.target.shapes != ((), (), ()) else _settled(original)
@@ -423,7 +425,10 @@ def recorded(
     mixed, version = replace(case.network, model=fixed.rewritten.model), first.worker.tensorrt
     if first.typing == "strong":
         mixed = readable(mixed, version)
-    save_checked(mixed.model, partial / MODEL_FILE, runtime=request.settings.runtime)
+    foreign = case.aside is not None and bool(case.aside.foreign)
+    written = write_back(mixed.model, case.aside)
+    runtime = request.settings.runtime
+    save_checked(written, partial / MODEL_FILE, runtime=runtime, foreign=foreign)
     # Weakly typed engines are built from it, and other workers' engines are compared with it.
     save(readable(case.network, version).model, partial / FP32_FILE)
     if is_built_apart(run):

@@ -22,6 +22,7 @@ from halfwise.fixing.engines.workbench import Workbench
 from halfwise.fixing.plan.plan import Nodes, Plan, Variant
 from halfwise.graph.roles import Role
 from halfwise.interruption import interruption
+from halfwise.judging.judge import not_failing
 from halfwise.metrics import Outputs
 from halfwise.records import (
     FP32_ENGINE,
@@ -341,7 +342,8 @@ class Device(Workbench):
             verdict = measure.judge(engine, samples, references, unseen=unseen).verdict
             # An engine that fails on the samples as they are is not delivered, whatever it does at
             # other shapes.
-            return verdict, measure.at_shapes(engine, samples) if verdict.within else ()
+            rest = not_failing(verdict, samples, measure.case.criterion)
+            return verdict, measure.at_shapes(engine, rest) if verdict.within else ()
 
         try:
             results["latency"] = again_if_lost(lambda: measure.latency(engine, thorough=True))

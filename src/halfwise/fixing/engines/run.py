@@ -200,6 +200,7 @@ class EngineRun:
     def _interrupted(self, fixed: Fixed) -> Proof:
         """Return the result if Ctrl-C came before there was any engine: the emulation's plan."""
         spared = (Spared(kind="interrupted"),)
+        fixed.space.budget.tell("interrupt")
         engines = {
             name: engines_of(device, (), spared=spared, emulated=fixed.verdict)
             for name, device in self.devices.items()

@@ -139,10 +139,11 @@ def _gains_nothing(offer: Offer, full: Offer) -> bool:
 def full_offers(bench: Bench) -> tuple[Offer, ...]:
     """Return the FP32 engines of each device, at least one, as they were judged.
 
-    If samples joined meanwhile, they are judged again.
+    If samples joined meanwhile, they are judged again; not after Ctrl-C, since no search chose them
+    by those samples, and running an engine may take a restart of its worker.
     """
     offers, emulated, devices = list[Offer](), bench.space.bench, bench.devices
-    for device in devices.values():
+    for device in () if bench.is_over else devices.values():
         if any(full.samples.ids != emulated.samples.ids for full in device.full.values()):
             device.judge_again(emulated.samples, bench.heldout.rest)
     for rung in FULL_RUNGS:
@@ -151,8 +152,8 @@ def full_offers(bench: Bench) -> tuple[Offer, ...]:
             continue
         parts, rows = dict[str, Built](), dict[str, EngineResult]()
         for name, (row, samples, outputs) in full.items():
-            is_present = outputs and samples.ids == emulated.samples.ids
-            excess = emulated.excess_of(outputs) if is_present else None
+            before = emulated.references[: len(samples)]  # others joined behind them
+            excess = emulated.tolerance.excess(outputs, samples, before) if outputs else None
             parts[name] = Built(row.build, excess, row.latency, row.failure, row.lost)
             rows[name] = row.model_copy(update={"excess": excess})
         plan = EnginePlan(Plan(bench.space.variant), rung, tf32=rung == "tf32")

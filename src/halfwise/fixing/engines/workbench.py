@@ -192,7 +192,12 @@ class Builds:
         return outcome
 
     def forget(self, but: EngineFile | None) -> None:
-        """Remove all engines on the worker except one; they may take gigabytes."""
+        """Remove all engines on the worker except one; they may take gigabytes.
+
+        A worker that Ctrl-C ended is not started again for it: it drops what is unused for weeks.
+        """
+        if self.worker.process_id is None:
+            return
         engines = {o.engine.sha256: o.engine for o in self.outcomes if o.engine is not None}
         # If the worker is lost, nobody needs the space.
         with suppress(HalfwiseError):

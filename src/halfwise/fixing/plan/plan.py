@@ -10,7 +10,7 @@ from halfwise.case import Case, Settings
 from halfwise.emulation.typed import tf32_nodes
 from halfwise.fixing.cost import Prices, cost_model
 from halfwise.fixing.plan.guide import Guide, sites_of
-from halfwise.fixing.plan.rules import Forced, apply_rules, custom_roles
+from halfwise.fixing.plan.rules import Forced, apply_rules, lowered_by
 from halfwise.fixing.repair.making import repaired
 from halfwise.fixing.rewrite import rewrite
 from halfwise.graph.casts import Rewritten, low_type
@@ -136,8 +136,8 @@ class Variant:
 
     def roles_in(self, network: Network) -> Roles:
         """Return the roles of nodes, those of custom domains included."""
-        custom = custom_roles(network, self.settings.rules, self.settings.fmt)
-        return roles_of(network, low_type(self.settings.fmt), custom=custom)
+        lowered = lowered_by(self.settings.rules, network)
+        return roles_of(network, low_type(self.settings.fmt), lowered=lowered)
 
     @property
     def computing(self) -> Nodes:

@@ -1,8 +1,7 @@
 """What is known before the search: user rules, custom operators, a starting plan.
 
-Custom-domain operators are FP32 unless a rule says that the runtime has them in low precision. ONNX
-has no schemas for them. The domains that ONNX Runtime ships (`com.microsoft`, `ai.onnx.ml`) define
-which slots take the low type; for others every float tensor counts as one.
+Operators of which neither ONNX nor ONNX Runtime has a schema are FP32 unless a rule says that the
+runtime has them in low precision; then every float tensor of theirs is low.
 
 A starting plan consists of the nodes that a mixed model of any origin, or an earlier run, keeps in
 FP32. The search starts there, but is not bound to it.
@@ -16,13 +15,10 @@ from difflib import get_close_matches
 import onnx_ir as ir
 
 from halfwise.case import Rules
-from halfwise.emulation.ort import signature
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.formats import Format
-from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import low_nodes, upcast
-from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import NodeRole, Role, Roles, bodies, is_float
+from halfwise.graph.model import Network, node_name
+from halfwise.graph.roles import Role, Roles, bodies
 from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run
@@ -160,58 +156,13 @@ def _around(name: str, network: Network) -> NodeName | None:
     return None
 
 
-def custom_roles(network: Network, rules: Rules, fmt: Format) -> Mapping[NodeName, NodeRole]:
-    """Return the roles of main-graph nodes with a custom-domain operator.
-
-    Nodes with bodies, or with a value that is not a tensor, are left out.
-
-    Args:
-        network: FP32 model, its types complete.
-        rules: User rules; `lower` lets the nodes that it names be low.
-        fmt: The low format.
+def lowered_by(rules: Rules, network: Network) -> frozenset[NodeName]:
+    """Return the nodes that the user's rules lower.
 
     Raises:
         UsageError: a rule is neither a node's name nor a regular expression.
     """
-    wanted = {node for rule in rules.lower for node in named(rule, network)}
-    return {
-        node_name(n): _role(n, network, fmt, lowered=node_name(n) in wanted)
-        for n in network.nodes()
-        if not is_standard(n) and _is_plain(n)
-    }
-
-
-def _is_plain(node: ir.Node) -> bool:
-    bodies = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.name]
-    return (
-        not any(a.type in bodies for a in node.attributes.values())
-        and all(isinstance(v.type, ir.TensorType) for v in values)
-        and any(map(is_float, values))
-    )
-
-
-def _role(node: ir.Node, network: Network, fmt: Format, *, lowered: bool) -> NodeRole:
-    schema = signature(node.domain, node.op_type, network.model.opset_imports.get(node.domain, 1))
-    inputs = _low_slots(node.inputs, fmt, schema.inputs if schema else None)
-    outputs = _low_slots(node.outputs, fmt, schema.outputs if schema else None)
-    where = f"operator of the custom domain {node.domain!r}"
-    if not any(inputs + outputs):
-        return NodeRole(Role.PINNED, reason=f"{where}, which takes no {fmt.name.upper()}")
-    if lowered:
-        return NodeRole(Role.COMPUTE, inputs, outputs)
-    hint = f"--lower NODE if your runtime has it in {fmt.name.upper()}"
-    return NodeRole(Role.PINNED, reason=f"{where}; {hint}")
-
-
-def _low_slots(
-    values: Sequence[ir.Value | None], fmt: Format, types: Sequence[frozenset[str]] | None
-) -> tuple[bool, ...]:
-    low = f"tensor({low_type(fmt).name.lower()})"
-    return tuple(
-        is_float(value) and (types is None or low in types[min(i, len(types) - 1)])
-        for i, value in enumerate(values)
-    )
+    return frozenset(node for rule in rules.lower for node in named(rule, network))
 
 
 SHARED_NODES = 0.5

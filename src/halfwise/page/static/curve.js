@@ -120,21 +120,18 @@ function vertical({ metrics, allowed, by_metric }) {
 
 // Returns a point as the chart draws it.
 function marks(point, x, y, plans) {
-  const label = [...marked(point, plans), point.name ?? null].filter(Boolean).join(", ");
+  const label = [...marked(point), point.name ?? null].filter(Boolean).join(", ");
   return {
     x: x.of(point), y: y.of(point), of: point, label, hollow: point.fails,
-    tick: y.bounds && point.bound, large: point.chosen || point.found || point.recommended,
+    tick: y.bounds && point.bound, large: point.chosen || point.found,
   };
 }
 
 // Returns what a point is to the run, in words.
-function marked({ chosen, found, recommended, fails, group }, { by_metric, metrics }) {
+function marked({ chosen, found, fails, group }) {
   const own = group.kind === "engine" ? "delivered" : "this plan";
-  const keeps = metrics.length > 1 ? "the metrics" : metrics[0]?.name;
-  return [
-    chosen || found ? `${chosen ? own : `plan of ${group.name.split(" ")[0]}`}${fails ? ", fails" : ""}` : null,
-    recommended ? `recommended${by_metric ? "" : `: keeps ${keeps}`}` : null,
-  ].filter(Boolean);
+  const whose = chosen ? own : `plan of ${group.name.split(" ")[0]}`;
+  return chosen || found ? [`${whose}${fails ? ", fails" : ""}`] : [];
 }
 
 // Returns the steps of the best known plan at each cost; lower bounds prove nothing.
@@ -237,7 +234,7 @@ function all(root, groups, plans, show) {
       : { text: heading(point), node: () => make("button", { type: "button", class: "quiet", onclick: () => show(point) }, heading(point) || "nothing kept") },
     point.group.name, numeric(point.cost), numeric(point.ms), bound(point), numeric(point.heldout),
     ...names.map((name) => scored(point, name)), numeric(point.casts), numeric(point.evaluation),
-    point.fails ? "no" : "yes", marked(point, plans).join(", "),
+    point.fails ? "no" : "yes", marked(point).join(", "),
   ]);
   const titles = ["plan", "of", "cost", "ms", "error / allowed", "held out", ...names, "Casts", "evaluation", "known to pass", ""];
   const used = titles.map((_, i) => i).filter((i) => rows.some((row) => row[i] !== null && row[i] !== ""));

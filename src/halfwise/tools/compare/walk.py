@@ -23,7 +23,7 @@ from halfwise.emulation.runner import (
 )
 from halfwise.emulation.typed import emulate_tf32, emulate_typed
 from halfwise.errors import HalfwiseError, TookTooLong
-from halfwise.fixing.plan.rules import custom_roles
+from halfwise.fixing.plan.rules import lowered_by
 from halfwise.fixing.rewrite import rewrite
 from halfwise.formats import LOW_FORMATS, Format
 from halfwise.graph.casts import low_type
@@ -165,8 +165,8 @@ def arithmetic_on(network: Network, kind: Arithmetic) -> Arithmetic:
 
 def all_low(network: Network, fmt: Format, settings: Settings) -> ir.Model:
     """Return the typed model with everything possible low; inputs and outputs stay FP32."""
-    custom = custom_roles(network, settings.rules, fmt)
-    roles = roles_of(network, low_type(fmt), custom=custom)
+    lowered = lowered_by(settings.rules, network)
+    roles = roles_of(network, low_type(fmt), lowered=lowered)
     rewritten, _ = rewrite(network, roles, frozenset(), fmt, fixed=frozenset(), low_io=frozenset())
     return rewritten.model
 

@@ -11,7 +11,8 @@ from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import sized, took
 from halfwise.errors import CaseError
 from halfwise.fixing.next_steps import fix_step
-from halfwise.fixing.outcome import Result, cost, unsearched_run, with_unjudged
+from halfwise.fixing.outcome import cost, unsearched_run, with_unjudged
+from halfwise.fixing.result import Result
 from halfwise.graph.conversion import upcast
 from halfwise.inputs import split_sources
 from halfwise.judging.reference import check
@@ -82,7 +83,7 @@ def diagnose(
         run = _run(case, request, rungs, verdict, time.monotonic() - started)
         if folder is not None:
             finish(partial, run, case, watcher, observations=seen)
-    return Result(run, folder)
+    return Result(run, folder, observations=seen)
 
 
 def _climb(

@@ -10,7 +10,7 @@ from halfwise.case import Sample, Samples
 from halfwise.emulation.ort import Session
 from halfwise.emulation.runner import Arithmetic, ModelRunner
 from halfwise.errors import BuildFailed, HalfwiseError
-from halfwise.fixing.plan.rules import custom_roles
+from halfwise.fixing.plan.rules import lowered_by
 from halfwise.graph.casts import low_type
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model
 from halfwise.graph.loading import normalise
@@ -144,10 +144,10 @@ def _cause(
     **how: int,
 ) -> Decided | None:
     settings, network = subject.settings, subject.case.network
-    custom = custom_roles(network, settings.rules, settings.fmt)
+    lowered = lowered_by(settings.rules, network)
     look = Deciding(
         network,
-        roles_of(network, low_type(settings.fmt), custom=custom),
+        roles_of(network, low_type(settings.fmt), lowered=lowered),
         candidate,
         provider,
         _error_by(criterion if subject.case.metric is None else Criterion(), subject.references),

@@ -22,6 +22,7 @@ from halfwise.graph.excluding import excluding
 from halfwise.graph.loading import read_unchecked
 from halfwise.graph.model import node_name
 from halfwise.graph.quantised import pairs_of
+from halfwise.judging.judge import judge_outputs
 from halfwise.judging.reference import inspected_reference
 from halfwise.linting import lint
 from halfwise.metrics.difference import is_discrete, relative_rms
@@ -30,7 +31,6 @@ from halfwise.records import (
     Comparison,
     Finding,
     NodeName,
-    QuantisationLoss,
     Rung,
     Severity,
     Sign,
@@ -38,7 +38,6 @@ from halfwise.records import (
     Verdict,
     said,
 )
-from halfwise.reporting.causes import cause_line, quantisation_summary
 from halfwise.reporting.remarks import reasons
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.walk import RecordedSide, reference
@@ -49,62 +48,28 @@ from halfwise.tools.diagnose.subject import (
     signs_of,
     skipped,
 )
-from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.wording import argument, count, listed, number
 
 
-def lost(subject: Subject) -> QuantisationLoss | None:
-    """Return the effect of the pairs on the outputs; None if none can be left out.
+def passes_without_pairs(subject: Subject) -> bool:
+    """Return whether a quantised model that is wrong is right without its Q/DQ pairs.
 
-    Also None without the framework's outputs if stored weights have no scale: then nothing is known
-    to be right. Right are the framework's outputs, or without these the model's own without its
-    pairs. Weights stored as integers stay unchanged.
+    Right are the framework's outputs. Weights stored as integers stay unchanged.
     """
-    network, settings = subject.case.network, subject.settings
-    references, pairs = subject.given, pairs_of(network)
-    if not pairs:
-        return None
-    if not references:
-        if any(pair.source is None and not pair.has_scales for pair in pairs):
-            return None
-        every = [node_name(node) for node in network.nodes()]
-        session = Session(excluding(network, every, ends=True).model, runtime=settings.runtime)
-        references = [session.run(sample) for sample in subject.samples]
-    return quantisation_loss(
-        Question(
-            network=network,
-            original=None,
-            samples=subject.samples,
-            references=references,
-            criterion=subject.case.criterion,
-            metric=subject.case.metric,
-            accumulate=settings.accumulate,
-            runtime=settings.runtime,
-            budget=allowance(settings, subject.samples),
-            right="framework" if subject.given else "floats",
-        )
-    )
-
-
-def signs_of_loss(loss: QuantisationLoss) -> list[Sign]:
-    """Return a sign for each pair that is a cause, and one for all.
-
-    Faulty pairs are errors; too few bits are a warning, since a diagnosis goes on to what else may
-    be wrong.
-    """
-    if loss.needed == 0:
-        return []
-    signs = [Sign(severity="warning", text=quantisation_summary(loss))]
-    for cause in loss.causes:
-        severity: Severity = "warning" if cause.fault == "rounding" else "error"
-        text = f"The pair at {cause_line(cause)}"
-        signs.append(Sign(severity=severity, text=text, nodes=(cause.node, *cause.readers)))
-    return signs
+    case, runtime = subject.case, subject.settings.runtime
+    network = case.network
+    if not pairs_of(network) or not subject.given:
+        return False
+    every = [node_name(node) for node in network.nodes()]
+    session = Session(excluding(network, every, ends=True).model, runtime=runtime)
+    ran = [session.run(sample) for sample in subject.samples]
+    judging = subject.samples, subject.given, case.criterion, case.metric
+    return judge_outputs(ran, *judging).verdict.passed
 
 
 _REQUANTISE = (
-    "Recalibrate these tensors on data like these, or keep their readers out of INT8; "
-    "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which."
+    "`halfwise verify ORIGINAL QUANTISED --inputs DATA` judges it against the unquantised model; "
+    "`halfwise fix ORIGINAL --to int8 --start-from QUANTISED` finds which nodes to leave out."
 )
 _MEANT = (
     "Give inputs on which the model is defined, or fix the model. If such values are intended, "
@@ -115,24 +80,18 @@ _MEANT = (
 def healthy(subject: Subject) -> Rung:
     """Return whether FP32's outputs are finite and the linter finds no error in the file.
 
-    The linter checks for the target's TensorRT, if any. In a quantised model without expected
-    outputs, faulty pairs are errors too.
+    The linter checks for the target's TensorRT, if any.
     """
     nonfinite = _nonfinite(subject)
-    bad = [*nonfinite]
     path = subject.case.network.path
-    loss = None if subject.given else lost(subject)
-    bad += [] if loss is None else signs_of_loss(loss)
-    if path is None and not bad:
+    if path is None and not nonfinite:
         return skipped(3, "model", "The model was not loaded from a file.")
     version = None if subject.engines is None else subject.engines.tensorrt
     findings = () if path is None else lint(read_unchecked(path, subject.watcher.step), version)[0]
     errors = [f for f in findings if f.severity == "error"]
-    signs = [*bad, *(_sign(alike) for alike in _alike(findings))]
+    signs = [*nonfinite, *(_sign(alike) for alike in _alike(findings))]
     wrong = [sign for sign in signs if sign.severity == "error"]
     advice = list(said(_MEANT)) if nonfinite else []
-    if loss is not None and any(cause.fault != "rounding" for cause in loss.causes):
-        advice += said(_REQUANTISE)
     if path is not None and errors:
         advice.append(Step(kind="lint", command=("halfwise", "lint", argument(path))))
     return Rung(
@@ -144,7 +103,6 @@ def healthy(subject: Subject) -> Rung:
         nodes=tuple(dict.fromkeys(node for sign in wrong for node in sign.nodes)),
         evidence=tuple(signs),
         advice=tuple(advice) if wrong else (),
-        quantisation=loss,
     )
 
 
@@ -286,8 +244,14 @@ def _apart(verdict: Verdict, subject: Subject) -> Rung:
         again = said("Give --expected the framework's outputs for these inputs, in the same order.")
         cause = _reordered(subject.order, subject.samples.ids)
         return rung.model_copy(update={"cause": cause, "evidence": (*signs,), "advice": again})
-    if loss := lost(subject):
-        return _quantised(rung, verdict, signs, loss)
+    if passes_without_pairs(subject):
+        many = count(len(pairs_of(subject.case.network)), "Q/DQ pair")
+        update = {
+            "cause": f"Its quantisation is too coarse: without its {many} the outputs pass.",
+            "evidence": tuple(signs),
+            "advice": said(_REQUANTISE),
+        }
+        return rung.model_copy(update=update)
     if explained := blurred(subject):
         most = max(explained, key=lambda name: explained[name][0])
         figures = " and ".join(map(number, explained[most]))
@@ -320,26 +284,6 @@ def _reordered(order: Sequence[int], ids: Sequence[str]) -> str:
     more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
     listed = ", ".join(pairs[:3])
     return f"The expected outputs belong to the same samples in another order: {listed}{more}."
-
-
-def _quantised(rung: Rung, verdict: Verdict, signs: list[Sign], loss: QuantisationLoss) -> Rung:
-    evidence = signs_of_loss(loss)
-    worst = next((sign for sign in evidence if sign.severity == "error"), None)
-    first = worst or next(iter(evidence), None)
-    return rung.model_copy(
-        update={
-            "cause": first.text
-            if first
-            else f"The outputs differ from the framework's: {reasons(verdict.failures)[0]}.",
-            "nodes": () if worst is None else worst.nodes,
-            "evidence": (*signs, *evidence),
-            "advice": said(
-                "Judge it against the unquantised model, which has the original weights: "
-                "`halfwise verify ORIGINAL QUANTISED --inputs DATA`."
-            ),
-            "quantisation": loss,
-        }
-    )
 
 
 def _located(subject: Subject) -> Comparison:

@@ -6,6 +6,7 @@ from math import inf, isnan
 from pathlib import Path
 
 from halfwise.case import Case
+from halfwise.declarations.option import share
 from halfwise.errors import RecordMismatch, UsageError
 from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run, Step
 from halfwise.reporting.remarks import with_failures
@@ -78,14 +79,7 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
 
 
 def _amount(word: str) -> float | None:
-    if word == "any":
-        return inf
-    digits = word.removesuffix("%")
-    try:
-        value = float(digits) / (1 if digits == word else 100)
-    except ValueError:
-        return None
-    return value if 0 <= value < inf else None
+    return inf if word == "any" else share(word)
 
 
 def beside(run: Run, before: Earlier | None) -> Run:

@@ -23,9 +23,10 @@ from halfwise.evidence import WORST
 from halfwise.fixing.command import judge_sizes
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.next_steps import after_verify
-from halfwise.fixing.outcome import Result, candidate_worth, verify_run, with_unjudged
+from halfwise.fixing.outcome import candidate_worth, verify_run, with_unjudged
 from halfwise.fixing.repair.making import further, repaired_at, with_readable
 from halfwise.fixing.repair.proof import allowed, is_same, prove
+from halfwise.fixing.result import Result
 from halfwise.fixing.stages import Stages
 from halfwise.formats import LOW_FORMATS
 from halfwise.graph.anchors import folded
@@ -50,7 +51,7 @@ from halfwise.judging.reference import (
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
 from halfwise.options.engines import TENSORRT, Target, engine_target, split
-from halfwise.options.loading import load_asked, load_model, nodes_of, tell
+from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
 from halfwise.page.finish import finish
@@ -61,7 +62,6 @@ from halfwise.records import (
     Note,
     Observations,
     Proof,
-    QuantisationLoss,
     Remade,
     Run,
     TensorName,
@@ -73,7 +73,6 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
-from halfwise.tools.verify.quantised import Question, allowance, quantisation_loss
 from halfwise.wording import quoted
 
 
@@ -308,7 +307,7 @@ def verify(
         case, judged = _judging_recorded(path, case, request, watcher, runner)
     else:
         _refuse("a model", request, runner)
-        mixed = load_model(candidate, watcher)
+        mixed = set_aside_too(load_model(candidate, watcher), case, settings.runtime)
         case, judged = _judging(mixed, case, request, watcher)
     stages = Stages(watcher, nodes_of(case.network))
     with stages("reference"):
@@ -318,24 +317,21 @@ def verify(
                 case.network, case.calibration, runtime=settings.runtime
             )
     hints = criterion_hints(case.criterion, references)
-    worth, redone, lost = None, None, None
+    worth, redone = None, None
     if mixed is not None:
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), redone)
-    if mixed is not None and not verdict.passed:
-        lost = _lost(mixed, case, references, request, watcher)
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
-        quantised = lost is not None and bool(quantised_nodes(mixed))
-        kinds = {"quantised": quantised, "integers": bool(quantising(mixed))}
+        kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}
         steps = after_verify(case, request, path, passed=verdict.passed, **kinds)
         run = run.model_copy(update={"next_step": steps})
     run = beside(run, before)
     seen = None if folder is None else observed_worst(case, run, settings, watcher)
-    facts = {"remade": redone, "quantisation": lost}
-    return _written(case, run, candidate, folder, watcher, observations=seen, **facts)
+    run = run.model_copy(update={"remade": redone})
+    return _written(case, run, candidate, folder, watcher, observations=seen)
 
 
 def _case_of(model: Model, request: Request, watcher: Watcher, before: Earlier | None) -> Case:
@@ -379,29 +375,6 @@ def _on_shared(candidate: Network, case: Case, watcher: Watcher) -> tuple[Networ
     return candidate, case
 
 
-def _lost(
-    candidate: Network,
-    case: Case,
-    references: Sequence[Outputs],
-    request: Request,
-    watcher: Watcher,
-) -> QuantisationLoss | None:
-    """Return the effect of a quantised model's pairs on its outputs; None for other models."""
-    question = Question(
-        candidate,
-        case.network,
-        case.calibration,
-        references,
-        case.criterion,
-        case.metric,
-        request.settings.accumulate,
-        request.settings.runtime,
-        watcher=watcher,
-        budget=allowance(request.settings, case.calibration),
-    )
-    return quantisation_loss(question)
-
-
 def _written(
     case: Case,
     run: Run,
@@ -410,16 +383,15 @@ def _written(
     watcher: Watcher,
     *,
     observations: Observations | None = None,
-    **found: Remade | QuantisationLoss | None,
 ) -> Result:
     name = str(candidate) if isinstance(candidate, str | Path) else "in memory"
     provenance = run.provenance.model_copy(update={"candidate": name})
-    run = run.model_copy(update={"provenance": provenance, **found})
+    run = run.model_copy(update={"provenance": provenance})
     if folder is not None:
         watcher.stage("store")
         with new_folder(folder) as partial:
             finish(partial, run, case, watcher, observations=observations)
-    return Result(run, folder)
+    return Result(run, folder, observations=observations)
 
 
 def _refuse_worker(options: Mapping[str, Any]) -> None:

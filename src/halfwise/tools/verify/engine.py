@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfwise.case import Case, EngineSettings, Settings
+from halfwise.emulation.ort import Session
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.measure import Measure, with_shapes
 from halfwise.fixing.engines.workbench import Builds
@@ -14,6 +15,7 @@ from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
 from halfwise.graph.weights import LOW_TYPES, save
+from halfwise.judging.judge import not_failing
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.options.engines import Target
@@ -134,7 +136,8 @@ def _verified(
 ) -> Run:
     case, samples = measure.case, measure.case.calibration
     watcher.stage("reference")
-    session = check(case.network, runtime=request.settings.runtime)
+    check(case.network, runtime=request.settings.runtime)
+    session = Session(case.network.model, runtime=request.settings.runtime)
     references: list[Outputs] = [session.run(sample) for sample in samples]
     watcher.stage("judge")
     verdict = measure.judge(file, samples, references).verdict
@@ -142,7 +145,7 @@ def _verified(
         worker=measure.worker.info,
         engine=file,
         profiles=measure.engine_settings.profiles,
-        shapes=measure.at_shapes(file, samples),
+        shapes=measure.at_shapes(file, not_failing(verdict, samples, case.criterion)),
         latency=measure.latency(file),
     )
     verdict = with_shapes(verdict, record.shapes)

@@ -17,6 +17,7 @@ from halfwise.fixing.engines.table import (
     rows_of,
 )
 from halfwise.fixing.plan.plan import Plan
+from halfwise.interruption import offered
 from halfwise.records import FP32_ENGINE, EngineResult, EngineRung, Prefer, TimeRatio
 from halfwise.tensorrt.failures import EngineFailed
 from tests import models
@@ -60,6 +61,21 @@ def test_every_engine_is_judged_timed_and_inspected_alike(stage):
     }
     assert all(row.proof for row in table_rows.values())
     assert table_rows["mixed"].kept == 4
+
+
+def test_after_ctrl_c_no_worker_is_started_for_fp32_engines_that_are_known(stage, monkeypatch):
+    ready = stage(models.layer_norm())
+    with offered() as over:
+        ready.device.reference()
+        bench, heldout = ready.bench(), ready.fixed.heldout
+        bench.space.join(heldout.samples, heldout.references)
+        over.asked = True
+        ready.worker._link.close(patience=0.0)
+        monkeypatch.setattr(ready.worker._link, "connect", lambda *_: pytest.fail("started again"))
+        (fp32,) = full_offers(bench)
+        assert fp32.passed
+        ready.device.builds.forget(None)
+        assert ready.worker.process_id is None
 
 
 def test_rows_with_as_many_kept_nodes_are_told_apart_and_timed_apart(stage):

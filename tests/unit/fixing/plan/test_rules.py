@@ -9,14 +9,13 @@ from onnx import TensorProto, helper
 
 from halfwise.case import Rules
 from halfwise.errors import CaseError, RecordMismatch, UsageError
-from halfwise.fixing.plan.rules import ISLAND, apply_rules, custom_roles, named, starting_plan
+from halfwise.fixing.plan.rules import ISLAND, apply_rules, lowered_by, named, starting_plan
 from halfwise.formats import FP16
 from halfwise.graph.casts import rewrite
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.roles import Role, bodies, float_io, roles_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES
-from halfwise.judging.reference import check
 from halfwise.records import KeptNode, NodeName
 from halfwise.reporting.remarks import remark
 from tests import graphs, models
@@ -188,36 +187,16 @@ def test_islands_are_kept_unless_a_rule_lowers_them():
 NODE = NodeName("node")
 
 
-def network():
-    network = network_from_proto(microsoft().proto)
-    check(network)
-    return network
+def test_operators_of_onnx_runtime_may_be_low_in_the_slots_that_take_it():
+    roles = roles_of(network_from_proto(microsoft().proto))
+    assert {roles[n].role for n in names("fused", "bias_gelu", "gelu", "skip")} == {Role.COMPUTE}
+    skip = roles[NodeName("skip")]
+    assert skip.inputs == (True, True, True, True)
+    assert skip.outputs == (True, False, False, True)
 
 
-def settled(*lower):
-    return custom_roles(network(), Rules(lower=lower), FP16)
-
-
-def test_custom_operators_are_fp32_and_the_reason_says_how_to_lower_them():
-    roles = settled()
-    assert roles.keys() == {"fused", "bias_gelu", "gelu", "skip"}
-    assert {r.role for r in roles.values()} == {Role.PINNED}
-    assert roles["gelu"].reason == (
-        "operator of the custom domain 'com.microsoft'; --lower NODE if your runtime has it in FP16"
-    )
-
-
-def test_a_rule_lowers_those_that_it_names():
-    roles = settled("fused", ".*gelu")
-    assert {n for n, r in roles.items() if r.free} == {"fused", "bias_gelu", "gelu"}
-    forced = apply_rules(network(), roles_of(network(), custom=roles), Rules(lower=(".*gelu",)))
-    assert forced.lowered == {"bias_gelu": "--lower .*gelu", "gelu": "--lower .*gelu"}
-
-
-def test_slots_that_take_fp32_only_stay_so():
-    role = settled("skip")["skip"]
-    assert role.inputs == (True, True, True, True)
-    assert role.outputs == (True, False, False, True)
+def settled(network, *lower):
+    return roles_of(network, lowered=lowered_by(Rules(lower=lower), network))
 
 
 def single(op, domain, **attributes):
@@ -234,16 +213,21 @@ def single(op, domain, **attributes):
 
 
 def test_every_float_tensor_of_an_unknown_operator_is_low():
-    role = custom_roles(single("Swirl", "com.example"), Rules(lower=(NODE,)), FP16)[NODE]
+    swirl = single("Swirl", "com.example")
+    reason = (
+        "operator of the custom domain 'com.example'; --lower NODE if your runtime has it in FP16"
+    )
+    assert settled(swirl)[NODE].reason == reason
+    role = settled(swirl, NODE)[NODE]
     assert (role.role, role.inputs, role.outputs) == (Role.COMPUTE, (True, False), (True,))
 
 
 def test_an_operator_known_to_take_no_fp16_cannot_be_lowered():
     normalizer = single("Normalizer", "ai.onnx.ml", norm="L2")
     rules = Rules(lower=(NODE,))
-    roles = roles_of(normalizer, custom=custom_roles(normalizer, rules, FP16))
+    roles = settled(normalizer, NODE)
     assert roles[NODE].role is Role.PINNED
-    with pytest.raises(CaseError, match=r"'ai\.onnx\.ml', which takes no FP16"):
+    with pytest.raises(CaseError, match="Normalizer does not take float16"):
         apply_rules(normalizer, roles, rules)
 
 
@@ -253,7 +237,6 @@ def test_integers_are_no_matter_of_precision():
     graph = helper.make_graph([node], "g", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
     whole = network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
-    assert custom_roles(whole, Rules(), FP16) == {}
     assert roles_of(whole)[NODE].role is Role.BLIND
 
 

@@ -1,0 +1,60 @@
+"""A share of inputs that may fail: `--failing`, on a model whose square overflows for some."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from halfwise import api
+
+COUNT, LARGE = 400, range(5, 400, 57)
+"""Samples, and those whose squares leave the range of FP16: 7 of them."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place, rng = tmp_path_factory.mktemp("rate"), np.random.default_rng(0)
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N", 8]) for n in "xy"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "product"),
+        helper.make_node("Mul", ["h", "h"], ["square"], "squared"),
+        helper.make_node("Sqrt", ["square"], ["y"], "root"),
+    ]
+    weights = numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32) / 3, "w")
+    graph = helper.make_graph(nodes, "lengths", ends[:1], ends[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    rows = rng.standard_normal((COUNT, 8)).astype(np.float32)
+    onnx.save(model, place / "model.onnx")
+    np.savez(place / "x.npz", x=rows)
+    low = api.fix(place / "model.onnx", place / "x.npz", lower=[".*"], no_repair=True).model
+    assert low is not None
+    onnx.save(low, place / "low.onnx")
+    rows[LARGE] *= 2000
+    np.savez(place / "x.npz", x=rows)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("share", "code", "says"),
+    [
+        ("5%", 0, "7 of 400 samples fail, so at most 3.3 % of inputs"),
+        ("0.03", 10, "436 samples"),
+        ("1%", 10, "7 of 400 samples fail, and 1 % of inputs may"),
+    ],
+)
+def test_the_bound_is_judged(folder, call, share, code, says):
+    files = (folder / "model.onnx", folder / "low.onnx", "--inputs", folder / "x.npz")
+    ended = call("verify", *files, "--failing", share, "-o", "run")
+    assert ended.code == code, ended.err
+    assert says in " ".join(ended.out.split())
+    verdict = ended.record["verdict"]
+    assert verdict["failure_bound"]["failing"] == 7
+    assert verdict["judged"] == (share != "0.03")
+
+
+def test_most_samples_are_held_out(folder):
+    run = api.fix(folder / "model.onnx", folder / "x.npz", failing="1%").run
+    assert len(run.verdict.samples) == 300
+    assert run.verdict.passed
+    assert run.verdict.failure_bound is not None
+    assert run.verdict.failure_bound.upper <= 0.01

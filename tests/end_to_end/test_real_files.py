@@ -1,0 +1,236 @@
+"""Kinds of files that people report: what no TensorRT builds, what only ONNX Runtime has."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
+F32 = TensorProto.FLOAT
+info = helper.make_tensor_value_info
+
+
+def weights(*shape, seed=0, scale=0.2):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def proto(nodes, inputs, outputs, constants, **domains):
+    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid(d, v) for d, v in {"": 17, **domains}.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def signals(*shape, seed=1):
+    """Numbers that do not look like noise."""
+    return weights(*shape, seed=seed, scale=0.3).cumsum(-1) + 0.5
+
+
+@pytest.fixture
+def fixed(call):
+    def fixed(model, *options, code=0, **inputs):
+        onnx.save(model, "m.onnx")
+        np.savez("x.npz", **inputs)
+        arguments = ("fix", "m.onnx", "--inputs", "x.npz", "-o", "run", *options)
+        ended = call(*arguments, screen=True)
+        assert ended.code == code, ended.out + ended.err
+        return ended
+
+    return fixed
+
+
+def decoder():
+    """One layer with a cache, in the form of ONNX Runtime's genai builder."""
+    cache = ["n", 2, "past", 8]
+    nodes = [
+        helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], "norm", axis=-1),
+        *(helper.make_node("MatMul", ["y", f"w{a}"], [a], a) for a in "qkv"),
+        helper.make_node(
+            *("GroupQueryAttention", ["q", "k", "v", "pk", "pv", "last", "all"]),
+            ["a", "nk", "nv"],
+            "attention",
+            domain=MICROSOFT,
+            num_heads=4,
+            kv_num_heads=2,
+        ),
+        helper.make_node("MatMul", ["a", "wo"], ["o"], "project"),
+        helper.make_node(
+            "SkipSimplifiedLayerNormalization", ["x", "o", "g"], ["z"], "skip", domain=MICROSOFT
+        ),
+    ]
+    integers = [info("last", TensorProto.INT32, ["n"]), info("all", TensorProto.INT32, [])]
+    inputs = [info("x", F32, ["n", "s", 32]), info("pk", F32, cache), info("pv", F32, cache)]
+    outputs = [info("z", F32, ["n", "s", 32]), info("nk", F32, ["n", 2, "t", 8])]
+    constants = {"g": np.ones(32, np.float32), "wo": weights(32, 32)}
+    constants |= {f"w{a}": weights(32, 32 if a == "q" else 16, seed=ord(a)) for a in "qkv"}
+    return proto(nodes, [*inputs, *integers], outputs, constants, **{MICROSOFT: 1})
+
+
+def test_a_cache_that_starts_empty(call, tmp_path):
+    onnx.save(decoder(), "m.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        past = 0 if i < 4 else i
+        length = 3 if i < 4 else 1
+        cache = signals(1, 2, past, 8, seed=i)
+        np.savez(
+            tmp_path / "data" / f"{i}.npz",
+            x=signals(1, length, 32, seed=20 + i),
+            pk=cache,
+            pv=cache,
+            last=np.array([past + length - 1], np.int32),
+            all=np.array(past + length, np.int32),
+        )
+    ended = call("fix", "m.onnx", "--inputs", "data", "-o", "run", screen=True)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.kept == set()
+    assert ended.record["plan"]["unsupported"] == []
+    assert ended.record["search"]["refused"] == ""
+    assert "before ONNX Runtime's optimizer" in " ".join(ended.out.split())
+    assert "trtexec" not in ended.out
+
+
+def test_strings_and_sequences_are_built_by_nobody(fixed):
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "parts"], ["s"], "split", axis=-1),
+        helper.make_node("SequenceAt", ["s", "one"], ["h"], "at"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], "mm"),
+    ]
+    constants = {"parts": np.array([4, 4]), "one": np.array(1), "w": weights(4, 5)}
+    model = proto(nodes, [info("x", F32, ["n", 8])], [info("y", F32, ["n", 5])], constants)
+    ended = fixed(model, x=signals(8, 1, 8))
+    assert "SplitToSequence" in ended.out
+    assert "trtexec" not in ended.out
+
+
+def test_a_batch_held_by_the_export_is_on_the_first_screen(fixed):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+        helper.make_node("Reshape", ["h", "shape"], ["y"], "flat"),
+    ]
+    constants = {"w": weights(4, 6), "shape": np.array([1, 12])}
+    model = proto(nodes, [info("x", F32, ["n", 2, 4])], [info("y", F32, [1, 12])], constants)
+    assert "exported batch size" in fixed(model, x=signals(8, 1, 2, 4)).out
+
+
+def test_branches_of_different_shapes(call):
+    branches = {}
+    for name, length in (("then_branch", 1), ("else_branch", 2)):
+        node = helper.make_node(
+            *("Constant", [], [name]), value=numpy_helper.from_array(np.ones(length, np.int64))
+        )
+        end = info(name, TensorProto.INT64, [length])
+        branches[name] = helper.make_graph([node], name, [], [end])
+    nodes = [
+        helper.make_node("If", ["c"], ["r"], "if", **branches),
+        helper.make_node("Reshape", ["x", "r"], ["y"], "reshape"),
+    ]
+    inputs = [info("x", F32, [4]), info("c", TensorProto.BOOL, [])]
+    onnx.save(proto(nodes, inputs, [info("y", F32, None)], {}), "m.onnx")
+    ended = call("lint", "m.onnx", "--trt-version", "10.3")
+    assert ended.code == 10
+    assert "its branches give [1] and [2]" in " ".join(ended.out.split())
+
+
+def detector(domain, tail=False):
+    """Boxes and scores that a plugin reads; `tail` puts a product behind it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+        helper.make_node("Relu", ["h"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "wb"], ["boxes"], "to_boxes"),
+        helper.make_node("MatMul", ["r", "ws"], ["raw"], "to_scores"),
+        helper.make_node("Sigmoid", ["raw"], ["scores"], "sigmoid"),
+        helper.make_node(
+            *("EfficientNMS_TRT", ["boxes", "scores"], ["num", "kept"], "nms"),
+            domain=domain,
+            score_threshold=0.25,
+        ),
+    ]
+    outputs = [info("num", TensorProto.INT32, ["n", 1]), info("kept", F32, ["n", 5, 4])]
+    constants = {"w": weights(8, 16), "wb": weights(16, 4), "ws": weights(16, 3)}
+    if tail:
+        nodes.append(helper.make_node("MatMul", ["kept", "wt"], ["y"], "tail"))
+        constants["wt"] = weights(4, 4)
+        outputs = [info("y", F32, ["n", 5, 4]), info("scores", F32, ["n", 6, 3])]
+    domains = {domain: 1} if domain else {}
+    return proto(nodes, [info("x", F32, ["n", 6, 8])], outputs, constants, **domains)
+
+
+def written(ended):
+    return {node.name: node for node in onnx.load(ended.model).graph.node}
+
+
+@pytest.mark.parametrize("domain", ["", "TRT", "com.nvidia"])
+def test_a_plugin_at_the_end_is_written_back(domain, fixed, call):
+    ended = fixed(detector(domain), x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"boxes", "scores"}
+    plugin = written(ended)["nms"]
+    assert (plugin.op_type, plugin.domain) == ("EfficientNMS_TRT", domain)
+    assert list(plugin.input) == ["boxes", "scores"]
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["num", "kept"]
+    assert "needs plugins for EfficientNMS_TRT" in ended.out
+    again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
+    assert again.code == 0, again.out + again.err
+
+
+def test_a_plugin_in_the_middle_takes_what_follows_along(fixed):
+    ended = fixed(detector("TRT", tail=True), x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"boxes", "scores"}
+    assert {"nms", "tail"} <= set(written(ended))
+    assert "what follows, 1 node" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("kind", ["file", "function"])
+def test_numbers_stand_in_for_a_plugin_in_the_middle(kind, fixed, tmp_path):
+    source = "kept.npz"
+    if kind == "file":
+        np.savez("kept.npz", kept=signals(8, 1, 5, 4))
+    else:
+        source = "kept.py:kept"
+        (tmp_path / "kept.py").write_text(
+            "import numpy as np\n"
+            "def kept(sample):\n"
+            "    return {'kept': np.repeat(sample['x'][:, :5, :4], 1, 0)}\n"
+        )
+    ended = fixed(detector("TRT", tail=True), "--plugin-outputs", source, x=signals(8, 1, 6, 8))
+    assert set(ended.record["verdict"]["outputs"]) == {"y", "boxes", "scores"}
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["y", "scores"]
+    assert list(written(ended)["nms"].output) == ["num", "kept"]
+
+
+def noisy(op, **attributes):
+    given = ["h"] if op.endswith("Like") or op == "Bernoulli" else []
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["l"], "mm"),
+        helper.make_node("Sigmoid", ["l"], ["h"], "sigmoid"),
+        helper.make_node(op, given, ["noise"], "noise", **attributes),
+        helper.make_node("Mul", ["noise", "scale"], ["scaled"], "scaled"),
+        helper.make_node("Add", ["h", "scaled"], ["z"], "add"),
+        helper.make_node("MatMul", ["z", "v"], ["y"], "out"),
+    ]
+    constants = {"w": weights(8, 8), "v": weights(8, 4), "scale": np.float32(0.5)}
+    return proto(nodes, [info("x", F32, ["n", 6, 8])], [info("y", F32, ["n", 6, 4])], constants)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("RandomNormalLike", {}),
+        ("RandomUniformLike", {"seed": 3.0}),
+        ("RandomNormal", {"shape": [1, 6, 8]}),
+        ("Bernoulli", {}),
+    ],
+)
+def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
+    ended = fixed(noisy(op, **attributes), x=signals(8, 1, 6, 8))
+    assert "draws random numbers" in " ".join(ended.err.split())
+    graph = onnx.load(ended.model).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [value.name for value in graph.output] == ["y"]
+    assert written(ended)["noise"].op_type == op
+    again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
+    assert again.code == 0, again.out + again.err

@@ -1,0 +1,161 @@
+"""Files in which one constant, input or branch has the wrong one of FP16 and FP32."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+WIDE, LOW = np.float32, np.float16
+Arrays = dict[str, np.ndarray]
+
+
+def network(arrays: Arrays, *, given: type = WIDE, computed: type = WIDE) -> onnx.ModelProto:
+    """Return a small network whose constants have the types of `arrays`."""
+
+    def element(dtype: type) -> int:
+        return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1] * 4),
+        helper.make_node("Add", ["c", "a"], ["s"], "add"),
+        helper.make_node("Clip", ["s", "low", ""], ["k"], "clip"),
+        helper.make_node("InstanceNormalization", ["k", "scale", "shift"], ["n"], "norm"),
+        helper.make_node("GlobalAveragePool", ["n"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "g", "h"], ["z"], "gemm"),
+        helper.make_node("Shape", ["x"], ["size"], "size"),
+        helper.make_node("Gather", ["size", "zero"], ["rows"], "rows"),
+        helper.make_node("Greater", ["rows", "zero"], ["some"], "some"),
+        helper.make_node("If", ["some"], ["y"], "if", **branches(arrays, element(computed))),
+    ]
+    inner = ("mul",)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", element(given), ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", element(computed), ["n", 5])],
+        [
+            *(numpy_helper.from_array(a, n) for n, a in arrays.items() if n not in inner),
+            numpy_helper.from_array(np.array(0), "zero"),
+        ],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+
+
+def branches(arrays: Arrays, kind: int) -> dict[str, Any]:
+    made = {}
+    for name, op in (("then_branch", "Mul"), ("else_branch", "Sub")):
+        graph = helper.make_graph(
+            [helper.make_node(op, ["z", f"{name}_m"], [f"{name}_y"], f"{name}/{op}")],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", kind, ["n", 5])],
+            [numpy_helper.from_array(arrays["mul"], f"{name}_m")],
+        )
+        made[name] = graph
+    return made
+
+
+def constants(dtype: type = WIDE) -> Arrays:
+    rng = np.random.default_rng(0)
+    shapes = {
+        "w": (4, 3, 3, 3),
+        "b": (4,),
+        "a": (1, 4, 1, 1),
+        "low": (),
+        "scale": (4,),
+        "shift": (4,),
+        "g": (4, 5),
+        "h": (5,),
+        "mul": (5,),
+    }
+    arrays = {n: rng.standard_normal(s) * 0.3 for n, s in shapes.items()}
+    return {n: np.asarray(a, dtype) for n, a in arrays.items()}
+
+
+def samples(dtype: type = WIDE) -> None:
+    x = np.random.default_rng(1).standard_normal((8, 1, 3, 8, 8)).cumsum(-1)
+    np.savez("x.npz", x=x.astype(dtype))
+
+
+@pytest.fixture
+def fixed(call, tmp_path):
+    def fixed(proto, dtype):
+        onnx.save(proto, tmp_path / "m.onnx")
+        samples(dtype)
+        ended = call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run", "--allow", "unjudged")
+        assert ended.code == 0, ended.out + ended.err
+        onnx.checker.check_model(onnx.load(ended.model), full_check=True)
+        ort.InferenceSession(ended.model)
+        return ended.out + ended.err
+
+    return fixed
+
+
+@pytest.mark.parametrize("name", ["w", "b", "a", "low", "scale", "g", "mul"])
+@pytest.mark.parametrize("dtype", [WIDE, LOW])
+def test_one_constant_of_the_other_type(name, dtype, fixed, call):
+    arrays = constants(dtype)
+    arrays[name] = arrays[name].astype(LOW if dtype == WIDE else WIDE)
+    proto = network(arrays, given=dtype, computed=dtype)
+    with pytest.raises(Exception, match="ype"):
+        ort.InferenceSession(proto.SerializeToString())
+    assert "types contradict each other" in fixed(proto, dtype)
+    lint = call("lint", "m.onnx")
+    assert lint.code == 10
+    assert "mixed-types" in lint.out
+    assert "FLOAT16" in lint.out
+
+
+def test_the_input_of_the_other_type(fixed):
+    fixed(network(constants(), given=LOW), LOW)
+
+
+def test_an_output_declared_as_the_other_type(fixed):
+    proto = network(constants())
+    proto.graph.node.append(helper.make_node("Cast", ["y"], ["last"], "last", to=TensorProto.FLOAT))
+    proto.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("last", TensorProto.FLOAT16, ["n", 5])
+    )
+    fixed(proto, WIDE)
+
+
+def test_one_branch_of_the_other_type(fixed):
+    proto = network(constants())
+    (branch,) = (a.g for a in proto.graph.node[-1].attribute if a.name == "then_branch")
+    branch.node.append(
+        helper.make_node("Cast", [branch.output[0].name], ["half"], "half", to=TensorProto.FLOAT16)
+    )
+    branch.output[0].CopyFrom(helper.make_tensor_value_info("half", TensorProto.FLOAT16, ["n", 5]))
+    assert "types contradict each other" in fixed(proto, WIDE)
+
+
+def test_a_right_file_is_left_alone(fixed):
+    assert "types contradict" not in fixed(network(constants()), WIDE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "m.onnx", "wrong.onnx"),
+        ("diagnose", "wrong.onnx", "-o", "run"),
+        ("compare", "m.onnx", "--b", "wrong.onnx"),
+    ],
+)
+def test_other_commands_read_it_too(command, call):
+    arrays = constants()
+    onnx.save(network(arrays), "m.onnx")
+    onnx.save(network(arrays | {"w": arrays["w"].astype(LOW)}), "wrong.onnx")
+    samples()
+    ended = call(*command, "--inputs", "x.npz")
+    assert ended.code in (0, 10), ended.out + ended.err
+
+
+def test_types_that_no_cast_of_floats_mends_are_named(refused):
+    onnx.save(network(constants() | {"a": np.ones((1, 4, 1, 1), np.int64)}), "m.onnx")
+    samples()
+    assert "Cast of a to FLOAT" in refused(3, "fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
