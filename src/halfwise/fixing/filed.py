@@ -289,10 +289,28 @@ def _flip_failure(flip: Flip) -> Failure:
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
 
+def wrong_on_targets(space: Space, plan: Plan) -> tuple[str, ...]:
+    """Return a few samples of the search on which targets get the file of a plan wrong.
+
+    None where a target refuses the file: no other plan would change that.
+    """
+    case, settings, bench = plan.of.case, plan.of.settings, space.bench
+    model, wrong = plan.of.write(plan)[0].model, dict[str, None]()
+    for runner in settings.targets:
+        if runner.runs:
+            space.budget.spend("judge", len(bench.samples))
+            with suppress(CaseError, RunFailed):
+                results = run_as_file(model, bench.samples, bench.references, runner)
+                question = bench.samples, bench.references, case.criterion, case.metric
+                failing = judge_outputs(results, *question).failing[:FEW_SAMPLES]
+                wrong |= {bench.samples.ids[i]: None for i in failing}
+    return tuple(wrong)
+
+
 def demand_files(space: Space, heldout: HeldOut) -> None:
-    """Demand of plans that their files pass, on samples that joined because files failed there."""
+    """Demand of plans that their files pass, on samples where files failed."""
     bench = space.bench
-    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.filed]
+    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.demanding]
     if places:
         references = tuple(bench.references[i] for i in places)
         bench.demand(Filed(space, bench.samples.select(places), references))
