@@ -2,6 +2,7 @@
 
     python bench/run.py targets        all
     python -m bench.targets NAME …     prints what becomes of models of these names
+    python -m bench.targets only       prints what becomes of failure classes with --only fp16
 
 Models: every failure class of `tests/models`, the bundled example, those of the models folder.
 The tolerance is the default one, or the model's metric.
@@ -21,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 
 import halfwise
-from bench.figures import Figure, equal, reported
+from bench.figures import Figure, at_least, equal, reported
 from bench.judges import given, ill
 from bench.judging import Model
 from bench.runs import Workbench, models_folder
@@ -61,9 +62,12 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     if missing := [m for m in (RtxBuilder().missing(), WebGpu().missing()) if m is not None]:
         return [], " ".join(missing)
     classes = [examined(model) for model in ill(bench.folder)]
+    low = [examined(model, only=True) for model in ill(bench.folder)]
     others = [examined(model) for model in given(bench)]
     bench.details["targets"] = [asdict(found) for found in (*classes, *others)]
-    return [*figures("failure classes", classes), *figures("real models", others)], bench.missing()
+    bench.details["only_fp16"] = [asdict(found) for found in low]
+    every = [*figures("failure classes", classes), *figures("real models", others), *alone(low)]
+    return every, bench.missing()
 
 
 def figures(what: str, found: Sequence[Found]) -> list[Figure]:
@@ -81,16 +85,24 @@ def figures(what: str, found: Sequence[Found]) -> list[Figure]:
     ]
 
 
-def examined(model: Model) -> Found:
-    """Return what becomes of one model."""
+def alone(found: Sequence[Found]) -> list[Figure]:
+    """Return the figures on models in which nothing is kept, on WebGPU."""
+    wrong = [f"{f.name} ({'; '.join(f.said)})" for f in found if not f.passed]
+    what = "failure classes with --only fp16: right on WebGPU"
+    return [at_least(what, sum(f.right is True for f in found), 66, "; ".join(wrong))]
+
+
+def examined(model: Model, *, only: bool = False) -> Found:
+    """Return what becomes of one model, with `only` on WebGPU alone and nothing kept."""
     os.environ["HALFWISE_WEBGPU_COMMAND"] = shlex.join(WebGpu.command())
     os.environ["HALFWISE_RTX_COMMAND"] = shlex.join(RtxBuilder.command)
     options = {n: v for n, v in model.options.items() if n != "accumulate"}
+    options |= {"target": ["webgpu"], "only": "fp16"} if only else {"target": ["webgpu", "rtx"]}
     started = time.monotonic()
     try:
         run = halfwise.fix(
             *(model.file, model.samples),
-            target=["webgpu", "rtx"], allow_random=True, allow_unjudged=True, **options,
+            allow_random=True, allow_unjudged=True, **options,
         ).run  # fmt: skip
     except HalfwiseError as error:
         return Found(model.name, passed=False, said=(error.message,))
@@ -112,9 +124,10 @@ def examined(model: Model) -> Found:
 
 def renewed(names: Sequence[str], bench: Workbench) -> Iterator[Found]:
     """Yield what becomes of the models of these names."""
-    for model in chain(ill(bench.folder), given(bench)):
-        if model.name in names:
-            yield examined(model)
+    only = "only" in names
+    for model in ill(bench.folder) if only else chain(ill(bench.folder), given(bench)):
+        if model.name in names or len(names) == only:
+            yield examined(model, only=only)
 
 
 if __name__ == "__main__":

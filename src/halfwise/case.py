@@ -236,11 +236,13 @@ class Rules:
         keep: Node names or regular expressions (full match), or the word "outputs".
         keep_op: Operator types; those in `PATTERNS` match their decomposed forms too.
         lower: Node names or regular expressions (full match).
+        only: Whether every node is low that may be.
     """
 
     keep: tuple[str, ...] = ()
     keep_op: tuple[str, ...] = ()
     lower: tuple[str, ...] = ()
+    only: bool = False
 
 
 @dataclass(frozen=True)

@@ -290,6 +290,10 @@ class Plan(TypedDict, total=False):
             "N",
         ),
     ]
+    only: Annotated[
+        Literal["fp16"] | None,
+        _plan("Keep nothing in FP32, for runtimes that ignore it: repairs alone."),
+    ]
     start_from: Annotated[
         str | Path | None,
         _plan("Start the search from the plan of this mixed ONNX model or run folder.", "PATH"),

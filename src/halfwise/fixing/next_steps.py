@@ -313,7 +313,10 @@ def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
     broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
-    if broken and fixed.plan.lowered:
+    if broken and fixed.space.variant.settings.rules.only:
+        suspected = fixed.space.evidence.suspected
+        yield Step(kind="not-only", names={"nodes": listed(sorted(suspected))} if suspected else {})
+    elif broken and fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})

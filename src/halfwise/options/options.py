@@ -146,7 +146,7 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         data=Data(inputs, **_fields(Data, values) | paths),
         criterion=_criterion(values),
         settings=Settings(
-            rules=Rules(**rules),
+            rules=Rules(**rules, only="only" in values),
             fmt=LOW_FORMATS[low_of(values)],
             int8=values.get("to") == INT8,
             runtime=Runtime(values.get("device", default("device")), libraries),
@@ -268,6 +268,11 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "webgpu" in options.get("target", ()) and low == "bf16",
             "--target webgpu does not work with --to bf16: WebGPU has no BF16.",
             "Give --to fp16, or leave the target out.",
+        ),
+        (
+            "only" in named and options.get("to", "fp16") != "fp16",
+            "--only fp16 does not work with --to " + str(options.get("to")) + ".",
+            "Leave --to out.",
         ),
         (
             "sm" in named and not re.fullmatch("SM[0-9]{2,3}", str(options.get("sm"))),

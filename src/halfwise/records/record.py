@@ -334,6 +334,7 @@ StepKind = Literal[
     "search-on",
     "keep-less",
     "leave-lower",
+    "not-only",
     "more-samples",
     "real-inputs",
     "untested",

@@ -518,6 +518,8 @@ _WORDS_STEPS: Mapping[StepKind, str | Callable[[Step], str]] = {
     "keep-less": lambda step: (
         f"The search did not finish; to find a plan that keeps less, {MORE[step.names['more']]}."
     ),
+    "not-only": "Leave --only fp16 out: [FP16 harms these, and no repair helps: {nodes}|rounding "
+    "adds up].",
     "leave-lower": "Leave --lower out: it forces {lowered:node} low.",
     "more-samples": "Give [{alike}samples that differ from one another|more samples], or a second "
     "set with --heldout DATA.",

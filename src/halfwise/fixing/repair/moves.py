@@ -16,7 +16,7 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Nodes
 from halfwise.fixing.plan.result import SearchResult
-from halfwise.fixing.plan.rules import ISLAND
+from halfwise.fixing.plan.rules import ISLAND, ONLY
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule
@@ -181,7 +181,8 @@ class _Choosing:
     def _keeps_named(self, tried: LowSpace) -> bool:
         """Return whether each node that a user's rule names is there still, with its operator."""
         forced = self.space.variant.forced
-        ruled = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
+        rules = (*forced.kept.items(), *forced.lowered.items())
+        ruled = {node for node, by in rules if by not in (ISLAND, ONLY)}
         before, after = (
             {node_name(n): n.op_type for n in space.variant.case.network.nodes()}
             for space in (self.space, tried)
