@@ -205,7 +205,8 @@ class _Choosing:
         nodes = frozenset(n for repair in some for n in repair.nodes) & now.choices
         keeping = now.variant.cost_within(now.ruled | (guarded or nodes))
         cost = tried.variant.cost_within(tried.ruled)
-        if keeping is not None and cost is not None and cost > keeping:
+        is_choice = not now.variant.settings.rules.only
+        if is_choice and keeping is not None and cost is not None and cost > keeping:
             return _remark("repair-dearer", before=keeping, after=cost)
         proof = self._prover.prove(tried.variant.case.network)
         if not is_same(proof):
