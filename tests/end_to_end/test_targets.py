@@ -114,3 +114,18 @@ def test_an_engine_and_another_target(engines):
     assert ended.record["verdict"]["level"] == "engine"
     assert ended.out.startswith("PASSED in the engine and on WebGPU")
     assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.parametrize("make", [models.layer_norm, models.conv_chain, models.two_readers])
+def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
+    ended = fix(make(), "--only", "fp16")
+    assert ended.code == 0, ended.out
+    assert ended.kept == set()
+    assert ended.record["plan"]["repairs"]
+
+
+def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix):
+    ended = fix(pooled(), "--only", "fp16", "--accumulate", "fp16", "--no-repair")
+    assert ended.code == 10
+    (step,) = [step for step in ended.record["next_step"] if step["kind"] == "not-only"]
+    assert step["names"]["nodes"] == "sum"

@@ -314,8 +314,8 @@ def _after_failure(
 ) -> Iterator[Step]:
     broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
     if broken and fixed.space.variant.settings.rules.only:
-        suspected = fixed.space.evidence.suspected
-        yield Step(kind="not-only", names={"nodes": listed(sorted(suspected))} if suspected else {})
+        harmed = list(dict.fromkeys(g.node for g in fixed.guards if g.severity >= 1))
+        yield Step(kind="not-only", names={"nodes": listed(harmed)} if harmed else {})
     elif broken and fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
     if fixed.search.exhausted:

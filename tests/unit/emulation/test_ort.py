@@ -17,11 +17,11 @@ from halfwise.case import Runtime
 from halfwise.emulation import ort
 from halfwise.emulation import ort as arena
 from halfwise.emulation.ort import Session, devices, runtime_version
-from halfwise.graph.types import signature
 from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network
+from halfwise.graph.types import signature
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs
