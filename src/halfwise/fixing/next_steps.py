@@ -314,7 +314,7 @@ def _after_failure(
 ) -> Iterator[Step]:
     broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
     if broken and fixed.space.variant.settings.rules.only:
-        harmed = list(dict.fromkeys(g.node for g in fixed.guards if g.severity >= 1))
+        harmed = list(dict.fromkeys(guard.node for guard in fixed.guards))
         yield Step(kind="not-only", names={"nodes": listed(harmed)} if harmed else {})
     elif broken and fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
