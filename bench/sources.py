@@ -109,7 +109,7 @@ def _lines(folder: Path, browser: Browser) -> Lines:
     places = {**dict(zip(graph.nodes, graph.sources, strict=True)), **evidence.replaced}
     indices = [places.get(guard.node) for guard in guards]
     sources = [None if i is None else evidence.sources[i] for i in indices]
-    told = {evidence.frames[s.own].line if s and s.own is not None else -1 for s in sources}
+    told = {source.line if source and source.line else -1 for source in sources}
     known = sum(source is not None for source in evidence.graph.sources)
     return Lines(sorted(told), _shown(folder, browser), f"{known} of {len(evidence.graph.nodes)}")
 

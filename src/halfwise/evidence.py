@@ -16,7 +16,7 @@ from halfwise.graph.bodies import bodies_of
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.metrics.kinds import SMOOTH
 from halfwise.metrics.targets import SIDE
-from halfwise.records import Frame, Graph, NodeName, Preview, Run, RunEvidence, Source, Verdict
+from halfwise.records import Graph, NodeName, Preview, Run, RunEvidence, Source, Verdict
 from halfwise.wording import dimensions
 
 _STACK = "pkg.torch.onnx.stack_trace"
@@ -34,16 +34,10 @@ _FRAMEWORK = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 class Sources:
-    """Sources of nodes, with each place and each call stored once."""
+    """Sources of nodes, each place stored once."""
 
     def __init__(self) -> None:
-        self._frames: dict[Frame, int] = {}
         self._found: dict[Source, int] = {}
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        """All calls so far."""
-        return tuple(self._frames)
 
     @property
     def found(self) -> tuple[Source, ...]:
@@ -54,24 +48,13 @@ class Sources:
         """Return the index of a node's source; None if its metadata has none."""
         names, classes = _modules(node)
         text = node.metadata_props.get(_STACK, "")[:_LONGEST]
-        frames = [
-            Frame(
-                file=frame["file"],
-                line=int(frame["line"]),
-                function=frame["function"],
-                text=frame["text"] or "",
-            )
-            for frame in _FRAME.finditer(text)
-        ]
-        if not names and not frames:
+        calls = [call.groupdict("") for call in _FRAME.finditer(text)]
+        if not names and not calls:
             return None
-        indices = tuple(self._frames.setdefault(f, len(self._frames)) for f in frames)
-        outside = [i for i, f in zip(indices, frames, strict=True) if not _FRAMEWORK.search(f.file)]
-        source = Source(
-            module=names[-1] if names else "",
-            kind=classes[-1] if classes else "",
-            frames=indices,
-            own=outside[-1] if outside else None,
+        outside = [call for call in calls if not _FRAMEWORK.search(call["file"])]
+        source = Source.model_validate(
+            {"module": names[-1] if names else "", "kind": classes[-1] if classes else ""}
+            | (outside[-1] if outside else {})
         )
         return self._found.setdefault(source, len(self._found))
 
@@ -307,8 +290,8 @@ MOST_BYTES = 32 * 2**20
 def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvidence:
     """Return what illustrates a run beyond its numbers, at most `MOST_BYTES` of JSON.
 
-    If it is more, for example because names have thousands of characters, the calls behind nodes
-    are left out first, then the graph, then the previews.
+    If it is more, for example because names have thousands of characters, the graph is left out
+    first, then the previews.
 
     Args:
         case: The case; its network is the user's model.
@@ -323,22 +306,9 @@ def evidence_of(case: Case, run: Run, mixed: ir.Model | None = None) -> RunEvide
     whole = RunEvidence(
         graph=graph,
         replaced={name: index for name, index in gone.items() if index is not None},
-        frames=sources.frames,
         sources=sources.found,
         previews=previews(case, run.verdict) if case.previews else (),
     )
-    return next((one for one in _ever_less(whole) if _size_evidence(one) <= MOST_BYTES), _NOTHING)
-
-
-_NOTHING = RunEvidence(graph=None)
-
-
-def _ever_less(whole: RunEvidence) -> Iterator[RunEvidence]:
-    yield whole
-    sources = (one.model_copy(update={"frames": (), "own": None}) for one in whole.sources)
-    yield whole.model_copy(update={"frames": (), "sources": tuple(sources)})
-    yield RunEvidence(graph=None, previews=whole.previews)
-
-
-def _size_evidence(evidence: RunEvidence) -> int:
-    return len(evidence.model_dump_json().encode())
+    less = (whole, RunEvidence(graph=None, previews=whole.previews))
+    small = (one for one in less if len(one.model_dump_json().encode()) <= MOST_BYTES)
+    return next(small, RunEvidence(graph=None))

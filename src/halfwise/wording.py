@@ -22,7 +22,8 @@ MOST_ROWS = 12
 
 _REPLACED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
-_FACT = re.compile(r"{(\w+)")
+_FACT = re.compile(r"{(\w+)(?:=([^}]*)})?")
+_ASKED = re.compile(r"{\w+=[^}]*}")
 _CHOICE = re.compile(r"\[(.+?)\]")
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
@@ -192,41 +193,82 @@ def verb(quantity: int, one: str, more: str) -> str:
     return one if quantity == 1 else more
 
 
+_FORMS: Mapping[str, Callable[[float], str]] = {
+    "d": lambda value: str(int(value)),
+    "%": percent,
+    "×": ratio,
+    "s": seconds,
+    "dB": lambda value: f"{fixed(value, 1)} dB",
+    "itself": lambda value: f"{number(value)} times themselves" if value >= 1 else percent(value),
+}
+"""Forms of a number in a template; others are a noun or a verb, see `filled`."""
+
+
 class _Figure(float):
-    """A number in a template; the text after its colon is its format, see `filled`."""
+    """A number in a template; the text after its colon is its form."""
 
     def __format__(self, form: str) -> str:
         if form.isdigit() or not form:
             return number(self, int(form or 3))
-        forms: dict[str, Callable[[], str]] = {
-            "d": lambda: str(int(self)),
-            "%": lambda: percent(self),
-            "dB": lambda: f"{fixed(self, 1)} dB",
-            "itself": lambda: f"{number(self)} times themselves" if self >= 1 else percent(self),
-            "are": lambda: verb(int(self), "is", "are"),
-        }
-        return forms[form]() if form in forms else count(int(self), form)
+        return _FORMS[form](float(self)) if form in _FORMS else _counted(int(self), form)
 
 
-def filled(template: str, facts: Mapping[str, str | float]) -> str:
+class _Names(tuple[str, ...]):
+    """Names, or the sizes of a shape, in a template; the text after the colon is their form."""
+
+    def __format__(self, form: str) -> str:
+        if form.isdigit() or not form:
+            return listed(self, int(form or FEW))
+        return dimensions(self) if form == "×" else _counted(len(self), form)
+
+
+def _counted(quantity: int, form: str) -> str:
+    one, _, more = form.partition("/")
+    return verb(quantity, one, more) if more else count(quantity, form)
+
+
+def filled(template: str, facts: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
     """Return a template with names and numbers filled in.
 
-    Of `[a|b]`, the first part whose facts are all known is used; none if there is none. Numbers
-    have three digits, or the format after the colon: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a
-    share, `{x:dB}`, `{x:itself}` an error relative to the value that has it, `{x:are}` the form of
-    a verb for the count, `{x:node}` a count of nodes. The low format is written in capitals.
+    Of `[a|b]`, the first part whose facts are all known is used; none if there is none. `{x=y}`
+    stands for nothing, and asks that the text of fact `x` is `y`. Numbers have three digits, or the
+    form after the colon: `{x:6}` digits, `{x:d}` an integer, `{x:%}` a share, `{x:×}` a ratio,
+    `{x:s}` a time, `{x:dB}`, `{x:itself}` an error relative to the value that has it, `{x:node}` a
+    count of nodes, `{x:is/are}` a verb for the count. Names are listed, at most `{x:6}` of them, or
+    counted: `{x:node}`, `{x:is/are}`; `{x:×}` is a shape. The low format is written in capitals.
+
+    Args:
+        template: The template.
+        facts: Facts by name: text, a number, names or a shape. None and False stand for unknown
+            ones, True for one without words of its own. Of pairs, such as the fields of a record,
+            "" and () are unknown too.
 
     Raises:
         KeyError: a fact outside brackets is unknown.
     """
-
-    def known(match: re.Match[str]) -> str:
-        parts = match[1].split("|")
-        return next((p for p in parts if facts.keys() >= set(_FACT.findall(p))), "")
-
-    shown = {k: v if isinstance(v, str) else _Figure(v) for k, v in facts.items()}
+    if not isinstance(facts, Mapping):
+        facts = {name: fact for name, fact in facts if fact not in ("", ())}
+    shown = {
+        name: _told(fact) for name, fact in facts.items() if fact is not None and fact is not False
+    }
     shown["low"] = str(facts.get("low", "")).upper()
-    return _CHOICE.sub(known, template).format_map(shown)
+
+    def fits(part: str) -> bool:
+        asks = _FACT.findall(part)
+        return all(name in shown and (not text or f"{shown[name]}" == text) for name, text in asks)
+
+    def chosen(match: re.Match[str]) -> str:
+        return next(filter(fits, match[1].split("|")), "")
+
+    return _ASKED.sub("", _CHOICE.sub(chosen, template)).format_map(shown)
+
+
+def _told(fact: object) -> object:
+    if fact is True:
+        return ""
+    if isinstance(fact, int | float):
+        return _Figure(fact)
+    return _Names(fact) if isinstance(fact, tuple | list) else fact
 
 
 def everything_low(fmt: str, own: int, pinned: int, explained: int = 0) -> str:

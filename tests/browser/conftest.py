@@ -20,6 +20,7 @@ from tests.fake_tensorrt.start import worker_command
 COMMANDS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 REQUIRED = "HALFWISE_TESTS_NEED_BROWSER"
 """Set where a machine without a browser is to fail, not to skip."""
+UNFOLD = "() => document.querySelectorAll('.fold, .fault').forEach((each) => { each.open = true; })"
 OWN = ("data:", "blob:", "about:")
 """Addresses of what is in the page already."""
 
@@ -98,10 +99,15 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def look(chromium: Browser) -> Iterator[Look]:
-    """Open a report: `look(file, width=420, dark=True)`; at the end it must have been quiet."""
+    """Open a report: `look(file, width=420, dark=True)`; at the end it must have been quiet.
+
+    All sections are unfolded, unless `folded`.
+    """
     opened = []
 
-    def look(file: Path, *, width: int = 900, height: int = 900, dark: bool = False) -> Seen:
+    def look(
+        file: Path, *, width: int = 900, height: int = 900, dark: bool = False, folded: bool = False
+    ) -> Seen:
         context = chromium.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -112,6 +118,8 @@ def look(chromium: Browser) -> Iterator[Look]:
         opened.append((context, seen))
         seen.watch(file.as_uri())
         seen.page.goto(file.as_uri())
+        if not folded:
+            seen.page.evaluate(UNFOLD)
         return seen
 
     yield look

@@ -9,12 +9,11 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from halfwise.records import Frame, Graph, NodeName, Preview, RunEvidence, Source, TensorName
+from halfwise.records import Graph, NodeName, Preview, RunEvidence, Source, TensorName
 from tests.browser.network import Made
 from tests.unit.reporting.runs import HELDOUT
 
 T = TypeVar("T")
-TORCH = "/opt/venv/lib/python3.12/site-packages/torch/nn/modules"
 CAST = "halfwise_cast"
 CLASSES = {
     "norm1": "timm.layers.norm.LayerNorm",
@@ -26,12 +25,9 @@ CLASSES = {
 
 def made_evidence(network: Sequence[Made], keep: Collection[str] = ()) -> RunEvidence:
     """Return the evidence on a run of it that keeps nodes: its graph is that of the mixed model."""
-    frames: dict[Frame, int] = {}
-    sources = tuple(_source(node, frames) for node in network)
     return RunEvidence(
         graph=_graph(list(_mixed(network, set(keep))), set(keep)),
-        frames=tuple(frames),
-        sources=sources,
+        sources=tuple(map(_source, network)),
         previews=tuple(_previews()),
     )
 
@@ -99,28 +95,18 @@ def _interned(values: Iterable[T]) -> tuple[tuple[int, ...], tuple[T, ...]]:
     return tuple(places.setdefault(value, len(places)) for value in values), tuple(places)
 
 
-def _source(node: Made, frames: dict[Frame, int]) -> Source:
-    """Return the calls that lead to a node: the model's, a block's, the module's own, PyTorch's."""
+def _source(node: Made) -> Source:
+    """Return the line of the author's code that a node comes from."""
     scope, _, name = node.name[1:].rpartition("/")
     part = [*scope.split("/"), scope][1]
-    line = 60 + sum(map(ord, f"{part}{name}")) % 300
-    calls = [
-        Frame(file=f"{TORCH}/module.py", line=1776, function="_call_impl", text="forward_call("),
-        Frame(file="/home/me/net/vit.py", line=41, function="forward", text="x = self.blocks(x)"),
-        Frame(
-            file="/home/me/net/block.py", line=27, function="forward", text=f"x = self.{part}(x)"
-        ),
-        Frame(
-            file=f"/home/me/net/{part}.py",
-            line=line,
-            function="forward",
-            text=f"y = self.{name.lower().replace('/', '.')}(x)",
-        ),
-        Frame(file=f"{TORCH}/linear.py", line=134, function="forward", text="return F.linear("),
-    ]
-    indices = tuple(frames.setdefault(call, len(frames)) for call in calls)
-    kind = CLASSES.get(part, "torch.nn.modules.container.Sequential")
-    return Source(module=scope.replace("/", "."), kind=kind, frames=indices, own=indices[3])
+    return Source(
+        module=scope.replace("/", "."),
+        kind=CLASSES.get(part, "torch.nn.modules.container.Sequential"),
+        file=f"/home/me/net/{part}.py",
+        line=60 + sum(map(ord, f"{part}{name}")) % 300,
+        function="forward",
+        text=f"y = self.{name.lower().replace('/', '.')}(x)",
+    )
 
 
 def _previews() -> Iterable[Preview]:

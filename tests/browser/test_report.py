@@ -64,6 +64,26 @@ def test_nothing_is_cut_off_on_a_phone_and_all_has_a_name(
     assert all(b - a <= 1 for a, b in pairwise(levels))
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hostile"])
+def test_a_page_is_short_before_anything_is_opened(kind: str, look: Look, page_of: PageOf) -> None:
+    page = look(page_of(kind), width=1200, folded=True).page
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    assert page.locator(".fault[open]").count() == 0
+    narrow = look(page_of(kind), width=400, folded=True).page
+    lines = narrow.locator(".result > span:last-child").evaluate(
+        "(e) => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)"
+    )
+    assert round(lines) <= 7
+
+
+def test_a_link_in_the_contents_unfolds_its_section(look: Look, page_of: PageOf) -> None:
+    page = look(page_of("demo"), width=1300, folded=True).page
+    kept = page.locator("#kept .body")
+    assert not kept.is_visible()
+    page.locator(".contents a[href='#kept']").click()
+    assert kept.is_visible()
+
+
 def test_a_table_is_sorted_and_saved(look: Look, page_of: PageOf) -> None:
     seen = look(page_of("demo"))
     name = "Error against FP32"

@@ -141,7 +141,7 @@ class Acceptance(Thresholds, TaskMetric, total=False):
 
     strict: Annotated[
         bool,
-        _acceptance("Hold every output to 1 % of its largest value, whatever it is."),
+        _acceptance("Hold every output to 1 % of its largest value, whatever it is.", main=True),
     ]
 
     failing: Annotated[

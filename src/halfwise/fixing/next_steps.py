@@ -1,5 +1,6 @@
 """What to do after a `fix`."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,10 @@ from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
+    Curve,
     Engines,
     Plan,
+    Point,
     Profile,
     Search,
     Step,
@@ -34,7 +37,7 @@ from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
 from halfwise.tensorrt.versions import FIRST_WITH, WEAK_ONLY, since, text_of
-from halfwise.wording import argument, listed
+from halfwise.wording import argument, command, listed
 
 _JUDGED = (
     *("preprocess", "labels", "allow_random", "allow_unjudged", "no_previews", "max_abs"),
@@ -158,6 +161,8 @@ def delivered_next(
     if len(devices) > 1:
         files = {e.worker.name: str(out / engine_file(e.worker.name)) for e in devices}
         export += ["--trt-worker", devices[0].worker.name]
+    named = {device: command(Path(file)) for device, file in files.items()}
+    told = ", ".join(f"{file} ({device})" if device else file for device, file in named.items())
     data, options = request.data, request.given
     if data.heldout is not None:
         options = _heldout(options)
@@ -166,7 +171,7 @@ def delivered_next(
     words += _options(options, _REPEATED)
     words += _option("metric", options["metric"]) if ":" in options.get("metric", "") else []
     return (
-        Step(kind="engines", names=files),
+        Step(kind="engines", numbers={"engines": len(files)}, text=told),
         Step(kind="verify-elsewhere", command=("halfwise", "verify", *words, *_ENGINE)),
         Step(kind="export", command=(*export, "--as", "trtexec")),
     )
@@ -249,7 +254,8 @@ def next_steps(
     if verdict.required_worth is not None:
         steps = (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:
-        steps = (*lower, *_after_failure(verdict, case, fixed, devices))
+        other = () if devices else choosing(fixed.curve, out)
+        steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
@@ -340,7 +346,10 @@ def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     """Return what to do if one plan is right on some devices only."""
     passed = [e.verdict is not None and e.verdict.passed for e in devices]
     failing = [e.worker.name for e, right in zip(devices, passed, strict=True) if not right]
-    return (Step(kind="own-runs", items=tuple(failing)),) if any(passed) and failing else ()
+    if not any(passed) or not failing:
+        return ()
+    options = ", or ".join(f"--trt-worker {shlex.quote(name)}" for name in failing)
+    return (Step(kind="own-runs", names={"options": options}, items=tuple(failing)),)
 
 
 def after_untested(verdict: Verdict) -> tuple[Step, ...]:
@@ -348,7 +357,9 @@ def after_untested(verdict: Verdict) -> tuple[Step, ...]:
     if verdict.passed or not verdict.unjudged:
         return ()
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
-    return (Step(kind="untested", items=tuple(dict.fromkeys(idle))),)
+    nodes = tuple(dict.fromkeys(idle))
+    options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
+    return (Step(kind="untested", names=options if nodes else {}, items=nodes),)
 
 
 def _after_cost(
@@ -490,3 +501,29 @@ def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
 def _sayable(profiles: Sequence[Profile]) -> bool:
     """Return whether trtexec accepts the names of all inputs."""
     return not any(unsayable(name) for p in profiles for name in (*p.shapes, *p.values))
+
+
+def choosing(curve: Curve, out: Path | None) -> tuple[Step, ...]:
+    """Return the command that takes the cheapest plan that passes on held-out samples too, if any.
+
+    Args:
+        curve: The plans of a run whose own plan fails.
+        out: The run folder; None if nothing was written.
+    """
+    point = min(filter(_passes, curve.points), key=lambda point: point.price, default=None)
+    if point is None or out is None:
+        return ()
+    chosen = out.with_name(f"{out.name}.chosen")
+    most = ("--kept", str(point.count), "-o", argument(chosen))
+    numbers = {"kept": point.count, "int8": int(curve.rung == "int8")}
+    cost = {} if point.cost is None else {"cost": point.cost}
+    words = ("halfwise", "choose", argument(out), *most)
+    return (Step(kind="choose", numbers={**numbers, **cost}, command=words),)
+
+
+def _passes(point: Point) -> bool:
+    """Return whether a plan is known to pass on the samples of the search and on held-out ones."""
+    known = point.heldout is not None and not (point.is_bound or point.nonfinite)
+    errors = max(point.error, point.heldout or 0.0)
+    scored = all(score.passed for score in point.scores)
+    return known and errors <= 1 and scored and not point.infinite_inside

@@ -114,8 +114,7 @@ def _counted(grave: Sequence[Finding]) -> tuple[Note, ...]:
     counts = Counter(f.rule for f in grave)
     shown = list(counts.items())[:FEW]
     facts: dict[str, Fact] = {
-        "rules": tuple(rule for rule, _ in shown),
-        "counts": tuple(often for _, often in shown),
+        "rules": tuple(f"{often} × {rule}" for rule, often in shown),
         "more": len(counts) - len(shown),
     }
     return (Note(kind="linted", severity="warning", facts=facts),)

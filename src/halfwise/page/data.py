@@ -166,6 +166,7 @@ class Section:
         facts: Values that only the template needs.
         scripts: Further files in `static/` that its script needs, without `.js`.
         libraries: Vendored libraries that its scripts need.
+        is_open: Whether it is unfolded at first.
     """
 
     id: str
@@ -175,3 +176,4 @@ class Section:
     facts: Any = None
     scripts: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()
+    is_open: bool = False

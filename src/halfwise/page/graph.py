@@ -193,6 +193,7 @@ def graph(stored: Stored) -> Section | None:
         data,
         scripts=("columns", "source", *(f"graph-{part}" for part in _SCRIPTS)),
         libraries=("dagre",),
+        is_open=True,
     )
 
 
@@ -298,13 +299,12 @@ def _engine(graph: Graph, proof: PrecisionProof | None) -> dict[str, Data]:
 
 
 def _sources(graph: Graph, evidence: RunEvidence) -> dict[str, Data]:
-    """Return where nodes come from; only the section of causes has the calls leading there."""
+    """Return where nodes come from."""
     lines = Interned[tuple[str | int, ...]]()
     line: list[Data] = []
     for source in evidence.sources:
-        frame = None if source.own is None else evidence.frames[source.own]
-        frame_facts = () if frame is None else (frame.file, frame.line, frame.function, frame.text)
-        line.append(lines.of((source.kind, *frame_facts)))
+        at = (source.file, source.line, source.function, source.text) if source.file else ()
+        line.append(lines.of((source.kind, *at)))
     return {
         "source": sparse(graph.sources),
         "modules": front_coded(source.module for source in evidence.sources),

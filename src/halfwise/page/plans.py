@@ -241,6 +241,7 @@ def curve(stored: Stored) -> Section | None:
         data,
         scripts=("columns", "scatter"),
         libraries=("uplot",),
+        is_open=True,
     )
 
 

@@ -3,19 +3,28 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeGuard
 
-from halfwise.page.data import Data, Section, Stored, drawn, front_coded
+from halfwise.page.data import Data, Interned, Section, Stored
 from halfwise.page.engines import engine
 from halfwise.page.graph import graph
 from halfwise.page.plans import curve
-from halfwise.records import Detail, KeptNode, NodeName, Observation, Run, RunEvidence, TensorName
+from halfwise.records import (
+    Detail,
+    KeptNode,
+    NodeName,
+    Observation,
+    Run,
+    RunEvidence,
+    Source,
+    TensorName,
+)
 from halfwise.reporting.causes import LABELS, Causes
 from halfwise.reporting.causes import causes as groups_of
 from halfwise.reporting.engines import WORDS
-from halfwise.reporting.guards import CAUSES, appears
-from halfwise.reporting.nodes import grown_with
+from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.steps import note_text, step_text
+from halfwise.reporting.view import error_table
 from halfwise.wording import capital, clean, dimensions
 
 
@@ -23,48 +32,24 @@ class Places:
     """The places that a section names."""
 
     def __init__(self, evidence: RunEvidence | None) -> None:
-        self._evidence = evidence
-        self._frames: dict[int, int] = {}
-        self._places: dict[int | str, int] = {}
-        self._told: list[Data] = []
-        graph = evidence.graph if evidence is not None else None
-        self._sources: dict[NodeName, int | None] = {}
-        self._scopes: dict[NodeName, str] = {}
-        if graph is not None:
-            self._sources = dict(zip(graph.nodes, graph.sources, strict=True))
-            scopes = (graph.scope_names[i] for i in graph.scopes)
-            self._scopes = dict(zip(graph.nodes, scopes, strict=True))
+        self._places = Interned[Source]()
+        self._of: dict[NodeName, Source] = {}
         if evidence is not None:
-            self._sources.update(evidence.replaced)
+            if (graph := evidence.graph) is not None:
+                for name, at, scope in zip(graph.nodes, graph.sources, graph.scopes, strict=True):
+                    module = Source(module=graph.scope_names[scope])
+                    self._of[name] = module if at is None else evidence.sources[at]
+            self._of |= {name: evidence.sources[at] for name, at in evidence.replaced.items()}
 
     def of(self, node: NodeName | None) -> int | None:
         """Return the index of a node's place in `data`; None if unknown."""
-        if node is None or self._evidence is None:
-            return None
-        index, scope = self._sources.get(node), self._scopes.get(node, "")
-        key = scope if index is None else index
-        if key == "":
-            return None
-        if key not in self._places:
-            self._places[key] = len(self._told)
-            self._told.append(self._place(index, scope))
-        return self._places[key]
-
-    def _place(self, index: int | None, scope: str) -> Data:
-        if index is None:
-            return {"module": scope, "kind": "", "frames": [], "own": None}
-        assert self._evidence is not None
-        source = self._evidence.sources[index]
-        frames = [self._frames.setdefault(i, len(self._frames)) for i in source.frames]
-        frame = None if source.own is None else self._frames[source.own]
-        return {"module": source.module, "kind": source.kind, "frames": frames, "own": frame}
+        source = None if node is None else self._of.get(node)
+        return None if source in (None, Source(module="")) else self._places.of(source)
 
     @property
-    def data(self) -> dict[str, Data]:
-        """Calls as `frames`, and places as `places`, which refer to calls by index."""
-        every = self._evidence.frames if self._evidence is not None else ()
-        frames = [every[i].model_dump() for i in self._frames]
-        return {"frames": frames, "places": self._told}
+    def data(self) -> list[Data]:
+        """All places that were named."""
+        return [place.model_dump() for place in self._places.all]
 
 
 MOST = 400
@@ -89,9 +74,15 @@ def causes(stored: Stored) -> Section | None:
             "normal": low.smallest_normal,
             "subnormal": low.flush_threshold,
         },
-        **places.data,
+        "places": places.data,
     }
-    return Section("causes", "What was wrong, where and why", data, scripts=("histogram", "source"))
+    return Section(
+        "causes",
+        "What was wrong, where and why",
+        data,
+        scripts=("histogram", "source"),
+        is_open=True,
+    )
 
 
 def _group(group: Causes, drawn: "_Drawn", places: Places) -> Data:
@@ -174,37 +165,13 @@ def samples(stored: Stored) -> Section | None:
     return Section("samples", "Worst samples", data)
 
 
-def depth(stored: Stored) -> Section | None:
-    """Return the section of the error after each node; None if the run measured none."""
-    run = stored.run
-    if not run.growth:
-        return None
-    followed = run.followed
-    origin = None if followed is None else followed.origin
-    return Section(
-        "depth",
-        "Error along the graph",
-        {
-            "names": front_coded(step.node for step in run.growth),
-            "depth": [step.depth for step in run.growth],
-            "error": [drawn(step.error) for step in run.growth],
-            "inherited": [drawn(step.inherited) for step in run.growth],
-            "origin": None if origin is None else origin.node,
-            "label": None if origin is None else f"most of it {appears(origin)} here",
-            "grown": grown_with(run),
-        },
-        scripts=("columns", "scatter"),
-        libraries=("uplot",),
-    )
-
-
 def verdict(stored: Stored) -> Section:
     """Return the section of the first screen, with all commands."""
     facts = {
         "parts": [part for part in stored.screen.parts if not is_commands(part)],
         "steps": [step_text(step) for step in stored.run.next_step],
     }
-    return Section("verdict", "Verdict", template="verdict.html", facts=facts)
+    return Section("verdict", "Verdict", template="verdict.html", facts=facts, is_open=True)
 
 
 def is_commands(part: Lines | Table) -> TypeGuard[Lines]:
@@ -253,11 +220,12 @@ def cells(node: KeptNode) -> Iterator[Data]:
     yield node.error_without
 
 
-def details(stored: Stored) -> Section | None:
-    """Return the section of all parts except the commands, which are with the verdict."""
-    parts = [part for part in stored.report.parts if not is_commands(part)]
-    shown = Section("details", "The report in full", template="details.html", facts=parts)
-    return shown if parts else None
+def errors(stored: Stored) -> Section | None:
+    """Return the section of all outputs' errors; None if no output was judged."""
+    table = error_table(stored.run)
+    if table is None:
+        return None
+    return Section("errors", "Errors", template="errors.html", facts=table)
 
 
 SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
@@ -265,10 +233,9 @@ SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     curve,
     causes,
     graph,
-    depth,
     kept,
+    errors,
     samples,
     engine,
-    details,
     provenance,
 )

@@ -164,7 +164,6 @@ from halfwise.records.run import (
 from halfwise.records.tensors import (
     Comparison,
     Detail,
-    Frame,
     Graph,
     Growth,
     Guard,
@@ -191,7 +190,7 @@ __all__ = [
     "EngineBuild", "EngineDiagnosis", "EngineFile", "EngineLayer", "EngineResult",
     "EngineRound", "EngineRung", "EngineTensor", "Engines", "Evidence",
     "Fact", "Facts", "FailedRun", "Failure", "FailureBound", "FailureKind", "FigureKind", "FileRun",
-    "Finding", "Flip", "Followed", "Frame", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
+    "Finding", "Flip", "Followed", "FrozenSize", "GivenEngine", "Graph", "Growth", "Guard",
     "GuardKind", "Histogram", "InnerObservation", "InputComparison", "InputDifference",
     "InputTrials", "Inspection", "IntermediateNonfinite", "JudgedBatch", "KeptBy", "KeptNode",
     "Kind", "LadderRung", "Latency", "LeftAlone", "Level", "LintReport", "LogFinding", "LogNode",

@@ -316,6 +316,7 @@ StepKind = Literal[
     "near-plan",
     "no-near-plan",
     "lint",
+    "choose",
     "unbuilt",
     "unfused",
     "frozen",

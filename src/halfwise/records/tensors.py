@@ -334,37 +334,25 @@ def demand_indices(indices: Iterable[int | None], size: int) -> None:
         raise ValueError("an index is of nothing")
 
 
-class Frame(Record):
-    """One call on the way to an operator, as the exporter wrote it.
-
-    Attributes:
-        file: Path on the machine of the export.
-        line: Line number, from 1.
-        function: The function with that line.
-        text: The source line; "" if the exporter stored none.
-    """
-
-    file: str
-    line: int
-    function: str
-    text: str = ""
-
-
 class Source(Record):
     """The origin of a node in the framework's code.
 
     Attributes:
         module: Attribute path of its module, such as "blocks.0.attn"; "" for the model.
         kind: Class of that module, with its package; "" if unknown.
-        frames: Calls that lead to it, outermost first, as indices into `RunEvidence.frames`.
-        own: The innermost of these indices outside the framework: the line in the author's code.
-            None if no call is known.
+        file: Path, on the machine of the export, of the innermost call outside the framework: the
+            author's code; "" if unknown.
+        line: Line number there, from 1; 0 if unknown.
+        function: The function with that line.
+        text: The source line; "" if the exporter stored none.
     """
 
     module: str
     kind: str = ""
-    frames: tuple[int, ...] = ()
-    own: int | None = None
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
 
 
 class Preview(Record):
@@ -391,14 +379,12 @@ class RunEvidence(Record):
     Attributes:
         graph: Graph of the mixed model if the run delivers one, otherwise of the user's. None if it
             has more than `halfwise.evidence.MOST_NODES` nodes, or needs more than its `MOST_BYTES`.
-        frames: All calls that `sources` refer to.
         sources: Origins of nodes, each once.
         replaced: Sources of nodes of the user's model that are no longer in `graph`, by name.
         previews: Sample previews; empty if samples are no images, or previews are off.
     """
 
     graph: Graph | None
-    frames: tuple[Frame, ...] = ()
     sources: tuple[Source, ...] = ()
     replaced: Mapping[NodeName, int] = {}
     previews: tuple[Preview, ...] = ()
@@ -408,7 +394,4 @@ class RunEvidence(Record):
         """Raise ValueError where an index is of nothing."""
         of_nodes = () if self.graph is None else self.graph.sources
         demand_indices((*of_nodes, *self.replaced.values()), len(self.sources))
-        demand_indices(chain(*(source.frames for source in self.sources)), len(self.frames))
-        if any(source.own not in (None, *source.frames) for source in self.sources):
-            raise ValueError("a source's own call is none of its calls")
         return self

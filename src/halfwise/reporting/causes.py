@@ -13,10 +13,8 @@ from halfwise.records import (
     NodeName,
     Observations,
     Plan,
-    Proof,
     Remade,
     Repair,
-    RepairRule,
     Run,
     TensorName,
 )
@@ -24,26 +22,12 @@ from halfwise.reporting.guards import CAUSES, message
 from halfwise.reporting.parts import Lines, first_of, lines_of
 from halfwise.reporting.remarks import in_words, note, remark
 from halfwise.reporting.rungs import cause_line as engine_cause
-from halfwise.wording import (
-    FEW,
-    MOST_ROWS,
-    capital,
-    count,
-    listed,
-    number,
-    ratio,
-    sentence,
-    shorten,
-    verb,
-)
+from halfwise.reporting.words import WORDS, say
+from halfwise.wording import MOST_ROWS, capital, count, sentence, shorten, verb
 
 ROOM = 8.0
 """Scaled tensors that may grow less than this are told."""
-DONE: Mapping[RepairRule, str] = {
-    "scale": "scaled by powers of two",
-    "one-node": "fused into one node, which computes in FP32 inside",
-    "mask": "masks that stay in range",
-}
+DONE: Mapping[str, str] = WORDS["repair"]
 
 
 def repair_lines(run: Run) -> Lines | None:
@@ -58,43 +42,44 @@ def repair_lines(run: Run) -> Lines | None:
     for repair in plan.repairs:
         alike = repair.rule, repair.identity, repair.before, repair.after, str(repair.proof)
         groups.setdefault(alike, []).append(repair)
-    shown = list(groups.values())[:MOST_ROWS]
-    lines = [
-        *_kept(run, plan),
-        *(line for group in shown for line in _group_lines(group)),
-    ]
-    if left_out := len(plan.repairs) - sum(map(len, shown)):
-        lines.append(f"And {count(left_out, 'more repair')}: see run.json.")
+    lines = [line for group in groups.values() for line in _group_lines(group)]
     undone = [remark(one) for one in plan.remarks if one.kind in UNDONE]
-    lines += first_of(undone, "more undone: see run.json")
+    lines = [*_kept(run, plan), *first_of(lines, most=MOST_ROWS)]
     title = f"Repairs: {len(plan.repairs)}{f', {len(undone)} undone' if undone else ''}"
-    return lines_of(title, lines)
+    return lines_of(title, [*lines, *first_of(undone, "more undone: see run.json")])
 
 
 def _group_lines(group: Sequence[Repair]) -> Iterator[str]:
-    first = group[0]
+    first, proof = group[0], group[0].proof
     nodes = [node for repair in group for node in repair.nodes]
-    where = listed(nodes, most=2)
-    where = f"{len(nodes)} nodes ({where})" if len(nodes) > 2 else where
-    places = f"{len(group)} × {first.rule}" if len(group) > 1 else first.rule
-    formula = f", as {first.identity}" if first.identity else ""
-    done = f"{places} ({DONE[first.rule]}{_powers(group)}{formula}) at {where}"
-    yield f"{done}{_effect(first)}{_proven(first.proof)}."
-    guards = list(dict.fromkeys(at for repair in group for at in repair.guards))
-    if guards:
-        fixed = [shorten(f"{at.kind} at {at.node}") for at in guards]
-        yield f"Fixed: {_few(fixed, ', ')}."
+    scales = [scale for repair in group for scale in repair.exponents.values() if scale]
+    facts = {
+        **dict(first),
+        "many": len(nodes) > 2,
+        "nodes": nodes,
+        "groups": len(group) if len(group) > 1 else None,
+        "done": DONE[first.rule],
+        "tensors": len(scales) or None,
+        "least": min(scales, default=0),
+        "most": max(scales, default=0),
+    }
+    # Mending one of several faults leaves everything low as wrong as before.
+    if first.before is None or first.after is None or not first.after < first.before:
+        facts["after"] = None
+    elif not isfinite(first.before):
+        facts |= {"infinite": True}
+    if proof is not None:
+        facts |= {**dict(proof), "samples": sum(proof.samples.values())}
+    yield say("repairs", "line", facts.items())
+    if guards := dict.fromkeys(
+        f"{at.kind} at {at.node}" for repair in group for at in repair.guards
+    ):
+        yield f"Fixed: {', '.join(first_of([*map(shorten, guards)]))}."
     room = min((repair.room for repair in group if repair.room is not None), default=inf)
     if 1 <= room < ROOM:
-        yield f"Scaled tensors stay in range up to {ratio(room)} the values seen."
-    advice = list(dict.fromkeys(repair.advice for repair in group if repair.advice))
-    if advice:
-        yield f"In the training or export code: {_few(advice, ' ')}"
-
-
-def _few(texts: Sequence[str], between: str) -> str:
-    more = f" (and {len(texts) - FEW} more alike)" if len(texts) > FEW else ""
-    return between.join(texts[:FEW]) + more
+        yield say("repairs", "room", {"room": room})
+    if advice := dict.fromkeys(repair.advice for repair in group if repair.advice):
+        yield f"In the training or export code: {' '.join(first_of([*advice]))}"
 
 
 def _kept(run: Run, plan: Plan) -> Iterator[str]:
@@ -103,41 +88,7 @@ def _kept(run: Run, plan: Plan) -> Iterator[str]:
     bare = next((c.unrepaired for c in curves if c is not None and c.unrepaired), None)
     passed = [p.count for p in bare.points if p.error <= 1 and not p.is_bound] if bare else []
     if passed and min(passed) > len(plan.keep):
-        yield (
-            f"Kept in FP32: {len(plan.keep)}; without repairs {min(passed)}, in the smallest plan "
-            "that was tried and passed."
-        )
-
-
-def _effect(repair: Repair) -> str:
-    """Return a repair's effect on the error; "" if the error did not fall to a number."""
-    before, after = repair.before, repair.after
-    # Mending one of several faults leaves everything low as wrong as before.
-    if before is None or after is None or not after < before:
-        return ""
-    was = f"{ratio(before)} the limit" if isfinite(before) else "infinite"
-    return f"; error with everything low: {was} before, {ratio(after)} the limit after"
-
-
-def _powers(group: Sequence[Repair]) -> str:
-    """Return the powers of two that tensors are scaled by."""
-    exponents = [exponent for repair in group for exponent in repair.exponents.values() if exponent]
-    least, most = min(exponents, default=0), max(exponents, default=0)
-    powers = f"2^{least} to 2^{most}" if most > least else f"2^{least}"
-    return f", {count(len(exponents), 'tensor')} {powers}" if exponents else ""
-
-
-def _proven(proof: Proof | None) -> str:
-    if proof is None:
-        return ""
-    widened = proof.samples.get("widened", 0)
-    where = count(sum(proof.samples.values()), "sample")
-    where += f", {widened} of them widened" if widened else ""
-    if proof.equal:
-        return f"; in FP32 equal bit for bit on {where}"
-    beside = f", the original by {number(proof.original)} from FP64" if proof.original else ""
-    off = f"off by {number(proof.repaired)} of an output's largest value{beside}"
-    return f"; in FP32 {off}, on {where}"
+        yield say("repairs", "kept", {"kept": len(plan.keep), "without": min(passed)})
 
 
 def notes_beside(plan: Plan) -> tuple[str, ...]:
@@ -147,33 +98,20 @@ def notes_beside(plan: Plan) -> tuple[str, ...]:
 
 def remade_line(remade: Remade) -> str:
     """Return the repairs that a candidate names, and whether they hold; or unnamed differences."""
-    if remade.differs:
-        return (
-            f"The candidate's graph differs from the original, first at {remade.differs}, and its "
-            "metadata lists no repairs: only outputs were compared."
-        )
-    number_of = len(remade.repairs)
-    rules = listed(list(dict.fromkeys(repair.rule for repair in remade.repairs)))
-    named = f"The candidate's metadata lists {count(number_of, 'repair')} ({rules})"
-    if not remade.holds:
-        return f"{named}; {verb(number_of, 'it does', 'they do')} not hold."
-    same = f"repeated on the original, {verb(number_of, 'it gives', 'they give')} the same graph"
-    assert remade.proof is not None
-    samples = count(sum(remade.proof.samples.values()), "sample")
-    off = f"off by {number(remade.proof.repaired)} of an output's largest value"
-    shown = "equal bit for bit" if remade.proof.equal else off
-    return f"{named}: {same}, in FP32 {shown} on {samples}."
+    proof = {} if remade.proof is None else dict(remade.proof)
+    facts = {
+        **proof,
+        "samples": sum(proof.get("samples", {}).values()),
+        "repairs": len(remade.repairs),
+        "rules": list(dict.fromkeys(repair.rule for repair in remade.repairs)),
+        "differs": remade.differs,
+    }
+    kind = "differs" if remade.differs else "holds" if remade.holds else "fails"
+    return say("remade", kind, facts)
 
 
 State = Literal["cause", "suspected", "mended", "unexplained", "seen", "harmless"]
-LABELS: Mapping[State, str] = {
-    "cause": "Cause",
-    "suspected": "Suspected cause",
-    "mended": "Mended",
-    "unexplained": "Unexplained",
-    "seen": "Seen",
-    "harmless": "No harm seen",
-}
+LABELS: Mapping[str, str] = WORDS["state"]
 """In display order.
 
 "cause": a suspicion that its numbers make certain, on nodes that had to be kept, or what a
@@ -251,13 +189,11 @@ def _suspicions(run: Run, mended: Iterable[Guard]) -> Iterator[Causes]:
 
 
 def _suspected(guard: Guard) -> Found:
-    names = (guard.node, guard.tensor or "")
-    text = sentence(capital(message(guard), names))
+    text = sentence(capital(message(guard), (guard.node, guard.tensor or "")))
     return Found(guard.node, text, guard.tensor, sentence(guard.fix))
 
 
 def _unexplained(run: Run) -> Iterator[Causes]:
-    """Yield unexplained kept nodes, except those about which the search learnt nothing."""
     keep = run.plan.keep if run.plan is not None else ()
     bare = [
         kept
@@ -268,65 +204,51 @@ def _unexplained(run: Run) -> Iterator[Causes]:
     ]
     if bare:
         title = f"{count(len(bare), 'node')} had to be kept, and no suspicion says why"
-        places = (Found(kept.node, sentence(kept.reason)) for kept in bare)
-        yield Causes(title, "unexplained", tuple(places))
+        yield Causes(title, "unexplained", tuple(Found(k.node, sentence(k.reason)) for k in bare))
 
 
 def _engines(run: Run) -> Iterator[Causes]:
-    """Yield what engines show about why none of the low format passed, with the nodes."""
     for engines in run.devices:
         where = f" on {engines.worker.name}" if len(run.devices) > 1 else ""
         for cause in engines.causes:
             first = Found(None, sentence(f"{capital(engine_cause(cause), cause.nodes)}."))
             places = (first, *(Found(node, "") for node in cause.nodes))
-            state: State = "cause" if cause.nodes else "seen"
-            yield Causes(f"What the engines{where} show", state, places)
+            yield Causes(
+                f"What the engines{where} show", "cause" if cause.nodes else "seen", places
+            )
 
 
 def faults(run: Run, observations: Observations | None) -> Iterator[Causes]:
-    """Yield what a diagnosis or a verification found wrong; nothing of other runs."""
-    yield from _rungs(run, observations)
-    yield from _seen(run)
-
-
-def _rungs(run: Run, observations: Observations | None) -> Iterator[Causes]:
+    """Yield what a diagnosis or a verification found at nodes."""
     seen = () if observations is None else observations.tensors
     made = {one.producer: one.tensor for one in seen if one.detail is not None}
     for rung in run.diagnosis:
         if rung.passed is False:
-            signs = sorted(rung.evidence, key=lambda sign: sign.severity != "error")
             texts: dict[NodeName, str] = {}
-            for sign in signs:
+            for sign in sorted(rung.evidence, key=lambda sign: sign.severity != "error"):
                 for node in sign.nodes:
                     if sign.severity == "error" or node in rung.nodes:
                         texts.setdefault(node, sign.text)
             texts |= {node: "" for node in rung.nodes if node not in texts}
-            places = tuple(
-                Found(node, sentence(text), made.get(node)) for node, text in texts.items()
-            )
-            where = f", at {count(len(places), 'node')}" if places else f": {sentence(rung.cause)}"
-            yield Causes(f"Rung {rung.rung} ({rung.name}){where}", "cause", places)
+            places = [Found(node, sentence(text), made.get(node)) for node, text in texts.items()]
+            yield Causes(sentence(rung.cause), "cause", tuple(places))
+    if run.kind == "verify":
+        yield from _seen(run)
 
 
 def _seen(run: Run) -> Iterator[Causes]:
-    """Yield what `verify` saw inside a model and at its outputs."""
-    if run.kind != "verify":
-        return
-    inside = [t for t in run.verdict.intermediate_nonfinite if not t.harmless]
-    if inside:
-        yield Causes(
-            f"Values inside that are not finite, in {count(len(inside), 'tensor')}",
-            "seen",
-            tuple(
-                Found(
-                    t.producer,
-                    f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
-                    f"{verb(t.elements, 'is', 'are')} NaN or infinite",
-                    t.tensor,
-                )
-                for t in inside
-            ),
-        )
+    if inside := [t for t in run.verdict.intermediate_nonfinite if not t.harmless]:
+        title = f"Values inside that are not finite, in {count(len(inside), 'tensor')}"
+        places = [
+            Found(
+                t.producer,
+                f"{count(t.elements, 'value')} of {sentence(t.tensor)} "
+                f"{verb(t.elements, 'is', 'are')} NaN or infinite",
+                t.tensor,
+            )
+            for t in inside
+        ]
+        yield Causes(title, "seen", tuple(places))
     if failed := run.verdict.failed_runs:
-        places = (Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed)
+        places = [Found(one.node, sentence(f"{one.sample}: {one.why}")) for one in failed]
         yield Causes(f"Cannot be run on {count(len(failed), 'sample')}", "seen", tuple(places))

@@ -3,7 +3,7 @@
 Every string in it is clean: one line, no control characters (see `wording`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -118,9 +118,28 @@ class Table:
         return self.grouped and place > 0 and self.rows[place][0] == self.rows[place - 1][0]
 
 
-def known(value: float | None) -> str:
-    """Return a figure for a cell, "" if it is unknown."""
-    return "" if value is None else number(value)
+Row = TypeVar("Row")
+Columns = Sequence[tuple[Column, Callable[[Row], str]]]
+
+
+def table_of(
+    title: str, rows: Iterable[Row], columns: Columns[Row], most: int | None = None, note: str = ""
+) -> Table | None:
+    """Return a table of records, each column with what shows its cell; None without rows.
+
+    Columns without any cell are left out.
+    """
+    cells = tuple(tuple(show(row) for _, show in columns) for row in rows)
+    heads = tuple(column for column, _ in columns)
+    return Table(title, heads, cells, most, note=note).without_empty_columns() if cells else None
+
+
+N = TypeVar("N", int, float)
+
+
+def known(value: N | None, show: Callable[[N], str] = number) -> str:
+    """Return a number; "" if it is unknown."""
+    return "" if value is None else show(value)
 
 
 def lines_of(title: str, lines: Iterable[str]) -> Lines | None:
@@ -165,6 +184,7 @@ class Report:
         about: What was judged, in one line.
         parts: The rest, in reading order.
         caution: Warning against misreading the result, in one line; mostly empty.
+        reason: Why the result is what it is, in one sentence; "" if the title says it.
     """
 
     title: str
@@ -172,6 +192,7 @@ class Report:
     about: str
     parts: tuple[Lines | Table, ...]
     caution: str = ""
+    reason: str = ""
 
 
 LONGEST = 4 * NARROW
@@ -186,8 +207,14 @@ def brief(report: Report) -> Report:
         else part
         for part in report.parts
     )
-    title, caution, about = map(_cut, (report.title, report.caution, report.about))
-    return replace(report, title=title, caution=caution, about=about, parts=tuple(parts))
+    return Report(
+        _cut(report.title),
+        report.passed,
+        _cut(report.about),
+        tuple(parts),
+        _cut(report.caution),
+        _cut(report.reason),
+    )
 
 
 def _cut(text: str) -> str:

@@ -96,6 +96,8 @@ def terminal(file: TextIO) -> Console:
 def _draw(shown: Report, console: Console) -> None:
     colour = {True: "bold green", False: "bold red", None: "bold"}[shown.passed]
     console.print(Text(shown.title, style=colour))
+    if shown.reason:
+        console.print(Text(shown.reason))
     if shown.caution:
         console.print(Text(shown.caution, style="bold yellow"))
     console.print(Text(shown.about, style="dim", overflow="fold"))
@@ -199,8 +201,7 @@ class TerminalWatcher:
         return self._progress.get_time()
 
     def _begun(self, name: str, total: int | None = None) -> "_Stage":
-        now = self._clock()
-        return _Stage(name, now, now, self._narrow, self._clock, total)
+        return _Stage(name, self._clock(), self._narrow, self._clock, total)
 
     def __enter__(self) -> Self:
         """Start drawing."""
@@ -220,23 +221,25 @@ class TerminalWatcher:
             self._last_line = self._clock()
 
     def step(
-        self, done: int, total: int | None = None, of: str = "", *, most: bool = False
+        self,
+        done: int,
+        total: int | None = None,
+        of: str = "",
+        *,
+        most: bool = False,  # noqa: ARG002 (no time is told that could be too long)
     ) -> None:
-        """Report progress within the stage; a stage with several counts reports each separately."""
-        self._current.step(done, total, of, most=most)
+        """Show the steps of the stage, or of a part, that are over."""
+        self._current.step(done, total, of)
         self._say_seldom()
 
     def left(self, seconds: float) -> None:
-        """Report the longest time that the stage may still take; what steps tell comes first."""
-        self._current.bounded(seconds)
+        """Show the longest time that the stage may take; inf: unknown."""
+        self._current.bound = None if isinf(seconds) else self._clock() + seconds
         self._say_seldom()
 
     def expect(self, seconds: float, of: str) -> None:
-        """Report how long part `of` of the stage will probably take; 0 where it is over.
-
-        Until then, steps are not shown: they may be of less. Only a guess gives way to them.
-        """
-        self._current.expect(seconds, of)
+        """Name the part that goes on; 0 seconds: it is over."""
+        self._current.part = of if seconds else ""
 
     def note(self, line: str) -> None:
         """Print a note."""
@@ -254,86 +257,49 @@ class TerminalWatcher:
 
 @dataclass
 class _Stage:
-    """What is known of the current stage; the time left counts down as it is read.
+    """A stage, or the part of it that goes on.
 
     Attributes:
-        name: The stage.
-        begun: Value of the clock at its begin.
-        unknown: Value of the clock when something was last heard of it.
-        narrow: Whether to use as few columns as possible.
-        clock: Seconds.
-        total: Its steps, if they are all of one kind.
-        of: The part that is counted; "" for all of it.
-        done: Steps of that part, or None if there are none.
-        count: Value of the clock and of `done` when that part was first reported.
-        until: Value of the clock at which that part ends; None if unknown.
-        most: Whether it may end earlier.
-        part: The part that is expected to take some time; "" for a guess at all of it.
-        span: Values of the clock between which it takes place; None if nothing is expected.
-        bound: Value of the clock at which a budget ends the stage; None if none is known.
+        name: Its name.
+        begun: When it began, by `clock`.
+        narrow: Whether there is room for few words.
+        clock: The time in seconds.
+        total: Its steps; None if unknown.
+        of: The part whose steps are counted; "" for the stage itself.
+        done: Steps that are over; None if none are counted.
+        part: A part without steps; "" for none.
+        bound: When it ends at the latest; None if unknown.
     """
 
     name: str
     begun: float
-    unknown: float
     narrow: bool
     clock: Callable[[], float]
     total: int | None = None
     of: str = ""
     done: int | None = None
-    count: tuple[float, int] = (0.0, 0)
-    until: float | None = None
-    most: bool = False
     part: str = ""
-    span: tuple[float, float] | None = None
     bound: float | None = None
 
-    def step(self, done: int, total: int | None, of: str, *, most: bool) -> None:
-        now, most_steps = self.clock(), total or self.total
-        if self.done is None or of != self.of or done < self.done:
-            self.count = now, done
-        self.unknown, self.of, self.done, self.total, self.most = now, of, done, most_steps, most
-        self.until = None
-        since, first = self.count
-        if most_steps and done >= most_steps:
-            self.of, self.done = "", None
-        elif most_steps and done > first:
-            self.until = now + (now - since) / (done - first) * (most_steps - done)
-
-    def expect(self, seconds: float, of: str) -> None:
-        now = self.clock()
-        self.part, self.span = of, (now, now + seconds) if seconds else None
-        self.unknown = now
-
-    def bounded(self, seconds: float) -> None:
-        now = self.clock()
-        self.bound = None if isinf(seconds) else now + seconds
-        self.unknown = now if self.bound is None else self.bound
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether a part is expected to take a while yet; what steps tell is no guess."""
-        if self.span is None or (not self.part and self._counted is not None):
-            return False
-        return round(self.span[1] - self.clock()) >= 1
-
-    @property
-    def _counted(self) -> float | None:
-        """`until`, once steps have taken so long that it is more than a guess."""
-        return self.until if self.clock() - self.count[0] >= WORTH_TELLING else None
+    def step(self, done: int, total: int | None, of: str) -> None:
+        """Note steps that are over; of all of them, that none is counted any more."""
+        self.total = total or self.total
+        over = self.total is not None and done >= self.total
+        self.of, self.done = ("", None) if over else (of, done)
 
     @property
     def label(self) -> str:
-        of = self.part if self.is_expected else self.of
-        of = "" if of == PERCENT else of
+        """The name of the stage and its part, padded so that nothing jumps."""
+        of = self.part or ("" if self.of == PERCENT else self.of)
         if self.narrow:
             return f"{shorten(of or self.name, 12):<12}"
-        part = of and of != self.name
-        return f"{shorten(f'{self.name}: {of}' if part else self.name, 20):<20}"
+        named = f"{self.name}: {of}" if of and of != self.name else self.name
+        return f"{shorten(named, 20):<20}"
 
     @property
     def steps(self) -> str:
-        if self.done is None or self.is_expected:
+        """The steps that are over; "" if none are counted."""
+        if self.done is None or self.part:
             return ""
         if self.of == PERCENT:
             return f"{100 * self.done // (self.total or 1)} %"
@@ -341,37 +307,27 @@ class _Stage:
 
     @property
     def share(self) -> float | None:
-        """How much of it is over, 0 to 1; None if unknown."""
-        if self.done is not None and not self.is_expected:
+        """The share of the stage that is over, by steps or by its longest time; None if unknown."""
+        if self.done is not None and not self.part:
             return self.done / self.total if self.total else None
-        begun, end = self.span if self.span and self.is_expected else (self.begun, self.bound)
-        now = self.clock()
-        return None if end is None or end <= now else (now - begun) / (end - begun)
+        bounded = self.bound is not None and self.bound > self.clock()
+        return self.took / (self.bound - self.begun) if bounded and self.bound else None
 
     @property
     def took(self) -> float:
+        """Seconds since it began."""
         return self.clock() - self.begun
 
     @property
     def left(self) -> str:
-        """The time left, "" in the first `WORTH_TELLING` seconds without one."""
-        now = self.clock()
-        if now - self.begun < WORTH_TELLING:
-            return ""
-        ends = (
-            (self.span[1] if self.span and self.is_expected else None, "about"),
-            (self._counted, "at most" if self.most else "about"),
-            (self.bound, "at most"),
-        )
-        for end, how in ends:
-            remaining = 0 if end is None else round(end - now)
-            if remaining >= 1:
-                return f"{how} {_clock(remaining)} left"
-        return f"perhaps {_clock(max(1, now - self.unknown))} left"
+        """The longest time left; "" if nothing bounds it, as a guess would not hold."""
+        remaining = 0 if self.bound is None else round(self.bound - self.clock())
+        told = remaining >= 1 and self.took >= WORTH_TELLING
+        return f"at most {_clock(remaining)} left" if told else ""
 
     @property
     def time(self) -> str:
-        """What is drawn: the time so far, and the time left."""
+        """How long it took, and the time left; one of them where there is little room."""
         took, remaining = _clock(self.took), self.left
         return remaining or took if self.narrow else f"{took} {remaining}"
 

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from halfwise.evidence import Sources, graph_of, scope_of
 from halfwise.graph.loading import network_from_proto
-from halfwise.records import Frame
+from halfwise.records import Source
 from tests.unit.graph.sketch import Sketch
 
 
@@ -95,10 +95,9 @@ def test_the_line_is_the_innermost_one_outside_the_framework() -> None:
     sources = Sources()
     assert sources.of(exported()) == sources.of(exported()) == 0
     (source,) = sources.found
-    assert (source.module, source.kind) == ("blocks.0.attn.qkv", "torch.nn.modules.linear.Linear")
-    assert [sources.frames[i].line for i in source.frames] == [20, 7, 134]
-    assert source.own is not None
-    assert sources.frames[source.own] == Frame(
+    assert source == Source(
+        module="blocks.0.attn.qkv",
+        kind="torch.nn.modules.linear.Linear",
         file="/home/me/net.py",
         line=7,
         function="forward",
@@ -110,8 +109,7 @@ def test_a_model_of_the_framework_itself_has_no_line_of_its_author() -> None:
     sources = Sources()
     text = 'File "/v/dist-packages/torch/nn/modules/linear.py", line 3, in forward'
     sources.of(node(stack_trace=text))
-    assert sources.found[0].own is None
-    assert sources.frames[0].text == ""
+    assert sources.found == (Source(module=""),)
 
 
 @pytest.mark.parametrize("text", ["", "no stack", 'File "a", line x, in f', 'File "a'])

@@ -7,7 +7,6 @@ import pytest
 from halfwise.errors import RecordMismatch
 from halfwise.records import (
     Comparison,
-    Frame,
     NodeName,
     RunEvidence,
     Source,
@@ -54,8 +53,7 @@ def test_evidence_that_does_not_fit_together_is_refused(damage, tmp_path) -> Non
     """It may come from anybody, and what shows it takes its indices for right."""
     graph = sketched(block("a", "x"))
     sizes = len(graph.nodes), len(graph.tensors)
-    frame = Frame(file="m.py", line=1, function="f")
-    whole = RunEvidence(graph=graph, frames=(frame,), sources=(Source(module="a", frames=(0,)),))
+    whole = RunEvidence(graph=graph, sources=(Source(module="a"),))
     told = json.loads(whole.model_dump_json())
     assert RunEvidence.model_validate(told) == whole
     for name, column in damage.items():
@@ -66,10 +64,3 @@ def test_evidence_that_does_not_fit_together_is_refused(damage, tmp_path) -> Non
     (tmp_path / EVIDENCE_FILE).write_text(json.dumps(told))
     with pytest.raises(RecordMismatch, match="does not match"):
         read_evidence(tmp_path)
-
-
-@pytest.mark.parametrize("source", [Source(module="a", frames=(1,)), Source(module="a", own=0)])
-def test_calls_of_sources_are_among_those_told(source) -> None:
-    frame = Frame(file="m.py", line=1, function="f")
-    with pytest.raises(ValueError, match=r"index|call"):
-        RunEvidence(graph=None, frames=(frame,), sources=(source,))

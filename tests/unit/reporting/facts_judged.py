@@ -5,6 +5,7 @@ from math import inf
 from typing import Any, get_args
 
 from halfwise import records
+from halfwise.graph.model import Flaw
 from halfwise.metrics.recognised import KINDS, SEEN
 from halfwise.records import (
     Cause,
@@ -144,16 +145,11 @@ def built() -> Iterator[str]:
         yield from of_engines.made(found)
     ratio = TimeRatio(low=0.912, high=1.02, rounds=28)
     timed = engines(results=(row.model_copy(update={"ratio": ratio}),))
-    (over,) = (p for p in of_engines.engine_parts(timed) if p.title.startswith("Time"))
-    assert isinstance(over, Lines)
-    yield from (over.title, *over.lines)
+    yield from of_engines._remarks(timed)
     ends = ("failed", "timeout", "lost", "skipped", "interrupted")
     quiet: dict[str, Any] = {"signal": None, "message": "", "log": ()}
-    parts = of_engines._failed(
-        engines(builds=[failed(i, status=end, **quiet) for i, end in enumerate(ends)])
-    )
-    assert parts is not None
-    yield from parts.lines
+    for i, end in enumerate(ends):
+        yield of_engines._failure(failed(i, status=end, **quiet))
     judged = ShapeVerdict(shapes={}, at="min", verdict=runs.verdict(passed=False), reason="Cut.")
     yield of_engines.shape_line(judged)
     yield of_engines.shape_line(judged.model_copy(update={"verdict": None, "reason": ""}))
@@ -242,9 +238,9 @@ def worth() -> Iterator[str]:
     yield steps.cost_line(NOTHING.model_copy(update=measured), "everything low", int8=True)
     given = Worth(cost=1.0, fp32=1.7)
     note = Note(kind="quantised", facts={"whose": "model"})
-    yield from view._figures(runs.verification(worth=given)).lines[:-1]
+    yield from [*view._figures(runs.verification(worth=given))][:-1]
     own = runs.provenance(notes=(note,))
-    yield from view._figures(runs.verification(worth=given, provenance=own)).lines[1:-1]
+    yield from [*view._figures(runs.verification(worth=given, provenance=own))][1:-1]
 
 
 def asked(mask: Recognised) -> Iterator[str]:
@@ -305,16 +301,16 @@ def acceptable() -> Iterator[str]:
     yield from verdicts.part_lines({"all FP16": both, "mixed": both})
     few = parts[0].model_copy(update={"evidence": 1, "unit": "mask pixels"})
     yield from verdicts.part_lines({"mixed": both.model_copy(update={"parts": (few,)})})
-    yield f"{verdicts.metrics_of(both)} | {verdicts.figures(both)} | {verdicts.heading_of(both)}"
+    yield f"{verdicts.figures(both)} | {verdicts.heading_of(both)}"
     alone = MetricResult(name="epe", reference=0, candidate=-0.2, allowed_drop=0.1, passed=False)
-    yield f"{verdicts.metrics_of(alone)} | {verdicts.figures(alone)} | {verdicts.heading_of(alone)}"
+    yield f"{verdicts.figures(alone)} | {verdicts.heading_of(alone)}"
     boxes = few.model_copy(update={"unit": "boxes"})
     yield from map(verdicts.rests_on, (boxes, boxes.model_copy(update={"evidence": 3})))
     for score in (alone, alone.model_copy(update={"name": "top1", "labelled": False})):
         found = view.metric_lines(runs.verification(verdict=runs.verdict(metric=score)))
         assert found is not None
         yield from found.lines
-    yield from view._errors_screen(
+    yield from view._largest(
         runs.verification(
             verdict=runs.verdict(outputs={"a": runs.output_error(snr_db=40), "b": runs.BROKEN}),
             criterion=Criterion(snr_db=30, max_abs=0.6),
@@ -399,7 +395,9 @@ def compared() -> Iterator[str]:
     gone = change.model_copy(update={"now": None, "passed": True})
     yield view.worsened(gone)
     found = records.Baseline(run="before", date="2026", same_samples=False, changes=(gone,))
-    yield from view._remarks(found.model_copy(update={"same_model": False}))
+    other = runs.run(compared=found.model_copy(update={"same_model": False}))
+    for part in view.baseline_parts(other):
+        yield from part.lines if isinstance(part, Lines) else ()
     fine = change.model_copy(update={"passed": True})
     alike = found.model_copy(update={"same_samples": True, "changes": (fine,)})
     for one in (
@@ -414,7 +412,7 @@ def compared() -> Iterator[str]:
 
 LAYOUT = {"input": "x", "shape": (2, 3), "samples": 2, "sample": (1, 3), "ranked": True}
 COUNTS = {"products": 3, "whole": 1, "half": 1, "integers": 1, "quantised": 9}
-LINTED: dict[str, Any] = {"rules": ("eps-vanishes",), "counts": (1,), "more": 0}
+LINTED: dict[str, Any] = {"rules": ("1 × eps-vanishes",), "more": 0}
 NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "samples": ({"samples": 1}, {"samples": 3, "files": 2}),
     "array": ({"array": "a", "where": "f.npz", "input": "x"},),
@@ -433,7 +431,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "paired": tuple({"by": by, "names": ("a", "b")} for by in ("number", "order")),
     "random": ({"samples": 4, "shapes": "x 1×3"},),
     "preprocess": ({"function": "f.py:f"},),
-    "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in steps._REPAIRED),
+    "repaired": tuple({"flaw": flaw, "names": tuple("abcdef")} for flaw in Flaw.__members__),
     "repairs-unread": ({"why": "no JSON"},),
     "stored": ({"formats": ("FP16", "BF16")},),
     "ranks": ({"inputs": ("x", "y"), "ranks": (2, 3)},),
@@ -454,6 +452,10 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
         for names, metrics in ((("a",), ("psnr",)), (("a", "b"), ("detection-f1", "map")))
     ),
     "refused": ({"whose": "samples", "error": "E"},),
+    "aside": ({"nodes": ("a",), "more": 2, "read": ("x",)}, {"nodes": ("a", "b"), "more": 0}),
+    "draws": ({"nodes": ("a",)},),
+    "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
+    "frozen": ({"reasons": ("R",), "more": 0},),
 }
 MADE_UP = (
     MadeUp(input="x", kind="uniform", mean=0.5, deviation=0.29),
@@ -487,18 +489,21 @@ def frozen() -> Iterator[str]:
     yield from (*steps.frozen_advice(batch), *steps.frozen_advice(length)[1:])
 
 
+MORE = ("interrupt", "work", "time")
 STEPS: tuple[Step, ...] = (
     *(
         Step(kind="older-constrained", names={"older": "8.x"}, items=items)
         for items in (("kept",), ("moving",), ("repaired", "int8"), ("repaired", "kept"))
     ),
     Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
-    Step(kind="engines", names={"a": "-c.engine"}),
-    Step(kind="engines", names={"orin": "run/a b.engine", "cloud": "-c.engine"}),
-    *(Step(kind="untested", items=items) for items in ((), ("a b",), ("a", "b"))),
-    *(Step(kind="own-runs", items=items) for items in (("a",), ("a", "b"))),
-    *(Step(kind=kind, names={"more": "work"}) for kind in ("search-on", "keep-less")),
-    Step(kind="accept-missing", items=("cost", "time")),
+    Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
+    Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
+    Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
+    Step(kind="untested"),
+    *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
+    *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
+    *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
+    Step(kind="accept-missing", names={"options": "O"}),
 )
 
 

@@ -58,7 +58,7 @@ def ended() -> Iterator[str]:
     ):
         found = runs.search(exhausted=True, budget=asked, ended_by=by)
         yield remarks.unfinished(found)
-        yield f"  {remarks.MORE[remarks.lacking(found)]}"
+        yield f"  {remarks.lacking(found)}"
     yield remarks.spent(runs.search(budget=1500.0, ended_by=("seconds",), seconds_budget=0.0))
     yield remarks.unfinished(None)
     yield remarks.unfinished(runs.search(remarks=(Remark(kind="futile"), Remark(kind="spent"))))
@@ -149,10 +149,8 @@ def reasons() -> Iterator[str]:
         followed = None if found is None else followed_by(**found)
         told = guards.explained([kept], (suspected, inside), 2.0, followed)
         made = runs.run(plan=runs.plan(told), followed=followed, guards=(suspected, inside))
-        lines = nodes.trouble(made, brief=True)
-        assert lines is not None
         yield told[0].reason
-        yield f"  {lines.lines[-1]}"
+        yield f"  {nodes.reason_line(made)}"
     flow = runs.guard("n", "overflow", tensor="t", message="it overflows", nodes=("n", "m"))
     for guard in (flow, flow.model_copy(update={"kind": "eps"})):
         yield from (guards.guard_sentence(guard, NodeName(node)) for node in "nm")
@@ -271,19 +269,18 @@ def within() -> Iterator[str]:
 
 
 def _remarks(run: Run) -> Iterable[str]:
-    found = view._remarks_view(run)
-    return () if found is None else found.lines
+    return view._remarks(run)
 
 
 def cautions() -> Iterator[str]:
     two = runs.plan((runs.kept("/a"), runs.kept("/b")), candidates=2)
     quantised = runs.provenance(notes=(Note(kind="quantised", facts={"whose": "model"}),))
-    yield view.caution(runs.run(plan=two))
-    yield view.caution(runs.run(plan=two, provenance=quantised))
-    yield view.caution(runs.run(plan=runs.plan((), candidates=0)))
-    yield view.caution(runs.run(verdict=runs.verdict(sums="fp32")))
+    yield view._caution(runs.run(plan=two))
+    yield view._caution(runs.run(plan=two, provenance=quantised))
+    yield view._caution(runs.run(plan=runs.plan((), candidates=0)))
+    yield view._caution(runs.run(verdict=runs.verdict(sums="fp32")))
     near = (runs.guard("/norm", "headroom"),)
-    yield view.caution(runs.run(curve=nonfinite_curve(), guards=near))
+    yield view._caution(runs.run(curve=nonfinite_curve(), guards=near))
 
 
 def nonfinite_curve() -> Curve:

@@ -9,7 +9,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from halfwise.reporting import diagnosis, guards, remarks, steps
+from halfwise.reporting.words import WORDS
 from halfwise.wording import filled
 from tests.unit.reporting import facts_judged as judged
 from tests.unit.reporting import facts_planned as planned
@@ -65,13 +65,13 @@ def templates(table: Mapping[Any, object]) -> Callable[[], Iterator[str]]:
 
 
 SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
-    "why verdicts fail": templates(remarks._WORDS),
+    "why verdicts fail": templates(WORDS["failure"]),
     "where": planned.failures,
-    "remarks on a plan": templates(remarks.REMARKS),
+    "remarks on a plan": templates(WORDS["remark"]),
     "what ended a search": planned.ended,
     "what was cut": planned.cut,
-    "kinds of suspicions": templates(guards.CAUSES),
-    "suspicions": templates(guards._WORDS),
+    "kinds of suspicions": templates(WORDS["suspicion"]),
+    "suspicions": templates(WORDS["guard"]),
     "what errors come from": planned.errors,
     "why a node is kept": planned.reasons,
     "left out of INT8": planned.without_int8,
@@ -95,9 +95,9 @@ SECTIONS: Mapping[str, Callable[[], Iterable[str]]] = {
     "against a baseline": judged.compared,
     "notes": judged.notes,
     "sizes that a file holds": judged.frozen,
-    "steps without more": templates(steps._WORDS_STEPS),
+    "steps without more": templates(WORDS["step"]),
     "steps": judged.next_steps,
-    "questions of a diagnosis": templates(diagnosis.QUESTIONS),
+    "questions of a diagnosis": templates(WORDS["question"]),
     "faults of engines": judged.faults,
     "decisions that change": judged.decisions,
     "what is told of a node": judged.of_node,

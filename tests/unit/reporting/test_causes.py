@@ -69,7 +69,7 @@ def test_places_and_kept_nodes_are_counted_apart_and_each_once() -> None:
     assert re.findall(r"\d+ node", group.title) == ["1 node", "2 node"]
     told = trouble(made.model_copy(update={"baseline": runs.baseline()}))
     assert told is not None
-    assert "; 2 nodes " in " ".join(told.lines)
+    assert "(2 nodes: " in " ".join(told.lines)
 
 
 def test_what_repairs_answer_is_mended() -> None:

@@ -3,12 +3,13 @@
 import pytest
 
 from halfwise.records import UNDONE, Remark
-from halfwise.reporting.remarks import REMARKS, lacking, remark
+from halfwise.reporting.remarks import lacking, remark
+from halfwise.reporting.words import WORDS
 from tests.unit.reporting.runs import search
 
 
 def test_what_is_undone_is_told_with_its_place():
-    assert REMARKS.keys() > UNDONE
+    assert WORDS["remark"].keys() > UNDONE
     names = {"rule": "mask", "nodes": "a[0|1]{x}, b", "why": "No."}
     numbers = {"before": 2.0, "after": 3.0, "value": 1e-3}
     for kind in UNDONE:

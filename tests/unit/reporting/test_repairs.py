@@ -53,7 +53,7 @@ def test_alike_repairs_share_a_line_and_others_do_not():
         for i in range(20)
     ]
     folded = SCALED.model_copy(update={"rule": "mask", "proof": off, "guards": (), "advice": ""})
-    far = folded.model_copy(update={"proof": off.model_copy(update={"original": 3e-6})})
+    far = folded.model_copy(update={"proof": off.model_copy(update={"repaired": 3e-6})})
     title, shared, _, advice, own, other = lines(*alike, folded, far)
     assert title == "Repairs: 22"
     assert shared.startswith("20 × scale (")

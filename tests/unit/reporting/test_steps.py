@@ -13,6 +13,9 @@ NAMES = {
     "rung": "FP16",
     "more": "work",
     "allowed": "rel max ≤ 0.01",
+    "options": "--keep a",
+    "reasons": "R",
+    "operators": "Op",
 }
 NUMBERS = {
     "size": 2,
@@ -23,6 +26,7 @@ NUMBERS = {
     "lowered": 1,
     "cheaper": 1,
     "int8": 0,
+    "engines": 1,
 }
 
 

@@ -54,9 +54,10 @@ def test_a_passed_run(capsys):
     assert out.rstrip().endswith(" --stronglyTyped")
 
 
-def test_a_caution_comes_right_under_the_result(capsys):
+def test_a_reason_and_a_caution_come_right_under_the_result(capsys):
     print_report(report(run(plan=plan((kept("/a"),), candidates=1))))
-    assert printed(capsys).splitlines()[1].startswith("Every ")
+    _, why, caution, *_ = printed(capsys).splitlines()
+    assert (why.split()[1:3], caution.split()[0]) == (["node", "kept:"], "Every")
 
 
 def test_a_failed_run(capsys):

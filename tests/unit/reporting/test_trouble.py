@@ -1,7 +1,10 @@
+import re
+
 import pytest
 
 from halfwise.records import Followed
 from halfwise.reporting import nodes
+from halfwise.reporting.view import screen
 from tests.unit.reporting.facts_planned import DECIDED, FLIP, KEPT, followed_by
 from tests.unit.reporting.runs import FIX, baseline, guard, kept, plan, run, verdict
 
@@ -16,8 +19,7 @@ def test_causes_are_merged_and_each_fix_is_told_once():
     lines = trouble(run())
     assert [line.partition(":")[0] for line in lines[2:]] == ["Cause", "Cause", "Usual fix"]
     assert sum(FIX in line for line in lines) == 1
-    brief = trouble(run(), brief=True)
-    assert [line.partition(":")[0] for line in brief[1:]] == ["Causes"]
+    assert len(trouble(run(), brief=True)) == 1
 
 
 @pytest.mark.parametrize(("severity", "sure"), [(0.7, "Suspected cause"), (1.5, "Cause")])
@@ -33,8 +35,9 @@ def test_every_kept_node_has_a_reason_on_the_first_screen(node, found):
     followed = None if found is None else followed_by(**found)
     node = {"guard": None, "error_without": None, **node}
     three = (kept("/a", **node), kept("/b"), kept("/b", guard="mask"))
-    (*_, line) = trouble(run(plan=plan(three), followed=followed), brief=True)
-    assert sum(int(part.split()[0]) for part in line.split("(")[1:]) == 3
+    line = screen(run(plan=plan(three), followed=followed)).reason
+    assert line.startswith("3 nodes kept: ")
+    assert sum(map(int, re.findall(r"\((\d+)\)", line))) == 3
 
 
 def test_any_name_is_left_as_it_is():

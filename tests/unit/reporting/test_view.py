@@ -175,14 +175,6 @@ def quantised(whose, **changed):
     return run().provenance.model_copy(update={"notes": (note,)})
 
 
-def test_where_a_failing_candidate_has_no_pairs_causes_cannot_be_looked_for():
-    failed, mine = verdict(passed=False), quantised("candidate")
-    assert part(report(verification(verdict=failed, provenance=mine)), "Quantisation")
-    paired = quantised("candidate", whole=1)
-    for other in ({"provenance": mine}, {"verdict": failed, "provenance": paired}):
-        assert "Quantisation" not in text(report(verification(**other)))
-
-
 def on(name, **changed):
     found = engines(**{"verdict": verdict(), **changed})
     return found.model_copy(update={"worker": found.worker.model_copy(update={"name": name})})

@@ -32,8 +32,16 @@ function drawn(group, data, items) {
   if (group.more > 0) {
     body.append(make("p", { class: "note" }, `and ${group.more} more: see run.json`));
   }
-  return make("details", { class: `fault ${group.state}`, open: group.state !== "harmless" },
+  return make("details", { class: `fault ${group.state}`, ontoggle: unfolded },
     make("summary", {}, make("span", { class: "state" }, group.label), " ", group.title), body);
+}
+
+// Shows the values of the first place where a group is opened for the first time.
+function unfolded({ target }) {
+  const first = target.querySelector(".found button[aria-expanded='false']");
+  if (target.open && !target.querySelector("figure")) {
+    first?.click();
+  }
 }
 
 // Returns what is found, in lists of one line of code each; of no line, by module class.
@@ -41,7 +49,7 @@ function byLine(found, places) {
   const lists = new Map();
   for (const one of found) {
     const at = one.place === null ? null : places[one.place];
-    const key = at === null ? "" : at.own === null ? at.kind : at.own;
+    const key = at === null ? "" : at.file ? `${at.file}:${at.line}` : at.kind;
     lists.set(key, [...(lists.get(key) ?? []), one]);
   }
   return lists.values();
@@ -50,12 +58,9 @@ function byLine(found, places) {
 function lineOf(found, data, items) {
   const list = make("ul", { class: "found" });
   const alike = found.every(({ fix }) => fix === found[0].fix);
-  const [first, ...rest] = found.map((one) => {
-    const element = item(one, data, alike ? "" : one.fix);
-    return [one, element];
-  });
   const hidden = [];
-  for (const [i, [one, element]] of [first, ...rest].entries()) {
+  for (const [i, one] of found.entries()) {
+    const element = item(one, data, alike ? "" : one.fix);
     element.hidden = i >= MOST;
     if (element.hidden) {
       hidden.push(element);
@@ -72,9 +77,8 @@ function lineOf(found, data, items) {
     more.hidden = true;
   }
 
-  const from = found[0].place === null ? null : place(data.places[found[0].place], data.frames);
+  const from = found[0].place === null ? null : place(data.places[found[0].place]);
   const fix = alike && found[0].fix ? make("p", { class: "fix" }, "Usual fix: ", coded(found[0].fix)) : null;
-  first[1].querySelector("button")?.click();
   return make("div", { class: "line" }, from, list, more, fix);
 }
 

@@ -8,7 +8,7 @@ const openers = new Map();
 // Draws a section: draw(root, data) fills root, the section's body; data is its JSON. Where draw
 // returns {open(key)}, links to something in the section call it.
 function section(name, draw) {
-  const root = document.querySelector(`#${CSS.escape(name)} > .body`);
+  const root = document.querySelector(`#${CSS.escape(name)} > .fold > .body`);
   if (root === null) {
     return;
   }
@@ -125,9 +125,13 @@ function open(name, key) {
 }
 
 function follow() {
-  const found = /^#([a-z0-9-]+)=(.*)$/s.exec(location.hash);
+  const found = /^#([a-z0-9-]+)(?:=(.*))?$/s.exec(location.hash);
   const root = found && document.getElementById(found[1]);
-  if (!root) {
+  const fold = root?.querySelector(":scope > .fold");
+  if (fold) {
+    fold.open = true;
+  }
+  if (!root || found[2] === undefined) {
     return;
   }
   let key = found[2];
@@ -152,5 +156,9 @@ addEventListener("DOMContentLoaded", mark);
 addEventListener("hashchange", follow);
 // Scripts stand one after another, and sections register while they run.
 addEventListener("DOMContentLoaded", follow);
+// Paper shows all.
+addEventListener("beforeprint", () => {
+  document.querySelectorAll(".fold").forEach((fold) => { fold.open = true; });
+});
 
 globalThis.halfwise = { section, data, make, draw, plain, coded, number, link, parted, fragment, open };

@@ -87,9 +87,8 @@ function source(graph, node) {
     return [];
   }
   const [kind, file, line, name, text] = graph.lines[graph.line[at]];
-  const frames = file === undefined ? [] : [{ file, line, function: name, text }];
   const module = graph.moduleNames[at];
-  const shown = place({ module, kind, frames: [...frames.keys()], own: frames.length > 0 ? 0 : null }, frames);
+  const shown = place({ kind, file, line, function: name, text });
   return [make("h4", {}, "Source"), module ? make("p", { class: "where" }, module) : null, shown];
 }
 

@@ -114,7 +114,8 @@ def beside(run: Run, before: Earlier | None) -> Run:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
     missing = dict.fromkeys(_group(c.kind) for c in changes if c.now is None and not c.passed)
-    steps = [Step(kind="accept-missing", items=tuple(missing))] if missing else []
+    options = {"options": " ".join(f"--may-worsen {group}=any" for group in missing)}
+    steps = [Step(kind="accept-missing", names=options)] if missing else []
     next_step = (*run.next_step, *steps)
     return run.model_copy(update={"compared": baseline, "verdict": verdict, "next_step": next_step})
 

@@ -3,7 +3,7 @@ from typing import Any
 
 from halfwise.page.document import document
 from halfwise.page.sections import causes
-from halfwise.records import Frame, Graph, NodeName, RunEvidence, Source
+from halfwise.records import Graph, NodeName, RunEvidence, Source
 from tests.unit.page.reading import Read
 from tests.unit.page.test_document import NASTY, stored
 from tests.unit.reporting.runs import guard, kept, observation, observations, plan
@@ -17,11 +17,9 @@ def data(made) -> Any:
 
 def evidence(*nodes: str) -> RunEvidence:
     """One line of code for all nodes; the first is gone from the graph."""
-    frames = (
-        Frame(file="/me/net.py", line=7, function="forward", text=NASTY),
-        Frame(file="/torch/x.py", line=1, function="forward"),
+    source = Source(
+        module="blocks.0", kind="net.Norm", file="/me/net.py", line=7, function="f", text=NASTY
     )
-    source = Source(module="blocks.0", kind="net.Norm", frames=(1, 0), own=0)
     graph = Graph(
         nodes=tuple(map(NodeName, nodes[1:])),
         ops=("Pow",) * (len(nodes) - 1),
@@ -39,7 +37,7 @@ def evidence(*nodes: str) -> RunEvidence:
         outputs=(),
     )
     gone = {NodeName(nodes[0]): 0}
-    return RunEvidence(graph=graph, frames=frames, sources=(source,), replaced=gone)
+    return RunEvidence(graph=graph, sources=(source,), replaced=gone)
 
 
 def ill(*nodes: str):
@@ -55,15 +53,9 @@ def test_each_place_has_its_histogram_and_its_line() -> None:
     assert (group["state"], group["label"], group["more"]) == ("cause", "Cause", 0)
     first, second = group["found"]
     assert (first["node"], first["tensor"], first["place"]) == ("a", "a_out", 0)
-    own = found["places"][0]["own"]
-    assert found["frames"][own]["line"] == 7
-    assert [found["frames"][i]["line"] for i in found["places"][0]["frames"]] == [1, 7]
-    assert found["places"][second["place"]] == {
-        "module": "blocks/0",
-        "kind": "",
-        "frames": [],
-        "own": None,
-    }
+    assert (found["places"][0]["file"], found["places"][0]["line"]) == ("/me/net.py", 7)
+    other = found["places"][second["place"]]
+    assert (other["module"], other["kind"], other["file"]) == ("blocks/0", "", "")
     assert found["histograms"][first["histogram"]]["overflow"] > 0
     assert found["format"]["limit"] == 65520
 
@@ -84,7 +76,7 @@ def test_hostile_lines_of_code_stay_text() -> None:
     read = Read(document(made))
     (group,) = read.data("causes")["groups"]
     assert group["found"][0]["node"] == NASTY
-    assert NASTY in [frame["text"] for frame in read.data("causes")["frames"]]
+    assert NASTY in [place["text"] for place in read.data("causes")["places"]]
 
 
 def test_a_run_without_causes_has_no_such_section() -> None:

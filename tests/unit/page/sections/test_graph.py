@@ -6,7 +6,6 @@ from halfwise.page.data import script_json
 from halfwise.page.graph import graph
 from halfwise.records import (
     EngineLayer,
-    Frame,
     Growth,
     NodeName,
     NodePrecision,
@@ -103,14 +102,11 @@ def test_layers_of_the_engine_name_nodes_of_the_graph() -> None:
 
 
 def test_each_node_leads_to_its_line() -> None:
-    frames = (
-        Frame(file="lib.py", line=3, function="run"),
-        Frame(file="m.py", line=7, function="f", text="x @ w"),
-    )
-    sources = (Source(module="blocks.0", kind="M", frames=(0, 1), own=1), Source(module="blocks.1"))
+    own = Source(module="blocks.0", kind="M", file="m.py", line=7, function="f", text="x @ w")
+    sources = (own, Source(module="blocks.1"))
     places = (0, 1, *[None] * (len(LINES) - 2))
     shown = SHOWN.model_copy(update={"sources": places})
-    data = section_data(RunEvidence(graph=shown, frames=frames, sources=sources))
+    data = section_data(RunEvidence(graph=shown, sources=sources))
     assert data["source"][:3] == [0, 1, None]
     assert decoded(data["modules"]) == ["blocks.0", "blocks.1"]
     assert [data["lines"][i] for i in data["line"]] == [["M", "m.py", 7, "f", "x @ w"], [""]]

@@ -1,0 +1,84 @@
+"""Ten stories of engines: the reason is in the first two lines of the first screen."""
+
+from typing import Any
+
+import pytest
+
+from halfwise.records import Cause, Failure, NodeName, RungTried
+from halfwise.reporting.view import screen
+from tests.unit.reporting.engine_runs import engines, failed
+from tests.unit.reporting.runs import baseline, kept, plan, run, search, verdict
+
+NODES = (NodeName("/a/Pow"), NodeName("/b/Pow"))
+PASSED = verdict(level="engine")
+
+
+def lines(**changed: Any) -> str:
+    shown = screen(run(verdict=PASSED, **changed))
+    return f"{shown.title}\n{shown.reason}"
+
+
+def full(end: str, *causes: Cause, rung: str = "fp16", **changed: Any) -> str:
+    """Return the first two lines of a run that delivers FP32, as the low rung ended so."""
+    tried = RungTried.model_validate(
+        {"rung": rung, "end": end, "plans": 6, "builds": 6, "built": 0, "ran": 0}
+    )
+    return lines(engines=engines(rung="fp32", rungs=(tried,), causes=causes, keep=(), **changed))
+
+
+def cause(kind: str, nodes: tuple[NodeName, ...] = ()) -> Cause:
+    return Cause.model_validate({"kind": kind, "builds": (2,), "nodes": nodes})
+
+
+STORIES = {
+    "crashed": (
+        lambda: full("unbuildable", builds=tuple(map(failed, range(6)))),
+        ("crashed in 6 of 6", "SIGSEGV"),
+    ),
+    "ignored": (lambda: full("tolerance", cause("ignored", NODES)), ("ignored 2 ", "Pow")),
+    "kernel": (lambda: full("tolerance", cause("kernel", NODES[:1])), ("kernel", "/a/Pow")),
+    "refused": (lambda: full("refused", cause("refused", NODES[:1])), ("refused", "/a/Pow")),
+    "held out": (lambda: full("held-out"), ("held-out",)),
+    "lost": (lambda: full("lost"), ("worker was lost",)),
+    "not run": (lambda: full("not-run"), ("runs to the end",)),
+    "interrupted builds": (lambda: full("delivered", rung="tf32"), ("interrupted",)),
+    "slower": (lambda: full("slower"), ("faster",)),
+    "wrong": (
+        lambda: _failed("output y is off by 0.19 of its maximum on frame 7"),
+        ("FAILED", "frame 7"),
+    ),
+}
+
+
+def _failed(text: str) -> str:
+    failure = Failure(kind="cause", text=text)
+    wrong = verdict(passed=False, level="engine", failures=(failure,))
+    shown = screen(run(verdict=wrong, engines=engines()))
+    return f"{shown.title}\n{shown.reason}"
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_reason_is_in_the_first_two_lines(story: str) -> None:
+    told, facts = STORIES[story]
+    text = told()
+    assert all(fact in text for fact in facts), text
+    assert "emulation" not in text.replace("in the emulation", "emulation") or story == "refused"
+
+
+def test_no_part_speaks_of_the_emulation_where_engines_decided() -> None:
+    shown = screen(run(verdict=PASSED, engines=engines()))
+    assert not any(part.title.startswith("With everything") for part in shown.parts)
+
+
+def test_rules_that_buy_nothing_are_said_to() -> None:
+    ruled = tuple(kept(f"/n{i}", kept_by="rule", guard=None) for i in range(38))
+    shown = screen(run(plan=plan(ruled), baseline=verdict(), guards=()))
+    assert "38 nodes" in shown.reason
+    assert "buy nothing" in shown.reason
+    needed = screen(run(plan=plan(ruled), baseline=baseline(), guards=()))
+    assert "buy nothing" not in needed.reason
+
+
+def test_an_interrupted_search_is_said_to() -> None:
+    ended = search(ended_by=("interrupt",))
+    assert "interruption" in screen(run(search=ended)).title
