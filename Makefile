@@ -21,7 +21,7 @@ PYTEST = $(BIN)/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo readme picture test test-all test-checked mutations golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
+.PHONY: help demo readme test test-all test-checked mutations golden test-busy test-bytecode check check-format check-lint check-types check-imports bench comparison lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +32,9 @@ demo: $(USABLE) ## Fix the digits example; the result is in runs/demo
 	    --heldout $(DIGITS)/heldout.npz -o runs/demo
 	@echo "To use halfwise in this shell: . $(VENV)/bin/activate"
 
-readme: $(STAMP) demo ## Rewrite the generated parts of README.md and docs
+readme: $(STAMP) ## Rewrite the generated parts of README.md and docs
 	$(BIN)/python tools/readme.py
 	$(BIN)/python tools/failure_classes.py
-
-picture: $(STAMP) demo ## Take the picture of the demo's page for README.md (needs Chromium)
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1055 --virtual-time-budget=3000 \
-	    --screenshot=docs/images/report.png file://$(CURDIR)/runs/demo/report.html
 
 test: test-checked ## Check, then run every quick test that needs no GPU
 	$(PYTEST) --ignore=tests/bench

@@ -3,11 +3,11 @@
 usage: python tools/readme.py [--check]
 
 Replaces the text between `<!-- begin NAME -->` and `<!-- end NAME -->`: `report` in README.md is
-the report of `runs/demo` (made by `make demo`); `engines` in docs/tensorrt.md is the part about
-engines in the report of a run on a GPU (`bench/results/gpu_resnet50_run.json.gz`); `commands` in
-docs/commands.md lists every command and option. In docs/tutorial.md, the block of text after a
-command is its output. With `--check` nothing is written; the exit code is 1 if a page differs in
-more than timings.
+what `halfwise demo` prints, and docs/images/headroom.svg shows its ranges; `engines` in
+docs/tensorrt.md is the part about engines in the report of a run on a GPU
+(`bench/results/gpu_resnet50_run.json.gz`); `commands` in docs/commands.md lists every command and
+option. In docs/tutorial.md, the block of text after a command is its output. With `--check` nothing
+is written; the exit code is 1 if a page differs in more than timings.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import get_args
@@ -27,12 +28,15 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from halfwise.cli import app
+from halfwise.reporting.strip import as_svg, strip
+from halfwise.store import read_observations, read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 ENGINES = ROOT / "docs" / "tensorrt.md"
 COMMANDS = ROOT / "docs" / "commands.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+HEADROOM = ROOT / "docs" / "images" / "headroom.svg"
 ENGINE_RUN = ROOT / "bench" / "results" / "gpu_resnet50_run.json.gz"
 MEASURED = re.compile(r"(evaluations in [^;]*|[\d.]+ s); peak\s+memory [\d.]+ [KMG]iB")
 # Rounding differs between processors in the last digits; wording, counts and names do not.
@@ -74,9 +78,20 @@ def printed(text: str) -> str:
     return f"```text\n{text}\n```"
 
 
+@cache
+def demo() -> tuple[str, str]:
+    """Return what `halfwise demo` prints, and its headroom strip as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = output("demo", folder=Path(folder))
+        run = Path(folder, "demo", "run")
+        drawn = strip(read_run(run), read_observations(run))
+    assert drawn is not None
+    return told, f"{as_svg(drawn)}\n"
+
+
 def report() -> str:
-    """Return the report of the demo."""
-    return printed(output("report", "runs/demo"))
+    """Return the report of the demo, below the command that it prints."""
+    return printed(demo()[0])
 
 
 def engines() -> str:
@@ -218,6 +233,8 @@ def main() -> int:
         changed |= MEASURED.sub("", old) != MEASURED.sub("", new)
         if not check:
             page.write_text(new, encoding="utf-8")
+    if not check:
+        HEADROOM.write_text(demo()[1], encoding="utf-8")
     return int(check and changed)
 
 

@@ -65,8 +65,7 @@ class Fusing:
         return self._runner.run(sample, plan.of.assignment(plan))
 
     def release(self) -> None:
-        """Free the model."""
-        self._runner.release()
+        """Do nothing: there is one model."""
 
 
 def bench_with(space: LowSpace, fused: frozenset[TensorName]) -> Bench[Plan]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from halfwise.declarations import ChooseOptions, Options
     from halfwise.fixing.choose import choose
     from halfwise.fixing.command import fix
+    from halfwise.fixing.drop_in import convert_float_to_float16
     from halfwise.fixing.result import Result
     from halfwise.linting.command import check_constraints, lint
     from halfwise.observing.reference import observe
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from halfwise.tools.export import Exported, export
     from halfwise.tools.inspect import inspect
     from halfwise.tools.ladder import ladder
+    from halfwise.tools.migrate import migrate
     from halfwise.tools.modernize import modernize
     from halfwise.tools.preprocessing.command import compare_inputs
+    from halfwise.tools.reduce import reduce
     from halfwise.tools.verify.command import verify
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "choose",
     "compare",
     "compare_inputs",
+    "convert_float_to_float16",
     "diagnose",
     "doctor",
     "explain_log",
@@ -44,8 +48,10 @@ __all__ = [
     "inspect",
     "ladder",
     "lint",
+    "migrate",
     "modernize",
     "observe",
+    "reduce",
     "report",
     "verify",
 ]
@@ -60,6 +66,7 @@ _MODULES = {
     "choose": "fixing.choose",
     "compare": "tools.compare.command",
     "compare_inputs": "tools.preprocessing.command",
+    "convert_float_to_float16": "fixing.drop_in",
     "diagnose": "tools.diagnose.command",
     "doctor": "tools.doctor",
     "explain_log": "tools.explain_log",
@@ -68,8 +75,10 @@ _MODULES = {
     "inspect": "tools.inspect",
     "ladder": "tools.ladder",
     "lint": "linting.command",
+    "migrate": "tools.migrate",
     "modernize": "tools.modernize",
     "observe": "observing.reference",
+    "reduce": "tools.reduce",
     "report": "store",
     "verify": "tools.verify.command",
 }

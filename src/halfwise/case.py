@@ -344,6 +344,7 @@ class Settings:
             the user's file stores in the low format keep it.
         accumulate: Format of running sums inside FP16 ops.
         no_repair: Repair rules that are not used.
+        keep_islands: Whether nodes that the file has in FP32 among lower ones stay so.
         allow: What is done only on request: see `Allowed`.
         allow_random: Whether a plan counts that passes on inputs that are not real.
         allow_unjudged: Whether a plan counts although the samples leave something untested.
@@ -365,6 +366,7 @@ class Settings:
     io: Literal["fp32", "fp16", "bf16"] = default("io")
     accumulate: Literal["fp32", "fp16"] = default("accumulate")
     no_repair: tuple[RepairRule, ...] = ()
+    keep_islands: bool = False
     allow: frozenset[Allowed] = frozenset()
     allow_random: bool = False
     allow_unjudged: bool = False

@@ -11,8 +11,10 @@ from halfwise import api
 from halfwise.errors import BuildFailed, CaseError, RecordMismatch
 from halfwise.records import EngineBuild
 from halfwise.tensorrt import versions, worker
+from halfwise.tools.migrate import Migrated
 from tests.faults import numbers
 from tests.unit.reporting.engine_runs import build
+from tests.unit.reporting.runs import run
 from tests.unit.reporting.test_inspection import inspection
 from tests.unit.tensorrt.recipes import recipe
 
@@ -381,3 +383,16 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
     assert f"else {versions.DEFAULT_PARSER}" in told("modernize")
     first = versions.text_of(versions.FIRST_WITH["strong typing by default"])
     assert f"strong from TensorRT {first}" in told("build", "--help-all")
+
+
+def test_migrate_takes_options_of_trtexec_and_its_own(call, answer):
+    found = Migrated((), ("trtexec", "--onnx=typed/model.onnx"), api.Result(run(), None))
+    calls = answer("migrate", found)
+    words = ("trtexec", "--onnx=m.onnx", "--fp16", "--layerPrecisions=a:fp32")
+    own = ("--inputs", "x.npz", "-o", "typed", "--rel-max", "0.1")
+    code, out, _ = call("migrate", *words, *own)
+    assert code == 0
+    (arguments, options) = calls[0]
+    assert arguments == (list(words), "x.npz")
+    assert (str(options["out"]), options["rel_max"]) == ("typed", 0.1)
+    assert out.startswith("0 nodes in FP32; build it with: trtexec --onnx=typed/model.onnx\n")

@@ -156,7 +156,7 @@ def test_a_cyclic_graph(refused):
 def test_an_ill_typed_graph(refused):
     nodes = [("Cast", "x", "whole", {"to": TensorProto.INT64}), ("Add", "x whole", "y", {})]
     message = refused(3, *of_type("typed.onnx", nodes))
-    assert "int64" in message
+    assert "INT64" in message
     assert "refuses" in message
 
 
@@ -341,7 +341,7 @@ def test_an_array_of_another_name_is_told_and_one_without_a_name_is_not(call, fi
             np.savez("named.npz", **{name: given["x"]})
         ended = call("observe", files[0], "--inputs", "named.npz")
         assert ended.code == 0
-        assert ("is used for input 'x'" in ended.err) is told
+        assert ("is taken for this input" in ended.err) is told
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,12 @@ def test_an_export_that_fp16_breaks_gets_its_nodes_back(fix, make):
     assert end_types(ended.model) == {SINGLE}
 
 
-def test_an_island_is_respected_even_where_fp16_would_do(fix):
-    ended = fix(exported(models.small(), "bias"))
+def test_an_island_is_a_start(fix):
+    assert fix(exported(models.small(), "bias")).kept == set()
+
+
+def test_an_island_is_respected_on_request_even_where_fp16_would_do(fix):
+    ended = fix(exported(models.small(), "bias"), "--keep-islands")
     assert ended.code == 0, ended.err
     (kept,) = ended.record["plan"]["keep"]
     assert (kept["node"], kept["guard"]) == ("bias", None)
@@ -78,7 +82,7 @@ def test_an_island_that_a_rule_lowers(fix):
 def test_the_baseline_is_the_model_as_it_was_given(fix):
     """With its islands FP32 the LayerNorm is fine; without them it is infinite."""
     ill = models.layer_norm()
-    ended = fix(exported(ill, *ill.kept, low_io=False))
+    ended = fix(exported(ill, *ill.kept, low_io=False), "--keep-islands")
     assert ended.code == 0, ended.err
     assert ended.record["baseline"]["passed"]
     assert ended.kept == ill.kept
@@ -87,7 +91,7 @@ def test_the_baseline_is_the_model_as_it_was_given(fix):
 
 def test_an_island_and_a_node_that_fp16_breaks(fix):
     ill = models.layer_norm()
-    ended = fix(exported(ill, "gamma", low_io=False), "--no-repair")
+    ended = fix(exported(ill, "gamma", low_io=False), "--no-repair", "--keep-islands")
     assert ended.code == 0, ended.err
     reasons = {entry["node"]: entry["reason"] for entry in ended.record["plan"]["keep"]}
     assert reasons.keys() == ill.kept | {"gamma"}

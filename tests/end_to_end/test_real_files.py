@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -41,7 +42,7 @@ def fixed(call):
 
 def decoder():
     """One layer with a cache, in the form of ONNX Runtime's genai builder."""
-    cache = ["n", 2, "past", 8]
+    cache: list[str | int | None] = ["n", 2, "past", 8]
     nodes = [
         helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], "norm", axis=-1),
         *(helper.make_node("MatMul", ["y", f"w{a}"], [a], a) for a in "qkv"),
@@ -234,3 +235,68 @@ def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
     assert written(ended)["noise"].op_type == op
     again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
     assert again.code == 0, again.out + again.err
+
+
+def two_rates(op="Equal"):
+    """A network that is one If: the sampling rate chooses the weights, as in voice detectors."""
+    branches = {}
+    for name, seed in (("then_branch", 1), ("else_branch", 2)):
+        nodes = [
+            helper.make_node("MatMul", ["h", f"{name}_w"], [f"{name}_a"], f"{name}/mm"),
+            helper.make_node("Mul", [f"{name}_a", f"{name}_a"], [f"{name}_s"], f"{name}/square"),
+            helper.make_node("Add", [f"{name}_s", f"{name}_b"], [f"{name}_y"], f"{name}/add"),
+        ]
+        constants = {f"{name}_w": weights(8, 4, seed=seed), f"{name}_b": weights(4, seed=seed)}
+        tensors = [numpy_helper.from_array(a, n) for n, a in constants.items()]
+        end = info(f"{name}_y", F32, ["n", 6, 4])
+        branches[name] = helper.make_graph(nodes, name, [], [end], tensors)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], "relu"),
+        helper.make_node(op, ["rate", "wanted"], ["is"], "is"),
+        helper.make_node("If", ["is"], ["y"], "if", **branches),
+    ]
+    inputs = [info("x", F32, ["n", 6, 8]), info("rate", TensorProto.INT64, [])]
+    constants = {"wanted": np.array(16000)}
+    return proto(nodes, inputs, [info("y", F32, ["n", 6, 4])], constants)
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_a_network_that_is_one_if(rate, call, tmp_path):
+    onnx.save(two_rates(), "m.onnx")
+    (tmp_path / "data").mkdir()
+    for i in range(8):
+        x = signals(1, 6, 8, seed=i)
+        np.savez(tmp_path / "data" / f"{i}.npz", x=x, rate=np.array(rate))
+    ended = call("fix", "m.onnx", "--inputs", "data", "-o", "run", screen=True)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.record["plan"]["candidates"] == 4
+    choice = written(ended)["if"]
+    bodies = {a.name: a.g for a in choice.attribute}
+    taken, other = ("then_branch", "else_branch")[:: 1 if rate == 16000 else -1]
+    assert {t.data_type for t in bodies[other].initializer} == {F32}
+    products = [n for n in onnx.load(ended.model).graph.node if n.op_type == "MatMul"]
+    assert not products
+    assert {n.name for n in bodies[taken].node} >= {f"{taken}/mm", f"{taken}/square"}
+    onnx.checker.check_model(onnx.load(ended.model), full_check=True)
+    again = call("verify", "m.onnx", ended.model, "--inputs", "data")
+    assert again.code == 0, again.out + again.err
+    # The other branch computes what it did.
+    sample = {"x": signals(1, 6, 8, seed=3), "rate": np.array(24000 - rate)}
+    before, after = (
+        ort.InferenceSession(path).run(None, sample)[0] for path in ("m.onnx", ended.model)
+    )
+    np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-3)
+
+
+def test_fp32_that_is_nan_itself_ends_fix(call):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
+        helper.make_node("Log", ["h"], ["l"], "log"),
+        helper.make_node("Relu", ["l"], ["y"], "relu"),
+    ]
+    ends = info("x", F32, ["n", 8]), info("y", F32, ["n", 8])
+    onnx.save(proto(nodes, ends[:1], ends[1:], {"w": weights(8, 8)}), "m.onnx")
+    np.savez("x.npz", x=signals(8, 1, 8))
+    ended = call("fix", "m.onnx", "--inputs", "x.npz", "-o", "run")
+    assert ended.code == 3
+    assert "node log (Log)" in " ".join(ended.err.split())

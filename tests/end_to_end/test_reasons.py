@@ -43,8 +43,8 @@ def test_a_mean_near_zero_is_not_called_the_origin(fix):
     assert "where it starts is unknown; " in words(ended)
     unexplained = [k for k in ended.record["plan"]["keep"] if k["guard"] is None]
     assert unexplained
-    assert all(k["reason"].startswith("Cause unknown: ") for k in unexplained)
-    assert all("× what the search allows." in k["reason"] for k in unexplained)
+    assert all(k["reason"].startswith("No known cause") for k in unexplained)
+    assert all("what the search allows." in k["reason"] for k in unexplained)
 
 
 def test_error_that_accumulates_is_said_to_with_what_was_low(fix):
@@ -101,7 +101,7 @@ def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
         *("diagnose", "model.onnx", "--inputs", "model.npz", "-o", "run", "--rel-max", "5e-4")
     )
     assert ended.code == 10, ended.err
-    assert "Rung 6 (precision) fails: FP16 breaks" in words(ended)
+    assert ended.out.startswith("FP16 breaks")
     tf32, precision = ended.record["diagnosis"][-2:]
     assert (tf32["name"], tf32["passed"], tf32["how"]) == ("tf32", None, "emulated")
     assert precision["overflows"]
@@ -111,7 +111,7 @@ def test_a_supposed_fault_of_tf32_does_not_hide_an_overflow(saved, call):
     assert {"enlarge", "reduce"} <= set(precision["nodes"])
     assert "suspected (emulated)" in words(ended)
     assert (
-        "Also seen on rung 5 (tf32) Suspected, in emulation: TF32 alone puts the outputs"
+        "Also seen: does TF32 matter? Suspected, in emulation: TF32 alone puts the outputs"
         in words(ended)
     )
 

@@ -43,7 +43,7 @@ class Emulated:
 
     def release(self) -> None:
         """Free the session."""
-        self._runner.release()
+        self.__dict__.pop("_runner", None)
 
     def _resolved(self, kept: Kept) -> Kept:
         return kept | carried(self.network, self.roles, kept)

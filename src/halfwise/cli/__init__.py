@@ -284,6 +284,8 @@ for command, example in {
     models.compare: "compare model.onnx --inputs data.npz --b emulation:fp16",
     models.observe: "observe model.onnx --inputs data.npz",
     models.modernize: "modernize model.onnx -o new.onnx --inputs data.npz",
+    engines.migrate: "migrate build.py --inputs data.npz -o typed",
+    models.reduce: "reduce model.onnx --inputs data.npz --fails verdict -o small.onnx",
     engines.build: "build run/model.onnx -o model.engine --typing strong",
     engines.inspect: "inspect model.engine --model run/model.onnx",
     engines.explain_log: "explain-log build.log --model model.onnx",
@@ -291,7 +293,10 @@ for command, example in {
     engines.doctor: 'doctor --trt-command "ssh orin python3"',
 }.items():
     name = command.__name__.replace("_", "-")
-    app.command(name, cls=Command, epilog=f"Example: halfwise {example}")(command)
+    # trtexec's options are part of what is migrated.
+    unknown = {"ignore_unknown_options": command is engines.migrate}
+    epilog = f"Example: halfwise {example}"
+    app.command(name, cls=Command, epilog=epilog, context_settings=unknown)(command)
 inputs = typer.Typer(no_args_is_help=True, help="Compare two preprocessing pipelines.")
 inputs.command(
     "compare",

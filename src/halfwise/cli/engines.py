@@ -11,15 +11,26 @@ import typer
 from halfwise import api
 from halfwise.cli.options import (
     Display,
+    InputsOption,
     MaybeInputsOption,
     ModelArgument,
     RunArgument,
     accepts,
 )
-from halfwise.cli.outcome import end, show, watched
+from halfwise.cli.outcome import conclude, end, show, watched
 from halfwise.declarations import given
-from halfwise.declarations.options import Building, OneDevice, Reading, Waiting, Worker
+from halfwise.declarations.options import (
+    Acceptance,
+    Building,
+    Data,
+    Labels,
+    OneDevice,
+    Reading,
+    Waiting,
+    Worker,
+)
 from halfwise.errors import UsageError
+from halfwise.wording import command, count
 
 
 @accepts(Reading, Worker, Building, "build_timeout", Waiting)
@@ -114,6 +125,39 @@ def check_constraints(
     )
     show(record, checked, display)
     end(passed=all(finding.severity == "info" for finding in record.findings))
+
+
+@accepts(Labels, Data, Acceptance, full=True)
+def migrate(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE",
+            help="A trtexec command, or a file: a trtexec log, a shell script, or a Python script "
+            "that builds with tensorrt.",
+            show_default=False,
+        ),
+    ],
+    inputs: InputsOption,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FOLDER", help="Folder to create.")],
+    *,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M", help="Its ONNX model, if SOURCE names none.")
+    ] = None,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Write the typed model that a weakly typed build of TensorRT 10 meant, and judge it."""
+    made = watched(
+        lambda watcher: api.migrate(
+            source, inputs, out=out, model=model, watcher=watcher, **options
+        ),
+        display,
+    )
+    if not display.as_json:
+        kept = count(len(made.fp32), "node")
+        typer.echo(f"{kept} in FP32; build it with: {command(*made.command)}")
+    conclude(made.result.run, display, out / "run")
 
 
 @accepts()

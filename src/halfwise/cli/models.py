@@ -159,6 +159,36 @@ def modernize(
     show(record, modernized, display)
 
 
+@accepts(Data, Running)
+def reduce(
+    model: ModelArgument,
+    inputs: InputsOption,
+    fails: Annotated[
+        str,
+        typer.Option(
+            metavar="CHECK",
+            help="What fails: verdict (everything in FP16 is out of tolerance), run (ONNX Runtime "
+            "fails or crashes), or a command with {model}, and {inputs} if it needs them, that "
+            "does not exit with 0.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", metavar="NEW", help="ONNX file to write, with NEW.npz."),
+    ],
+    *,
+    display: Display,
+    **options: Any,
+) -> None:
+    """Write the smallest part of a model that still fails, with the numbers that it reads."""
+    from halfwise.tools.reduce import reduced
+
+    how = {"fails": fails, "out": out, **options}
+    record = watched(lambda watcher: api.reduce(model, inputs, watcher=watcher, **how), display)
+    show(record, reduced, display)
+
+
 @accepts()
 def compare_inputs(
     a: Annotated[str, typer.Argument(metavar="A", help=_Pipeline.format("pipeline A"))],

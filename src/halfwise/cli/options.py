@@ -64,10 +64,12 @@ MANY = 12
 def _show_all(context: typer.Context, wanted: bool) -> None:
     """Print the help with every option."""
     if wanted:
-        for param in context.command.params:
-            if isinstance(param, TyperOption):
-                param.hidden = False
+        hidden = [p for p in context.command.params if isinstance(p, TyperOption) and p.hidden]
+        for param in hidden:
+            param.hidden = False
         typer.echo(context.get_help())
+        for param in hidden:
+            param.hidden = True
         raise typer.Exit
 
 

@@ -282,11 +282,15 @@ class Plan(TypedDict, total=False):
         Sequence[str],
         _plan("Keep every node of this type, decomposed forms included. Repeatable.", "TYPE"),
     ]
+    keep_islands: Annotated[
+        bool,
+        _plan("Keep what the file itself has in FP32 among FP16 or BF16; else that is a start."),
+    ]
     lower: Annotated[
         Sequence[str],
         _plan(
-            "Always lower these nodes: name or regular expression. Only this lowers operators of "
-            "custom domains. Repeatable.",
+            "Always lower these nodes: name or regular expression. Only this lowers operators that "
+            "neither ONNX nor ONNX Runtime has. Repeatable.",
             "N",
         ),
     ]

@@ -6,6 +6,7 @@
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ In between, it keeps as many as the model needs anyway: its weights, here and in
 two of its largest tensors.
 """
 
+INT64 = ir.DataType.INT64
 _REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum")
 _PERMUTATIONS = frozenset(
     (
@@ -36,7 +38,7 @@ _PERMUTATIONS = frozenset(
         *("SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"),
     )
 )
-_PACKED = "halfwise::packed"
+_PACKED, _SHAPES = "halfwise::packed", "halfwise::shapes"
 TENSORS_AT_ONCE = 16
 """Tensors held or packed at a time, however large: bounds the number of runs; no result depends
 on it."""
@@ -76,6 +78,9 @@ class ExtremaProbe:
 
     Its own outputs are bitwise equal to those of the plain model: the reductions only read. Each
     reduction runs as soon as its tensor exists, so it needs no more memory than plain inference.
+
+    Attributes:
+        sizes: The most elements of each chosen tensor in any run so far.
     """
 
     def __init__(
@@ -89,7 +94,7 @@ class ExtremaProbe:
         """Load `model` with its reductions.
 
         Args:
-            model: Any model, such as a reference or an emulation; not changed.
+            model: Any model, such as a reference or an emulation; changed only while it loads.
             tensors: FP32 tensors of the main graph, computed or inputs.
             magnitudes: If False, every `absmax` stays 0, with a third of the reductions.
             runtime: Where it runs.
@@ -102,12 +107,11 @@ class ExtremaProbe:
         self._roots = roots(model.graph, tensors)
         self._measured = tuple(dict.fromkeys(self._roots.values()))
         self._reductions = _REDUCTIONS if magnitudes else _REDUCTIONS[-1:]
-        packed = _pack(model, self._measured, self._reductions)
-        self._session = Session(packed, runtime=runtime)
+        with _packed(model, self._measured, self._reductions):
+            self._session = Session(model, runtime=runtime)
         self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
-        self._sizes: dict[TensorName, int] = {}
-        self._largest = 0
+        self.sizes = dict.fromkeys(self._roots, 0)
 
     def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
         """Run the model on one sample.
@@ -124,6 +128,9 @@ class ExtremaProbe:
         outputs: dict[str, NDArray[Any]] = self._session.run(sample)
         extrema: dict[TensorName, Extremum] = {}
         suspects = []
+        elements = outputs.pop(_SHAPES, np.zeros(0, np.int64)).reshape(-1, 2)[:, 1]
+        counts = dict(zip(self._measured, elements.tolist(), strict=True))
+        self.sizes = {t: max(self.sizes[t], counts[root]) for t, root in self._roots.items()}
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
         for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
             # ReduceMax and ReduceMin may skip a NaN; a sum skips neither NaN nor infinity.
@@ -142,11 +149,6 @@ class ExtremaProbe:
         # A tensor once suspect is fetched from then on: it tends to be so on every sample, and an
         # unchanged set of tensors needs no new session.
         self._suspects |= dict.fromkeys(suspects)
-        elements = sum(np.size(array) for array in sample.values())
-        # Sizes only cut chunks: those from a large sample also serve for smaller ones.
-        if elements > self._largest or len(self._sizes) < len(self._suspects):
-            self._sizes = self._elements.sizes(sample, tuple(self._suspects))
-            self._largest = elements
         extrema: dict[TensorName, Extremum] = {}
 
         def viewer(name: TensorName) -> View:
@@ -155,7 +157,7 @@ class ExtremaProbe:
 
             return View((name,), count)
 
-        self._elements.run([sample], [viewer(name) for name in self._suspects], self._sizes)
+        self._elements.run([sample], [viewer(name) for name in self._suspects], self.sizes)
         return {name: extrema[name] for name in suspects}
 
 
@@ -280,7 +282,7 @@ def shapes_of(
     values = list(copy.graph.outputs)
     copy.graph.outputs.clear()
     # Written last tensor first: otherwise ONNX Runtime would run the whole model before the first
-    # Shape (see `_pack`).
+    # Shape (see `_packed`).
     for value in reversed(values):
         shape = ir.val(f"{value.name}::shape", type=ir.TensorType(ir.DataType.INT64))
         copy.graph.append(ir.Node("", "Shape", [value], outputs=[shape], name=shape.name))
@@ -335,8 +337,11 @@ def _root(value: ir.Value) -> ir.Value:
     return value
 
 
-def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> ir.Model:
-    """Return a copy of `model` with one more output: each op's result on each flattened tensor.
+@contextmanager
+def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) -> Iterator[None]:
+    """Give `model` the results of `ops` on each flattened tensor as an output, within the block.
+
+    Another output has the flattened shapes, [1, elements] each.
 
     Flatten shares its input's memory, turns any shape (scalar and empty included) into
     [1, elements], and lets the ops run without axes, whose form differs between opsets.
@@ -347,24 +352,36 @@ def _pack(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) ->
     first written first, through a list of all nodes that are ready. Behind the model, the new nodes
     would all wait in that list, which takes n² steps. One Concat of n inputs takes n² steps too,
     hence a Concat of Concats.
+
+    In place: copying a graph takes as long as loading it.
     """
-    packed = model.clone()
     if not tensors:
-        return packed
-    values = _values(packed.graph)
+        yield
+        return
+    graph, values = model.graph, _values(model.graph)
     groups: list[list[ir.Node]] = []
     for start in range(0, len(tensors), TENSORS_AT_ONCE):
         per_tensor: list[list[ir.Node]] = []
         for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
             flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
+            shape = new_node("Shape", flat.outputs, f"halfwise::{i}::shape", dtype=INT64)
             results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
-            per_tensor.append([flat, *results])
-        parts = [node.outputs[0] for _, *results in per_tensor for node in results]
+            per_tensor.append([flat, shape, *results])
+        parts = [node.outputs[0] for _, _, *results in per_tensor for node in results]
+        shapes = [shape.outputs[0] for _, shape, *_ in per_tensor]
+        joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
         concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})
-        groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), concat])
+        groups.append([*(node for nodes in reversed(per_tensor) for node in nodes), joined, concat])
     ends = [group[-1].outputs[0] for group in groups]
     whole = new_node("Concat", ends, _PACKED, {"axis": 0})
-    packed.graph.append(whole)
-    packed.graph.insert_before(packed.graph[0], [n for group in reversed(groups) for n in group])
-    packed.graph.outputs.append(whole.outputs[0])
-    return packed
+    ends = [group[-2].outputs[0] for group in groups]
+    sizes = new_node("Concat", ends, _SHAPES, {"axis": 0}, INT64)
+    graph.extend([sizes, whole])
+    added = [n for group in reversed(groups) for n in group]
+    graph.insert_before(graph[0], added)
+    graph.outputs.extend([sizes.outputs[0], whole.outputs[0]])
+    try:
+        yield
+    finally:
+        del graph.outputs[-2:]
+        graph.remove([*added, sizes, whole], safe=True)

@@ -1,7 +1,7 @@
-"""Runs a switched model in ONNX Runtime, from as late a node as the assignment allows."""
+"""Runs any assignment of low precision to nodes in one session of ONNX Runtime."""
 
 import gc
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,19 +10,116 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample
 from halfwise.emulation.forms import Form, Forms, Readings, Seen, Slots
-from halfwise.emulation.late_start import LONG, SIZE, Cutter, References, Start, cuts_of, stretches
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import Elements, round_value
 from halfwise.formats import Format
 from halfwise.graph.casts import low_type
 from halfwise.graph.intake import drop_unused_constants
 from halfwise.graph.model import Network, add_constant, node_name
-from halfwise.graph.roles import Roles, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float
 from halfwise.graph.weights import LowWeights
 from halfwise.metrics import Outputs
 from halfwise.records import NodeName, TensorName
 
 SWITCH_INPUT = "halfwise::low"
+
+SIZE = 24
+"""Approximate nodes per stretch; no result depends on it. Longer ones have fewer borders, but more
+often mix precisions."""
+
+LONG = 64
+"""The same if no stretch mixes precisions. A run then has fewer borders; ONNX Runtime needs up to
+three times as long to load a body of a thousand nodes."""
+
+_END = 1 << 62
+
+
+def stretches(
+    nodes: Sequence[ir.Node],
+    roles: Roles,
+    size: int = SIZE,
+    apart: Container[NodeName] = frozenset(),
+) -> list[list[ir.Node]]:
+    """Return the nodes in order, cut where few values cross; nodes that cannot join are alone.
+
+    Args:
+        nodes: The nodes of the main graph, in topological order.
+        roles: Their roles.
+        size: Approximate nodes per stretch; the actual number is 0.5 to 1.5 times that.
+        apart: Nodes likely to differ in precision from their neighbours.
+    """
+    last = _last_readers(nodes, roles)
+    parts: list[list[ir.Node]] = []
+    for first, end in _joinable(nodes, roles, apart):
+        start = first
+        while start < end:
+            cut = _best_cut(nodes, last, start, end, size)
+            part = list(nodes[start:cut])
+            several = sum(roles[node_name(n)].free for n in part) > 1
+            parts += [part] if several else [[n] for n in part]
+            start = cut
+    return parts
+
+
+def _joinable(
+    nodes: Sequence[ir.Node], roles: Roles, apart: Container[NodeName]
+) -> Iterator[tuple[int, int]]:
+    """Yield maximal ranges of nodes that an If may hold and that likely share a precision."""
+    start, side = 0, False
+    for i, node in enumerate(nodes):
+        free, joins = roles[node_name(node)].free, _may_join(node, roles)
+        here = node_name(node) in apart if free else side
+        if start < i and (not joins or here != side):
+            yield start, i
+            start = i
+        side = here
+        if not joins:
+            yield i, i + 1
+            start = i + 1
+    if start < len(nodes):
+        yield start, len(nodes)
+
+
+def _may_join(node: ir.Node, roles: Roles) -> bool:
+    role = roles[node_name(node)]
+    if bodies(node) or role.role is Role.PINNED:
+        return False
+    return role.free or all(can_leave_if(v) for v in node.outputs if v.name)
+
+
+def can_leave_if(value: ir.Value) -> bool:
+    """Return whether ONNX Runtime's If can output `value`: no sequences, no packed types."""
+    if not isinstance(value.type, ir.TensorType) or value.dtype is None:
+        return False
+    return value.dtype in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or is_float(
+        value
+    )
+
+
+def _last_readers(nodes: Sequence[ir.Node], roles: Roles) -> dict[ir.Value, int]:
+    """Return where each value is read last; `_END` for graph outputs, unread values left out."""
+    place = {node_name(n): i for i, n in enumerate(nodes)}
+    last: dict[ir.Value, int] = {}
+    for node in nodes:
+        for value in node.outputs:
+            readers = [place[roles.part(use.node).decider] for use in value.uses()]
+            if readers or value.is_graph_output():
+                last[value] = _END if value.is_graph_output() else max(readers)
+    return last
+
+
+def _best_cut(
+    nodes: Sequence[ir.Node], last: dict[ir.Value, int], start: int, end: int, size: int
+) -> int:
+    """Return where a stretch from `start` ends: the latest place that the fewest values cross."""
+    if end - start <= size * 3 // 2:
+        return end
+    cuts = range(start + max(1, size // 2), start + max(1, size * 3 // 2) + 1)
+    return min(cuts, key=lambda cut: (_crossing_size(nodes[start:cut], last, cut), -cut))
+
+
+def _crossing_size(part: Iterable[ir.Node], last: dict[ir.Value, int], cut: int) -> int:
+    return sum(is_float(v) and last.get(v, -1) >= cut for n in part for v in n.outputs)
 
 
 @dataclass(frozen=True)
@@ -33,13 +130,11 @@ class Switches:
         nodes: The switchable nodes, in input order.
         stretches: Ranges of `nodes` that share forms: first index, and one past the last.
         alike: Whether the nodes of a stretch have no forms of their own.
-        starts: Cuts where a run may begin.
     """
 
     nodes: tuple[NodeName, ...]
     stretches: tuple[tuple[int, int], ...]
     alike: bool
-    starts: tuple[Start, ...] = ()
 
     def switch(self, fp32: frozenset[NodeName]) -> np.ndarray:
         """Return the value of `SWITCH_INPUT` for an assignment, given by its FP32 nodes."""
@@ -49,11 +144,6 @@ class Switches:
         count = before[end] - before[first]
         together = np.stack([(count > 0) & (count < end - first), count > 0], axis=1)
         return np.concatenate([low, together.ravel()])
-
-    def low_from(self, switch: np.ndarray) -> int:
-        """Return how many nodes come before the first low one."""
-        low = switch[: len(self.nodes)]
-        return int(low.argmax()) if low.any() else len(self.nodes)
 
     def runs(self, switch: np.ndarray) -> bool:
         """Return whether the model emulates the assignment that `switch` encodes."""
@@ -67,14 +157,12 @@ class Switched:
     Attributes:
         model: FP32 model with the extra input `SWITCH_INPUT`, bool[len(nodes) + 2 len(stretches)]:
             for each node whether it is low, then for each stretch whether its nodes differ and
-            whether all are low. The cuts have further inputs: see `References`.
+            whether all are low.
         switches: The meaning of that input.
-        network: The network itself.
     """
 
     model: ir.Model
     switches: Switches
-    network: ir.Model
 
 
 @dataclass(frozen=True)
@@ -86,14 +174,11 @@ class Layout:
             large, as a stretch widens its weights together, else for `SIZE`.
         apart: Nodes likely to differ in precision from their neighbours.
         alike: Omit the mixed form of stretches, which makes up most of the model.
-        cuts: At how many places runs may begin, at most; none with low inputs or INT8, as then
-            kept nodes do not compute what the network does.
     """
 
     size: int | None = None
     apart: Container[NodeName] = frozenset()
     alike: bool = False
-    cuts: int = 0
 
 
 def emulate_switched(
@@ -144,12 +229,11 @@ def emulate_switched(
         Readings(copy.graph, quantised or {}),
         builder.switches,
     )
-    builder.build(0 if low_io or quantised else layout.cuts)
+    builder.build()
     drop_unused_constants((copy.graph,))
     _shorten(copy)
-    places, ranges = tuple(builder.places), tuple(builder.ranges)
-    switches = Switches(places, ranges, layout.alike, tuple(builder.starts))
-    return Switched(copy, switches, network.model)
+    switches = Switches(tuple(builder.places), tuple(builder.ranges), layout.alike)
+    return Switched(copy, switches)
 
 
 def _forget_claims(graph: ir.Graph) -> None:
@@ -196,10 +280,8 @@ class _Builder:
         count = len(free) + 2 * sum(len(part) > 1 for part in parts)
         self.is_low = Elements(self.graph, SWITCH_INPUT, count)
         self.ranges: list[tuple[int, int]] = []
-        self.starts: list[Start] = []
 
-    def build(self, cuts: int) -> None:
-        ends = self._ends(cuts) if cuts else []
+    def build(self) -> None:
         for value in list(self.graph.initializers.values()):
             self._round_constant(value)
         for value in self.graph.inputs:
@@ -215,23 +297,7 @@ class _Builder:
                     if self.forms.has_low_version(value):
                         self.rounded[_name(value)] = self._append_rounding(part[0], value)
         self.graph.inputs.append(self.is_low.input)
-        cutter = Cutter(self.graph, self.is_low.input, self.rounded, self.forms.rounding)
-        for names, nodes in ends:
-            cutter.cut(names, nodes)
-        self.starts = cutter.starts
         self._round_outputs()
-
-    def _ends(self, cuts: int) -> list[tuple[frozenset[str], int]]:
-        """Return what the nodes before each cut give last, and how many switches come before."""
-        ends: dict[int, tuple[frozenset[str], int]] = {}
-        wanted, done, free = cuts_of(sum(map(len, self.parts)), cuts), 0, 0
-        for part in self.parts[:-1]:
-            done += len(part)
-            free += sum(node_name(n) in self.places for n in part)
-            passed = sum(at <= done for at in wanted)
-            if passed and passed not in ends:
-                ends[passed] = frozenset(_name(v) for n in part for v in n.outputs if v.name), free
-        return list(ends.values())
 
     def switches(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """Return the nodes that read the switches of consecutive `nodes` in a branch."""
@@ -364,21 +430,14 @@ class SwitchedRunner:
         """
         self._whole, self._runtime = whole, runtime
         self._session: Session | None
-        self._references: References
         self._load(make)
 
     def prepare(self, fp32: frozenset[NodeName]) -> None:
         """Load the model that runs an assignment, unless loaded; raises as `Session` does."""
-        if self._session is None or not self.switches.runs(self._switch(fp32)):
+        if not self.switches.runs(self._switch(fp32)):
             assert self._whole is not None
             self._session = None  # Two sessions at once would need more memory.
             self._load(self._whole)
-
-    def release(self) -> None:
-        """Free the session and its memory; the next run loads it again."""
-        if self._whole is not None:
-            self._session = None
-            self._references.forget()
 
     def run(self, sample: Sample, fp32: frozenset[NodeName]) -> Outputs:
         """Return the outputs with the nodes `fp32` in FP32, all others low.
@@ -388,9 +447,7 @@ class SwitchedRunner:
         """
         self.prepare(fp32)
         assert self._session is not None
-        switch = self._switch(fp32)
-        cuts = self._references.inputs(sample, self.switches.low_from(switch))
-        return self._session.run({**sample, **cuts, SWITCH_INPUT: switch})
+        return self._session.run({**sample, SWITCH_INPUT: self._switch(fp32)})
 
     def _load(self, make: Callable[[], Switched]) -> None:
         """Load a model, and free its graph, the largest object of a run."""
@@ -398,7 +455,6 @@ class SwitchedRunner:
         self.switches = switches = switched.switches
         self._switch = lru_cache(maxsize=4)(switches.switch)
         self._session = Session(switched.model, runtime=self._runtime)
-        self._references = References(switched.network, switches.starts, self._runtime)
         del switched
         if len(switches.nodes) >= (_MANY if switches.alike else _MANY // 10):
             gc.collect()

@@ -177,13 +177,19 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
 def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
     """Return the operations of a product: two per multiply-accumulate."""
     first, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
-    per_element = 0.0
-    if is_standard(node, "Conv"):
+    per_element, op = 0.0, node.op_type
+    if not is_standard(node):
+        op = op.removeprefix("Fused") if node.domain == "com.microsoft" else ""
+    if op == "Conv":
         per_element = prod(weight[1:])
-    elif is_standard(node, "ConvTranspose"):
+    elif op == "ConvTranspose":
         per_element, written = prod(weight[1:]), prod(first)
-    elif is_standard(node, "MatMul", "Gemm") and first:
+    elif op in ("MatMul", "Gemm") and first:
         per_element = first[0 if node.attributes.get_int("transA", 0) else -1]
+    elif op == "MatMulNBits":
+        per_element = node.attributes.get_int("K", 0)
+    elif op == "Attention" and not is_standard(node):  # it multiplies by its weights first
+        per_element, written = prod(weight), prod(first[:-1])
     elif is_standard(node, *_RECURRENT):
         per_element = sum(prod(_shape(v, shapes)) for v in node.inputs[1:3])
         written = prod(first[:2])

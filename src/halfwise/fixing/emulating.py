@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from halfwise.case import Sample
-from halfwise.emulation.late_start import cuts_for
 from halfwise.emulation.ort import Session
 from halfwise.emulation.rounding import FUSED, Fusion
 from halfwise.emulation.switched import Layout, SwitchedRunner, emulate_switched
@@ -107,9 +106,9 @@ class Emulation:
             fused=frozenset() if self._fusion is None else FUSED[self._fusion](network),
             quantised=slots,
         )
-        whole = Layout(apart=evidence.suspected, cuts=cuts_for(of.case, settings))
+        whole = Layout(apart=evidence.suspected)
         # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence.certain else replace(whole, alike=True, cuts=0)
+        first = whole if evidence.certain else replace(whole, alike=True)
         made = [partial(switched, layout=layout) for layout in (first, whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
 

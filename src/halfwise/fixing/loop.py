@@ -36,7 +36,7 @@ from halfwise.fixing.stages import Stages
 from halfwise.fixing.verdicts import Verdicts
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
-from halfwise.judging.reference import check, find_unjudged, inspected_reference
+from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
 from halfwise.records import Guard, Remark, Repair, Run, Verdict
 from halfwise.reporting.remarks import remark
@@ -84,6 +84,9 @@ def fix(
             case.heldout.with_progress(watcher.step),
             runtime=settings.runtime,
         )
+        if not settings.allow_unjudged:
+            case_of = prepared.original, case.heldout, references, nonfinite
+            refuse_nan(*case_of, runtime=settings.runtime)
     budget = Budget(
         settings.time_budget, work=settings.budget * len(case.calibration), told=watcher.left
     )

@@ -279,7 +279,8 @@ class Space(ABC):
             result = SearchResult(kept, passed, False, {}, NONE, {}, False, (*steps, step))
             return self._completed(result)
         passing = [] if gives_up else [NONE, *(k for k, o in self.tried().items() if o.passed)]
-        search = self._search([*steps], passing, NONE if gives_up else self.start.kept)
+        start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
+        search = self._search([*steps], passing, start)
         result = search.run(previous & self.choices, certify=certify)
         alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
         if certify and alone and not result.exhausted:
@@ -404,8 +405,9 @@ class LowSpace(Space):
 
     @property
     def guesses(self) -> tuple[Nodes, ...]:
-        """Nothing, what certainly loses precision, all suspects."""
-        return NONE, union(self.evidence.certain), self.evidence.suspected
+        """Nothing, what certainly loses precision, what the file keeps, all suspects."""
+        evidence, of_file = self.evidence, self.variant.of_file
+        return NONE, union(evidence.certain), of_file, evidence.suspected | of_file
 
     @property
     def is_safe(self) -> bool:

@@ -43,6 +43,7 @@ class Aside:
         supplied: Inputs that judging supplies: what these nodes compute.
         read: Values that these nodes read, which are judged.
         shapes: Values of which they read the size alone, each with the output that keeps it.
+        branches: The attribute that holds the branch that is judged, by If.
     """
 
     whole: Network
@@ -52,6 +53,7 @@ class Aside:
     supplied: tuple[TensorName, ...] = ()
     read: tuple[TensorName, ...] = ()
     shapes: Mapping[TensorName, TensorName] = field(default_factory=dict)
+    branches: Mapping[NodeName, str] = field(default_factory=dict)
 
 
 def draws(node: ir.Node) -> bool:
@@ -88,9 +90,10 @@ def set_aside(
         return network, None
     supplied = [v for n in drawing for v in n.outputs if v.uses() or v.is_graph_output()]
     supplied += [v for n in foreign for v in n.outputs if v.name in stand_ins]
-    apart = _followed([*foreign, *drawing], supplied)
+    apart = _followed(network.graph, [*foreign, *drawing], supplied)
     names = frozenset(map(node_name, apart))
-    supplied = [v for v in supplied if any(u.node not in apart for u in v.uses())]
+    owners = _owners(network.graph)
+    supplied = [v for v in supplied if any(owners[u.node] not in apart for u in v.uses())]
     aside = Aside(
         network,
         names,
@@ -108,10 +111,13 @@ def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
             yield from attribute.as_graph().all_nodes()
 
 
-def _followed(nodes: Collection[ir.Node], supplied: Collection[ir.Value]) -> dict[ir.Node, None]:
+def _followed(
+    graph: ir.Graph, nodes: Collection[ir.Node], supplied: Collection[ir.Value]
+) -> dict[ir.Node, None]:
     """Return nodes and all that depends on their outputs, except on those that are supplied."""
     apart: dict[ir.Node, None] = {}
     waiting = list(nodes)
+    owners = _owners(graph)
     while waiting:
         node = waiting.pop()
         if node in apart:
@@ -119,17 +125,84 @@ def _followed(nodes: Collection[ir.Node], supplied: Collection[ir.Value]) -> dic
         apart[node] = None
         for value in node.outputs:
             if value not in supplied:
-                waiting += [_outer(use.node, node.graph) for use in value.uses()]
+                waiting += [owners[use.node] for use in value.uses()]
     return apart
 
 
-def _outer(node: ir.Node, graph: object) -> ir.Node:
-    """Return the node of `graph` that is or holds `node`."""
-    while node.graph is not graph:
-        assert isinstance(node.graph, ir.Graph)
-        assert node.graph.parent_node is not None
-        node = node.graph.parent_node
-    return node
+def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:
+    """Return the node of a main graph that is or holds each node."""
+    return {inner: node for node in graph for inner in _with_bodies(node)}
+
+
+def outermost(network: Network) -> tuple[ir.Node, ...]:
+    """Return the nodes If of the main graph that compute nothing but outputs of the model."""
+    return tuple(
+        node
+        for node in network.nodes()
+        if is_standard(node, "If")
+        and all(v.is_graph_output() and not v.uses() for v in node.outputs if v.name)
+    )
+
+
+def resolve(network: Network, branches: Mapping[NodeName, str]) -> tuple[Network, Aside]:
+    """Return a network with one branch in the place of each If, and what was set aside.
+
+    Args:
+        network: In normal form; not changed.
+        branches: The attribute that holds the branch, by If.
+    """
+    return _judged(Aside(network, frozenset(branches), branches=branches), {})
+
+
+def _inline(graph: ir.Graph, node: ir.Node, branch: str) -> None:
+    """Put the nodes of an If's branch in front of it, under the names of its outputs."""
+    body = node.attributes.pop(branch).as_graph()
+    ends, nodes, constants = list(body.outputs), list(body), list(body.initializers.values())
+    body.outputs.clear()
+    body.remove(nodes)
+    body.initializers.clear()
+    for value in constants:
+        graph.register_initializer(value)
+    graph.insert_before(node, nodes)
+    for end, output in zip(ends, node.outputs, strict=True):
+        if end.producer() not in nodes or ends.count(end) > 1:
+            copy = ir.node("Identity", [end], name=f"{output.name}_identity")
+            graph.insert_before(node, copy)
+            (end,) = copy.outputs  # noqa: PLW2901 - a value of its own
+            end.type, end.shape = output.type, output.shape
+        name, output.name = output.name, None
+        output.replace_all_uses_with(end, replace_graph_outputs=True)
+        end.name = name
+
+
+def _fold(graph: ir.Graph, node: ir.Node, branch: str, names: Names) -> None:
+    """Move what only the outputs of an If need from `graph` into one of its branches."""
+    given = {v.name: v for v in graph.outputs}
+    ends = {v.name: given[v.name] for v in node.outputs if v.name}
+    graph.outputs[:] = [v for v in graph.outputs if v.name not in ends]
+    inside: dict[ir.Node, None] = {}
+    owners = _owners(graph)
+    for one in reversed(graph):
+        users = [owners[use.node] for v in one.outputs for use in v.uses()]
+        is_end = any(v is end for v in one.outputs for end in ends.values())
+        kept = any(v.is_graph_output() for v in one.outputs)
+        if not kept and (users or is_end) and all(user in inside for user in users):
+            inside[one] = None
+    nodes = list(inside)[::-1]
+    graph.remove(nodes)
+    body = ir.Graph([], [], nodes=nodes, name=f"{node.name}_{branch}")
+    outputs = []
+    for output, end in zip([v for v in node.outputs if v.name], ends.values(), strict=True):
+        result = _cast(body, end, output.dtype, names)
+        if result.producer() is None or result.producer() not in (*body,):
+            copy = ir.node("Identity", [result], name=names.take(f"{output.name}_identity"))
+            body.append(copy)
+            (result,) = copy.outputs
+            result.type, result.shape = output.type, output.shape
+        result.name = names.take(f"{output.name}_{branch}")
+        outputs.append(result)
+    body.outputs.extend(outputs)
+    node.attributes[branch] = ir.AttrGraph(branch, body)
 
 
 def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[Network, Aside]:
@@ -141,6 +214,9 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
         given = ir.Value(name=value.name, shape=value.shape, type=ir.TensorType(dtype))
         value.replace_all_uses_with(given, replace_graph_outputs=True)
         graph.inputs.append(given)
+    for node in apart:
+        if node_name(node) in aside.branches:
+            _inline(graph, node, aside.branches[node_name(node)])
     shapes: dict[TensorName, TensorName] = {}
     read: dict[ir.Value, None] = {}
     names = Names(graphs_of(model))
@@ -152,26 +228,15 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
             if not is_standard(node, *_LIKE):
                 read[value] = None
                 continue
-            # Only its size counts: it is not judged, but has to stay.
-            size = ir.node("Shape", [value], name=names.take(f"{node.name}_size"))
-            (length,) = size.outputs
-            length.name = names.take(f"{node.name}_size_of")
-            length.type = ir.TensorType(ir.DataType.INT64)
-            graph.insert_after(producer, size)
-            graph.outputs.append(length)
-            shapes[tensor_name(value)] = tensor_name(length)
+            shapes[tensor_name(value)] = _give_size(graph, node, value, names)
     lost = {v for n in apart for v in n.outputs}
     graph.outputs[:] = [v for v in graph.outputs if v not in lost]
     graph.outputs.extend(v for v in read if not v.is_graph_output())
-    for one in (one for node in apart for one in _with_bodies(node)):
-        for slot in range(len(one.inputs)):
-            one.replace_input_with(slot, None)
-    graph.remove(apart, safe=False)
-    drop_unused_constants((graph,))
+    remove_nodes(graph, apart)
     if not graph.outputs:
         raise CaseError(
             "ONNX Runtime has none of the operators at the model's start: "
-            f"{', '.join(sorted({n.op_type for n in apart}))}; nothing remains to be judged.",
+            f"{', '.join(sorted({_full_name(n) for n in apart}))}; nothing remains to be judged.",
             "Give the library with them (--ort-library), or numbers for their outputs "
             "(--plugin-outputs).",
         )
@@ -180,6 +245,48 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
     if stand_ins:
         infer_again(network)
     return network, aside
+
+
+def _give_size(graph: ir.Graph, node: ir.Node, value: ir.Value, names: Names) -> TensorName:
+    """Return a new output with the size of `value`: it is not judged, but has to stay."""
+    producer = value.producer()
+    assert producer is not None
+    size = ir.node("Shape", [value], name=names.take(f"{node.name}_size"))
+    (length,) = size.outputs
+    length.name = names.take(f"{node.name}_size_of")
+    length.type = ir.TensorType(ir.DataType.INT64)
+    graph.insert_after(producer, size)
+    graph.outputs.append(length)
+    return tensor_name(length)
+
+
+def _take_sizes(
+    graph: ir.Graph, sizes: Mapping[TensorName, TensorName]
+) -> dict[TensorName, ir.Value]:
+    """Remove the outputs of `_give_size`; return the values that they are the sizes of."""
+    found: dict[TensorName, ir.Value] = {}
+    for name, size in sizes.items():
+        (length,) = (v for v in graph.outputs if v.name == size)
+        node = length.producer()
+        assert node is not None
+        assert node.inputs[0] is not None
+        found[name] = node.inputs[0]
+        graph.outputs.remove(length)
+        graph.remove(node, safe=True)
+    return found
+
+
+def remove_nodes(graph: ir.Graph, nodes: Collection[ir.Node]) -> None:
+    """Remove nodes whose outputs nobody reads, with all that they read alone."""
+    for one in (one for node in nodes for one in _with_bodies(node)):
+        for slot in range(len(one.inputs)):
+            one.replace_input_with(slot, None)
+    graph.remove(nodes, safe=False)
+    drop_unused_constants((graph,))
+
+
+def _full_name(node: ir.Node) -> str:
+    return node.op_type if is_standard(node) else f"{node.domain}::{node.op_type}"
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value]:
@@ -203,37 +310,41 @@ def write_back(model: ir.Model, aside: Aside | None) -> ir.Model:
     for domain, version in whole.opset_imports.items():
         result.opset_imports.setdefault(domain, version)
     graph = result.graph
-    there = {v.name: v for v in values_of(graph)}
-    for name, size in aside.shapes.items():
-        (length,) = (v for v in graph.outputs if v.name == size)
-        node = length.producer()
-        assert node is not None
-        assert node.inputs[0] is not None
-        there[name] = node.inputs[0]
-        graph.outputs.remove(length)
-        graph.remove(node, safe=True)
+    there = {tensor_name(v): v for v in values_of(graph) if v.name}
+    there |= _take_sizes(graph, aside.shapes)
     apart = [n for n in whole.graph if node_name(n) in aside.nodes]
-    ends = [v.name for v in whole.graph.outputs]
+    ends = [tensor_name(v) for v in whole.graph.outputs]
     whole.graph.outputs.clear()
     whole.graph.remove(apart, safe=False)
-    made = {v.name: v for n in apart for v in n.outputs}
+    made = {tensor_name(v): v for n in apart for v in n.outputs if v.name}
     for node in apart:
-        for one in _with_bodies(node):
-            for slot, value in enumerate(one.inputs):
-                if value is not None and value.graph is whole.graph:
-                    here = there.get(value.name) if value.const_value is None else None
-                    brought = _constant(graph, value, names) if here is None else here
-                    one.replace_input_with(slot, _cast(graph, brought, value.dtype, names))
+        if branch := aside.branches.get(node_name(node)):
+            _fold(graph, node, branch, names)
+        for one, slot, value in _reads_of(node, whole.graph):
+            here = there.get(tensor_name(value)) if value.const_value is None else None
+            brought = _constant(graph, value, names) if here is None else here
+            one.replace_input_with(slot, _cast(graph, brought, value.dtype, names))
         if is_standard(node, *_LIKE):
             node.attributes["dtype"] = ir.AttrInt64("dtype", int(node.outputs[0].dtype or 1))
         graph.append(node)
     for value in [v for v in graph.inputs if v.name in aside.supplied]:
         graph.inputs.remove(value)
-        value.replace_all_uses_with(_cast(graph, made[value.name], value.dtype, names))
+        drawn = _cast(graph, made[tensor_name(value)], value.dtype, names)
+        value.replace_all_uses_with(drawn)
     graph.outputs[:] = [made.get(name) or there[name] for name in ends]
     passes.TopologicalSortPass()(result)
     drop_unused_constants((graph,))
     return result
+
+
+def _reads_of(node: ir.Node, graph: ir.Graph) -> list[tuple[ir.Node, int, ir.Value]]:
+    """Return what a node and those in its bodies read of `graph`, each with reader and slot."""
+    return [
+        (one, slot, value)
+        for one in _with_bodies(node)
+        for slot, value in enumerate(one.inputs)
+        if value is not None and value.graph is graph
+    ]
 
 
 def _constant(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:

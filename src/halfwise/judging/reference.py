@@ -1,6 +1,6 @@
 """The FP32 reference: whether halfwise can lower it, types ONNX cannot infer, sizes it runs at."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -13,6 +13,7 @@ from halfwise.emulation.probe import observable
 from halfwise.emulation.runner import inspect_samples
 from halfwise.errors import CaseError, KernelMissing, RunFailed
 from halfwise.graph.bodies import Body, alike, bodies_in, count_runs
+from halfwise.graph.dataflow import giving_out
 from halfwise.graph.intake import name_cast_types
 from halfwise.graph.loading import infer_again
 from halfwise.graph.model import Network, node_name, tensor_name
@@ -248,6 +249,50 @@ def inspected_reference(
             raise result
         references.append(result)
     return references, frozenset(nonfinite)
+
+
+def refuse_nan(
+    network: Network,
+    samples: Samples,
+    references: Sequence[Outputs],
+    nonfinite: Container[TensorName],
+    *,
+    runtime: Runtime = CPU,
+) -> None:
+    """Refuse a model whose own outputs are NaN: no precision can make them right.
+
+    Args:
+        network: The FP32 model.
+        samples: The samples.
+        references: Its outputs on each.
+        nonfinite: The tensors that have NaN or infinities on any sample.
+        runtime: Where it runs.
+
+    Raises:
+        CaseError: an output has NaN; it names the first node that computes one from numbers.
+    """
+    for sample, identifier, outputs in zip(samples, samples.ids, references, strict=True):
+        wrong = [name for name, array in outputs.items() if _has_nan(array)]
+        if not wrong:
+            continue
+        computed = {tensor_name(v): n for n in network.nodes() for v in n.outputs if v.name}
+        names = [name for name in computed if name in nonfinite]
+        found = Session(giving_out(network.model, names), runtime=runtime).run(sample, names)
+        first = next(computed[name] for name in names if _has_nan(found[name]))
+        raise CaseError(
+            f"The FP32 model itself gives NaN: output {wrong[0]} on {identifier}, and first at "
+            f"node {node_name(first)} ({first.op_type}).",
+            "No precision makes that right: mend that node, or leave such inputs out. To judge all "
+            "else, add --allow unjudged.",
+        )
+
+
+def _has_nan(array: object) -> bool:
+    return (
+        isinstance(array, np.ndarray)
+        and np.issubdtype(array.dtype, np.floating)
+        and bool(np.isnan(array).any())
+    )
 
 
 _USUAL = (1, 2, 4, 8, 16)

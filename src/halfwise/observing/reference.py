@@ -310,7 +310,7 @@ class Observer:
         self._counters = {t: DetailCounter(fmt) for t in dict.fromkeys(self._roots.values())}
         self._details: dict[TensorName, Detail] = {}
         self._inner = InnerNumbers()
-        self._largest_sample = self._done = 0
+        self._done = 0
         self._chosen: list[int] = []
         self._looked: list[int] = []
         self._is_cut = False
@@ -352,8 +352,6 @@ class Observer:
         probe = ElementProbe(self._network.model, runtime=self._runtime)
         first = not self._chosen
         if first:
-            sample = self._samples[self._largest_sample]
-            self._sizes = probe.sizes(sample, tuple(self._reach))
             affordable = max(1, DETAIL_ELEMENTS // max(1, sum(self._sizes.values())))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
@@ -387,7 +385,6 @@ class Observer:
         """Find the extrema over all samples; return the outputs per sample."""
         probe = ExtremaProbe(self._network.model, tuple(self._reach), runtime=self._runtime)
         outputs = []
-        most = -1
         for index, sample in enumerate(self._samples):
             results, extrema = probe.run(sample)
             outputs.append(results)
@@ -396,9 +393,8 @@ class Observer:
                 reach.nonfinite += extremum.nonfinite
                 if extremum.absmax > reach.absmax:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
-            if (size := sum(np.size(a) for a in sample.values())) > most:
-                most, self._largest_sample = size, index
             self._tick()
+        self._sizes = probe.sizes
         return outputs
 
     def _squares(self) -> None:

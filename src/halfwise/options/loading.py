@@ -18,7 +18,7 @@ from halfwise.emulation.budget import expect_repeating, took
 from halfwise.emulation.ort import Session, has_operator
 from halfwise.emulation.runner import OTHER_KERNELS
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.graph.aside import Aside, seeded, set_aside
+from halfwise.graph.aside import Aside, outermost, resolve, seeded, set_aside
 from halfwise.graph.conversion import Stored, upcast
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.loading import infer_again, load_network, network_from_proto
@@ -41,7 +41,7 @@ from halfwise.metrics.difference import is_close
 from halfwise.options.metric import named_metric, with_settled_metric
 from halfwise.options.options import Data, Model, Request
 from halfwise.progress import Silent, Watcher
-from halfwise.records import Criterion, Fact, Note, Run, TensorName
+from halfwise.records import Criterion, Fact, NodeName, Note, Run, TensorName
 from halfwise.reporting.steps import note_text
 from halfwise.store import read_run
 
@@ -194,6 +194,9 @@ def load_case(
     searched, judged = (
         list(map(hash_sample, each.with_progress(watcher.step))) for each in (samples, heldout)
     )
+    if aside is None and (branches := _branches(network, (samples, heldout), runtime)):
+        network, aside = resolve(network, branches)
+        notes += _aside_notes(aside)
     chosen = unseen(searched, judged)
     if len(chosen) < len(heldout):
         notes.append(_copies_note(len(heldout) - len(chosen), len(heldout)))
@@ -251,6 +254,26 @@ def _set_aside(
     return judged, aside, supply
 
 
+def _branches(network: Network, every: Iterable[Samples], runtime: Runtime) -> dict[NodeName, str]:
+    """Return the branch that each outermost If takes on all samples; none if it takes both."""
+    nodes = outermost(network)
+    conditions = {node_name(n): v for n in nodes if (v := n.inputs[0]) is not None}
+    wanted = [TensorName(v.name or "") for v in conditions.values() if v.producer() is not None]
+    session = Session(giving_out(network.model, wanted), runtime=runtime) if wanted else None
+    seen: dict[NodeName, set[bool]] = {name: set() for name in conditions}
+    for sample in (sample for samples in every for sample in samples if conditions):
+        try:
+            found = {**sample, **({} if session is None else session.run(sample, wanted))}
+        except RunFailed:  # whoever runs the model says why
+            return {}
+        for name, value in conditions.items():
+            constant = value.const_value
+            array = found[value.name or ""] if constant is None else constant.numpy()
+            seen[name].add(bool(np.asarray(array).all()))
+    names = {True: "then_branch", False: "else_branch"}
+    return {name: names[taken.pop()] for name, taken in seen.items() if len(taken) == 1}
+
+
 def _runs(runtime: Runtime) -> Callable[[ir.Node], bool]:
     """Return what tells whether ONNX Runtime has an operator; a user's library may have any."""
     return (lambda _: True) if runtime.libraries else has_operator
@@ -260,6 +283,8 @@ def set_aside_too(candidate: Network, case: Case, runtime: Runtime) -> Network:
     """Return a candidate without what was set aside of the case's model."""
     if case.aside is None:
         return candidate
+    if case.aside.branches:
+        return resolve(candidate, case.aside.branches)[0]
     types = {value.name: value.dtype for value in case.network.graph.inputs}
     given = {n: types[n] or ir.DataType.FLOAT for n in case.aside.supplied}
     return set_aside(candidate, _runs(runtime), given)[0]
@@ -288,6 +313,8 @@ def _aside_notes(aside: Aside | None) -> Iterator[Note]:
         return
     if aside.draws:
         yield Note(kind="draws", facts={"nodes": tuple(map(str, aside.draws))})
+    for name, branch in aside.branches.items():
+        yield Note(kind="branch", facts={"node": name, "branch": branch})
     if aside.foreign:
         ops = {node_name(n): n.op_type for n in aside.whole.nodes()}
         facts: dict[str, Fact] = {

@@ -24,6 +24,7 @@ from halfwise.reporting.guards import CAUSES
 from halfwise.reporting.parts import Lines, Table
 from halfwise.reporting.remarks import in_words
 from halfwise.reporting.steps import note_text, step_text
+from halfwise.reporting.strip import as_svg, strip
 from halfwise.reporting.view import error_table
 from halfwise.wording import capital, clean, dimensions
 
@@ -54,6 +55,14 @@ class Places:
 
 MOST = 400
 """Most places shown per group; run.json has the rest."""
+
+
+def headroom(stored: Stored) -> Section | None:
+    """Return the section of the headroom strip; None if nothing was observed."""
+    drawn = strip(stored.run, stored.observations)
+    if drawn is None:
+        return None
+    return Section("headroom", "Headroom", template="headroom.html", facts=as_svg(drawn))
 
 
 def causes(stored: Stored) -> Section | None:
@@ -230,6 +239,7 @@ def errors(stored: Stored) -> Section | None:
 
 SECTIONS: tuple[Callable[[Stored], Section | None], ...] = (
     verdict,
+    headroom,
     curve,
     causes,
     graph,

@@ -108,6 +108,7 @@ NoteKind = Literal[
     "unbuilt",
     "frozen",
     "aside",
+    "branch",
     "draws",
     "lint-failed",
     "left-out",

@@ -118,7 +118,7 @@ def _fault(group: Causes, bars: Sequence[Bar]) -> Fault:
     nodes = {one.node for one in group.found if one.tensor is None}
     marked = [i for i, b in enumerate(bars) if b.names[0] in tensors or b.names[1] in nodes]
     worst = next((one.node for one in group.found if one.node is not None), None)
-    title = group.title[:1].lower() + group.title[1:]
+    title = group.title[:1].lower() + group.title[1:].partition(";")[0]
     where = f"{shorten(worst)}: " if worst is not None else ""
     return Fault(f"{where}{title} ({LABELS[group.state].lower()})", tuple(marked))
 
@@ -176,7 +176,7 @@ def _columns(drawn: Strip, most: int) -> list[_Column]:
     ]
 
 
-_TITLE = "Range of every tensor, from the inputs (left) to the outputs (right)"
+_TITLE = "Range of every tensor, inputs left, outputs right, and the format's limits"
 _KEY = ("before repairs", "now")
 _MARGIN = 8
 
@@ -212,7 +212,22 @@ def _sign(column: _Column, high: float, low: float) -> str:
     return ""
 
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _LINE = 960, 300, 70, 24, 20
+def _marks(columns: Sequence[_Column], step: float) -> list[tuple[float, set[str]]]:
+    """Return where marks are, and which: those too near to the one before share its place."""
+    marks: list[tuple[float, set[str]]] = []
+    for i, column in enumerate(columns):
+        x = (i + 0.5) * step
+        if column.mark and marks and x - marks[-1][0] < _APART:
+            marks[-1][1].add(column.mark)
+        elif column.mark:
+            marks.append((x, {column.mark}))
+    return marks
+
+
+_APART = 20
+"""Units between two marks: two digits and a gap."""
+_LIMITS = ("largest number", "fewer bits below", "zero below")
+_WIDTH, _HEIGHT, _LEFT, _TOP, _LINE = 960, 300, 110, 24, 20
 _INK, _NOW, _BEFORE, _BAD = "#767676", "#4a7fb5", "#e0a458", "#d0342c"
 """Colours with at least 3 : 1 on white and on black, but for bars before repairs."""
 
@@ -248,19 +263,14 @@ def as_svg(drawn: Strip) -> Markup:
     beyond = [_part(column, limits[0][0]) for column in columns]
     parts = [path((c.before for c in columns), _BEFORE), path((c.now for c in columns), _NOW)]
     parts.append(path(beyond, _BAD))
-    for power, words in limits:
-        parts.append(
-            Markup('<path d="M{} {}H{}" stroke="{}" stroke-dasharray="4 3"/>').format(
-                _LEFT, y(power), _WIDTH, _INK
-            )
-        )
-        parts.append(text(_LEFT - 6, y(power) + 4, words, "end"))
+    for (power, figure), words in zip(limits, _LIMITS, strict=True):
+        line = Markup('<path d="M{} {}H{}" stroke="{}" stroke-dasharray="4 3"/>')
+        parts.append(line.format(_LEFT, y(power), _WIDTH, _INK))
+        parts.append(text(_LEFT - 6, y(power) + 4, figure, "end"))
+        parts.append(text(_LEFT - 6, y(power) + 18, words, "end"))
     bottom = _TOP + _HEIGHT
-    parts += [
-        text(_LEFT + (i + 0.5) * step, bottom + 14, column.mark, "middle", _BAD)
-        for i, column in enumerate(columns)
-        if column.mark and (i == 0 or columns[i - 1].mark != column.mark)
-    ]
+    for x, marks in _marks(columns, step):
+        parts.append(text(_LEFT + x, bottom + 14, " ".join(sorted(marks)), "middle", _BAD))
     parts.append(text(_LEFT, _TOP - 9, _TITLE))
     if any(column.before is not None for column in columns):
         parts.append(text(_WIDTH, _TOP - 9, _KEY[0], "end", _BEFORE))

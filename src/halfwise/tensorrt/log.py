@@ -381,6 +381,11 @@ _AT = re.compile(
 )
 """Where a builder says which layer it is working on."""
 _CODE = re.compile(r"\bError Code:? ?\d+|\bError\[\d+\]")
+_RAISED = re.compile(
+    r"^[\w.]*(?:Error|Exception|NotImplemented|InvalidArgument|InvalidGraph|Fail)\b:"
+    r"|\[ONNXRuntimeError\] : \d+ :|^terminate called after throwing"
+)
+"""An exception of Python, ONNX Runtime or C++: an error, whatever it says."""
 _LAYERNORM = "layernorm-fp16"
 _ENDS = ("crash", "killed")
 """Kinds that end a build: the lines before them tell how far it had come."""
@@ -476,7 +481,7 @@ class Explainer:
             self._take_known(*message, raw)
         elif line.severity in ("error", "warning"):
             self._found.keep("error" if line.severity == "error" else "warning", line.text, raw)
-        elif _CODE.search(line.text):
+        elif _CODE.search(line.text) or _RAISED.search(line.text):
             self._found.keep("error", line.text, raw)
 
     def _take_known(self, message: Message, match: re.Match[str], raw: str) -> None:

@@ -193,21 +193,31 @@ def read(words: Sequence[str]) -> Constraints:
     Raises:
         UsageError: quotes are unbalanced, or the text has nothing about precision.
     """
-    split = _words(words[0]) if len(words) == 1 else list(words)
-    if len(split) == 1 and not split[0].startswith("-") and ":" in split[0]:
-        split = [f"{PRECISIONS}={split[0]}"]
-    items = [
-        Constraint(name, item, *_name_and_types(item, name))
-        for name, _, value in (word.partition("=") for word in split)
-        if name in (PRECISIONS, OUTPUT_TYPES)
-        for item in value.split(",")
-    ]
+    parts = split(words)
+    if len(parts) == 1 and not parts[0].startswith("-") and ":" in parts[0]:
+        parts = [f"{PRECISIONS}={parts[0]}"]
+    items = constraints_of(parts)
     if not items:
         raise UsageError(
             f"It contains neither {PRECISIONS} nor {OUTPUT_TYPES}.",
             "Give a trtexec command, its options, or a specification such as layer:fp32,node:fp16.",
         )
-    return Constraints(tuple(split), tuple(items))
+    return Constraints(tuple(parts), items)
+
+
+def split(words: Sequence[str]) -> list[str]:
+    """Return the words of a command that is given as words, or as a text that is the only one."""
+    return _words(words[0]) if len(words) == 1 else list(words)
+
+
+def constraints_of(words: Sequence[str]) -> tuple[Constraint, ...]:
+    """Return the items of both options in a command, in its order."""
+    return tuple(
+        Constraint(name, item, *_name_and_types(item, name))
+        for name, _, value in (word.partition("=") for word in words)
+        if name in (PRECISIONS, OUTPUT_TYPES)
+        for item in value.split(",")
+    )
 
 
 def _words(text: str) -> list[str]:

@@ -21,7 +21,6 @@ from halfwise.errors import BackendMissing, CaseError, KernelMissing, RunFailed
 from halfwise.formats import BF16, FP16
 from halfwise.graph.loading import load_network, network_from_proto
 from halfwise.graph.model import Network
-from halfwise.graph.types import signature
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, MappedTensor, WeightFile
 from tests import models
 from tests.graphs import Drawn, graphs
@@ -262,29 +261,6 @@ def test_it_leaves_nothing_in_the_temporary_folder(tmp_path):
         check=True,
     )
     assert list(tmp_path.iterdir()) == []
-
-
-MICROSOFT = "com.microsoft"
-
-
-def test_slots_of_operators_that_onnx_runtime_brings_along():
-    found = signature(MICROSOFT, "SkipLayerNormalization", 1)
-    assert found is not None
-    floats = {"tensor(float)", "tensor(float16)"}
-    assert all(slot >= floats for slot in found.inputs)
-    assert [slot >= floats for slot in found.outputs] == [True, False, False, True]
-
-
-def test_types_that_a_slot_names_itself():
-    found = signature("ai.onnx.ml", "Normalizer", 1)
-    assert found is not None
-    assert found.outputs == (frozenset({"tensor(float)"}),)
-
-
-def test_what_it_does_not_know():
-    assert signature("com.example", "Swirl", 1) is None
-    assert signature(MICROSOFT, "Gelu", 0) is None
-    assert signature(MICROSOFT, "Conv", 1) is None
 
 
 @pytest.mark.parametrize(("free", "told"), [(1 << 30, True), (4 << 30, False), (None, False)])

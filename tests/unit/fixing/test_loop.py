@@ -637,6 +637,9 @@ def exported(low: int):
 
 def test_islands_and_types_of_inputs_and_outputs_are_those_of_the_file():
     space = space_of(exported(TensorProto.FLOAT16))
+    assert space.variant.of_file == {"island"}
+    assert space.islands == frozenset()
+    space = space_of(exported(TensorProto.FLOAT16), keep_islands=True)
     assert space.islands == space.variant.forced.kept.keys() == {"island"}
     assert space.variant.low_io == {"x", "relu_out"}
     (found,) = end_remarks(space)

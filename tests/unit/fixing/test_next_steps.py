@@ -12,6 +12,7 @@ from halfwise.fixing.next_steps import (
     after_verify,
     building,
     cheaper,
+    choosing,
     delivered_next,
     diagnose_step,
     fix_step,
@@ -30,6 +31,7 @@ from tests import models
 from tests.faults.quantisation import quantised_relu
 from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
+from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
 from tests.unit.reporting.runs import kept, verdict
 from tests.unit.reporting.test_verdict import BATCH
@@ -157,7 +159,7 @@ def test_where_the_engine_is():
     request = understand("x.npz", {"preprocess": "p.py:f", "metric": "top1"})
     assert delivered_next(None, request) == ()
     engine, verify, export = delivered_next(Path("runs/one"), request)
-    assert engine.names == {"": "runs/one/model.engine"}
+    assert (engine.text, engine.numbers) == ("runs/one/model.engine", {"engines": 1})
     assert verify.command == (
         *("halfwise", "verify", "runs/one", "--inputs", "x.npz", "--preprocess", "p.py:f"),
         *("--target", "tensorrt"),
@@ -339,3 +341,14 @@ def test_for_eight_int8_is_left_out_nowhere(fixed, tmp_path):
     _, weak = building(filed, none, (), tmp_path / "run")
     assert weak.command is not None
     assert weak.command[:4] == ("trtexec", f"--onnx={tmp_path}/q.onnx", "--int8", "--fp16")
+
+
+def test_a_plan_that_passes_on_held_out_samples_too_is_named():
+    lower, fails = point("1", 1.2, 0.9, heldout=1.4), point("1-2", 1.4, 0.5, heldout=0.8)
+    dearer = point("0-2", 2.0, 0.1, heldout=0.1)
+    tried = curve(lower, fails, dearer)
+    (step,) = choosing(tried, Path("runs/one"))
+    assert step.command == (
+        *("halfwise", "choose", "runs/one", "--kept", "2", "-o", "runs/one.chosen"),
+    )
+    assert choosing(curve(lower), Path("runs/one")) == choosing(tried, None) == ()

@@ -369,7 +369,7 @@ def test_a_lowered_custom_operator_called_cast_keeps_its_attributes():
     graph = helper.make_graph([own], "g", values[:1], values[1:])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
     net = network_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
-    result = rewrite(net, roles_of(net, lowered=("own",)), frozenset(), FP16).model
+    result = rewrite(net, roles_of(net, lowered=(NodeName("own"),)), frozenset(), FP16).model
     (cast,) = (n for n in result.graph if n.domain == "com.example")
     assert cast.outputs[0].dtype == ir.DataType.FLOAT16
     assert cast.attributes["to"].as_string() == "speech"

@@ -15,7 +15,6 @@ from halfwise.graph.weights import ALIGNMENT
 from halfwise.inputs.array_files import find_npz, peek_npz, read_npy, read_npz
 from halfwise.inputs.fitting import InputSpec, pair_files
 from halfwise.inputs.loading import load_array_files, load_paired_arrays
-from halfwise.reporting.steps import note_text
 
 X = InputSpec("x", np.dtype(np.float32), ("n", 2))
 Y = InputSpec("y", np.dtype(np.int64), ("n",))
@@ -259,8 +258,9 @@ def test_an_array_of_another_name_is_told_and_a_file_of_one_array_is_none(tmp_pa
     x = np.ones((3, 2), np.float32)
     np.savez(tmp_path / "a.npz", image=x)
     np.save(tmp_path / "b.npy", x)
-    notes = map(note_text, load_array_files([tmp_path / "a.npz"], [X], "a.npz").notes)
-    assert "array 'image' of a.npz is used for input 'x'" in notes
+    notes = load_array_files([tmp_path / "a.npz"], [X], "a.npz").notes
+    (taken,) = [note.facts for note in notes if note.kind == "array"]
+    assert taken == {"array": "image", "where": "a.npz", "input": "x"}
     for own in (tmp_path / "b.npy", tmp_path / "x.npz"):
         np.savez(tmp_path / "x.npz", x=x)
         read = load_array_files([own], [X], own.name)

@@ -1,6 +1,7 @@
 """One pass for extrema over all samples, one for elements over few, and unchanged outputs."""
 
 import tracemalloc
+from collections import defaultdict
 from itertools import count
 from math import inf
 
@@ -14,7 +15,7 @@ from onnx import parser
 from halfwise.case import Samples
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.ort import Session
-from halfwise.emulation.probe import ElementProbe
+from halfwise.emulation.probe import ExtremaProbe
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import BF16, FP16, Format
 from halfwise.graph.casts import low_type
@@ -176,7 +177,8 @@ def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
 
 @pytest.mark.parametrize(("elements", "looked_at"), [(1, 32), (10**8, 20), (2 * 10**8, 10)])
 def test_elements_are_visited_on_32_samples_up_to_two_billion(monkeypatch, elements, looked_at):
-    monkeypatch.setattr(ElementProbe, "sizes", lambda *_: {"t": elements})
+    sizes = property(lambda _: defaultdict(int, t=elements), lambda *_: None)
+    monkeypatch.setattr(ExtremaProbe, "sizes", sizes, raising=False)
     net = layered()
     found, _ = observe_network(net, samples_of(arrays(33)), FP16, roles=roles_of(net))
     assert {o.detail and o.detail.samples for o in found.tensors} == {looked_at}

@@ -145,9 +145,14 @@ class Variant:
         return self.roles.computing
 
     @cached_property
-    def islands(self) -> Nodes:
-        """Compute nodes that the user's file has in FP32 among lower ones."""
+    def of_file(self) -> Nodes:
+        """Compute nodes that the user's file has in FP32 among lower ones: a start."""
         return self.case.stored.islands & self.computing
+
+    @cached_property
+    def islands(self) -> Nodes:
+        """Those of them that stay so, as the user asks for."""
+        return self.of_file if self.settings.keep_islands else NONE
 
     @cached_property
     def forced(self) -> Forced:

@@ -1,0 +1,287 @@
+"""`reduce`: the smallest part of a model that still fails, with the numbers that it reads.
+
+Like Polygraphy's `debug reduce`, but what is cut off is replaced by the values that it computed, so
+that a fault of numbers stays too.
+"""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from halfwise.case import Sample
+from halfwise.declarations import Inputs, Options
+from halfwise.emulation.ort import Session
+from halfwise.emulation.typed import emulate_typed
+from halfwise.errors import CaseError, RunFailed, UsageError
+from halfwise.fixing.bench import has_new_nonfinite
+from halfwise.formats import FP16
+from halfwise.graph.aside import remove_nodes
+from halfwise.graph.casts import rewrite
+from halfwise.graph.dataflow import giving_out
+from halfwise.graph.model import Network, node_name, tensor_name
+from halfwise.graph.roles import bodies, roles_of
+from halfwise.judging.reference import check
+from halfwise.metrics import Excess, Outputs, totals
+from halfwise.options.loading import load_asked
+from halfwise.options.options import Model, bounded, understand
+from halfwise.progress import Silent, Watcher
+from halfwise.records import Criterion, NodeName, Record, TensorName
+from halfwise.reporting.parts import Lines, Report
+from halfwise.scratch import scratch
+from halfwise.wording import clean, count, listed
+
+MOST = 60
+"""Checks of one reduction: ten to cut each end of 1,000 nodes, the rest for what remains."""
+_RUN = (
+    "import sys, numpy, onnxruntime as o; s = o.InferenceSession(sys.argv[1]); "
+    "s.run(None, dict(numpy.load(sys.argv[2])))"
+)
+
+Fails = Callable[[Network, Mapping[str, NDArray[np.generic]]], bool]
+"""Returns whether a model fails on a sample."""
+
+
+class Reduction(Record):
+    """The smallest part found.
+
+    Attributes:
+        model: The file written.
+        data: Its inputs, beside it.
+        check: What fails.
+        sample: The sample on which it fails.
+        before: Number of nodes of the whole main graph.
+        nodes: The nodes that remain, in order.
+        ops: Their operators.
+        checks: How many parts were checked.
+        finished: Whether no smaller part was left to check.
+    """
+
+    model: str
+    data: str
+    check: str
+    sample: str
+    before: int
+    nodes: tuple[NodeName, ...]
+    ops: tuple[str, ...]
+    checks: int
+    finished: bool
+
+
+@bounded
+def reduce(
+    model: Model,
+    inputs: Inputs,
+    *,
+    fails: str,
+    out: str | Path,
+    watcher: Watcher | None = None,
+    **options: Unpack[Options],
+) -> Reduction:
+    """Write the smallest part of a model that still fails, and its inputs as NPZ beside it.
+
+    Args:
+        model: The model: path or proto.
+        inputs: Samples, as for `fix`; the first that fails counts.
+        fails: "verdict": with everything in FP16, some output is out of tolerance or NaN; "run":
+            ONNX Runtime fails or crashes; or a command with {model}, and {inputs} if it needs them,
+            which fails if it does not exit with 0.
+        out: The ONNX file to write.
+        watcher: Receives progress.
+        options: See `Options`: those of data, and where to run.
+
+    Raises:
+        CaseError: the whole model does not fail.
+        UsageError: `fails` is none of these.
+    """
+    watcher = watcher or Silent()
+    case = load_asked(model, understand(inputs, options), watcher, split=False)
+    network = case.network
+    failing = _check(fails)
+    if fails == "verdict":
+        check(network)
+    watcher.stage("reduce")
+    samples = zip(case.calibration.ids, case.calibration, strict=True)
+    found = next(((name, s) for name, s in samples if failing(network, s)), None)
+    if found is None:
+        raise CaseError(
+            f"The model does not fail on any of {count(len(case.calibration), 'sample')}: {fails}.",
+            "Give the inputs on which it fails, or another --fails.",
+        )
+    search = _Search(network, found[1], failing, watcher)
+    nodes = search.smallest()
+    path = Path(out)
+    data = path.with_suffix(".npz")
+    part, sample = search.part(nodes)
+    ir.save(part.model, path)
+    np.savez(data, **sample)  # type: ignore[arg-type]
+    return Reduction(
+        model=str(path),
+        data=str(data),
+        check=fails,
+        sample=found[0],
+        before=len(search.nodes),
+        nodes=tuple(node_name(n) for n in nodes),
+        ops=tuple(n.op_type for n in nodes),
+        checks=search.checks,
+        finished=search.checks < MOST,
+    )
+
+
+@dataclass
+class _Search:
+    """Looks for the smallest part that fails.
+
+    Attributes:
+        network: The model.
+        sample: A sample on which it fails.
+        failing: The check.
+        watcher: Receives progress.
+        checks: Checks so far.
+    """
+
+    network: Network
+    sample: Sample
+    failing: Fails
+    watcher: Watcher
+    checks: int = 0
+    nodes: list[ir.Node] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.nodes = list(self.network.nodes())
+
+    def smallest(self) -> list[ir.Node]:
+        """Return the nodes of the smallest part found, in order."""
+        last = self._bisected(lambda length: self.nodes[:length])
+        part = self.nodes[:last]
+        part = part[last - self._bisected(lambda length: part[last - length :]) :]
+        size = max(1, len(part) // 2)
+        while size and self.checks < MOST:
+            for start in range(0, len(part), size)[::-1]:
+                rest = [*part[:start], *part[start + size :]]
+                if rest and self._fails(rest):
+                    part = rest
+            size = 0 if size == 1 else size // 2
+        return part
+
+    def _bisected(self, part: Callable[[int], list[ir.Node]]) -> int:
+        """Return the smallest length whose part fails, if longer parts do too."""
+        low, high = 0, len(part(len(self.nodes)))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._fails(part(middle)) else (middle, high)
+        return high
+
+    def _fails(self, nodes: Sequence[ir.Node]) -> bool:
+        if self.checks >= MOST:
+            return False
+        self.checks += 1
+        self.watcher.step(self.checks, MOST, "checks")
+        try:
+            return self.failing(*self.part(nodes))
+        except (CaseError, RunFailed):
+            return False
+
+    def part(self, nodes: Sequence[ir.Node]) -> tuple[Network, Sample]:
+        """Return a model of these nodes alone, and the numbers that it reads."""
+        names = frozenset(map(node_name, nodes))
+        model = self.network.copy()
+        graph = model.graph
+        inside = {inner for n in graph if node_name(n) in names for inner in (n, *_in_bodies(n))}
+        outside = [n for n in graph if n not in inside]
+        ends = [v for n in graph if n in inside for v in n.outputs if _ends(v, inside)]
+        graph.outputs[:] = ends
+        given = []
+        for value in [v for n in outside for v in n.outputs if v.name]:
+            if any(use.node in inside for use in value.uses()):
+                name, value.name = value.name, None
+                start = ir.Value(name=name, type=value.type, shape=None)
+                value.replace_all_uses_with(start)
+                given.append(start)
+        remove_nodes(graph, outside)
+        graph.inputs[:] = [*(v for v in graph.inputs if v.uses()), *given]
+        wanted = [tensor_name(v) for v in given]
+        numbers = self._recorded(wanted)
+        sample = {v.name or "": self.sample[v.name or ""] for v in graph.inputs if v not in given}
+        for value in given:
+            value.shape = ir.Shape(numbers[tensor_name(value)].shape)
+        return replace(self.network, model=model), {**sample, **numbers}
+
+    def _recorded(self, names: Sequence[TensorName]) -> Outputs:
+        """Return what the whole model computes."""
+        if not names:
+            return {}
+        return Session(giving_out(self.network.model, names)).run(self.sample, names)
+
+
+def _in_bodies(node: ir.Node) -> list[ir.Node]:
+    return [inner for body in bodies(node) for inner in body.all_nodes()]
+
+
+def _ends(value: ir.Value, inside: set[ir.Node]) -> bool:
+    """Return whether a value is a result of a part: something else reads it, or nothing at all."""
+    users = [use.node for use in value.uses()]
+    read_outside = not users or not all(user in inside for user in users)
+    return bool(value.name) and (value.is_graph_output() or read_outside)
+
+
+def _check(fails: str) -> Fails:
+    if fails == "verdict":
+        return _verdict
+    words = [sys.executable, "-c", _RUN, "{model}", "{inputs}"]
+    if fails != "run":
+        words = shlex.split(fails)
+        if not any("{model}" in word for word in words):
+            raise UsageError(
+                f"--fails is {fails!r}; expected verdict, run, or a command with {{model}} in it.",
+                "For example: --fails 'trtexec --onnx={model} --fp16'.",
+            )
+
+    def failing(network: Network, sample: Sample) -> bool:
+        with scratch() as folder:
+            model, data = folder / "model.onnx", folder / "inputs.npz"
+            ir.save(network.model, model)
+            np.savez(data, **sample)  # type: ignore[arg-type]
+            places = {"{model}": str(model), "{inputs}": str(data)}
+            command = words
+            for name, path in places.items():
+                command = [word.replace(name, path) for word in command]
+            return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+    return failing
+
+
+def _verdict(network: Network, sample: Sample) -> bool:
+    """Return whether everything in FP16 is out of tolerance on a sample where FP32 is not."""
+    reference = Session(network.model).run(sample)
+    low = rewrite(network, roles_of(network), frozenset(), FP16).model
+    try:
+        result = Session(emulate_typed(low)).run(sample)
+    except RunFailed:
+        return False
+    excess = Excess(Criterion(), totals([reference]))
+    excess.update(reference, result)
+    return excess.final() > 1 or has_new_nonfinite(reference, result)
+
+
+def reduced(record: Reduction) -> Report:
+    """Return the report on a reduction."""
+    pairs = zip(record.nodes, record.ops, strict=True)
+    remaining = [f"{clean(name)} ({op})" for name, op in pairs]
+    lines = [
+        f"Still fails: {clean(record.check)}, on {clean(record.sample)}.",
+        f"What remains: {listed(remaining)}.",
+        f"Inputs: {clean(record.data)}, as the whole model computes them.",
+    ]
+    if not record.finished:
+        lines.append(f"Not finished after {MOST} checks: reduce {clean(record.model)} again.")
+    title = f"{count(len(record.nodes), 'node')} of {record.before}"
+    about = f"{clean(record.model)} · {count(record.checks, 'check')}"
+    return Report(title, True, about, (Lines("Result", tuple(lines)),))

@@ -1,0 +1,106 @@
+"""`halfwise reduce`: planted failures in long networks."""
+
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+F32 = TensorProto.FLOAT
+WIDTH = 8
+
+
+def chain(planted, length=200):
+    """Return products, sums and activations in a row, with `planted(read)` in their middle."""
+    rng = np.random.default_rng(0)
+    nodes, tensors, value = [], [], "x"
+    for i in range(length):
+        if i == length // 2:
+            more, constants, value = planted(value)
+            nodes += more
+            tensors += constants
+        made = f"v{i}"
+        if i % 4 == 0:
+            weight = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32) * 0.35
+            tensors.append(numpy_helper.from_array(weight, f"w{i}"))
+            nodes.append(helper.make_node("MatMul", [value, f"w{i}"], [made], f"mm{i}"))
+        else:
+            op = ("Tanh", "Sigmoid", "Relu")[i % 4 - 1]
+            nodes.append(helper.make_node(op, [value], [made], f"{op}{i}".lower()))
+        value = made
+    ends = [helper.make_tensor_value_info(n, F32, ["n", 4, WIDTH]) for n in ("x", value)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9)
+
+
+def overflow(read):
+    scales = {"up": 300, "further": 3000, "down": 1 / 300, "back": 1 / 3000}
+    tensors = [numpy_helper.from_array(np.array(s, np.float32), n) for n, s in scales.items()]
+    nodes, value = [], read
+    for name in scales:
+        nodes.append(helper.make_node("Mul", [value, name], [f"{name}_y"], name))
+        value = f"{name}_y"
+    return nodes, tensors, value
+
+
+def out_of_range(read):
+    tensors = [numpy_helper.from_array(np.array([WIDTH]), "index")]
+    nodes = [
+        helper.make_node("Gather", [read, "index"], ["one"], "gather", axis=2),
+        helper.make_node("Add", [read, "one"], ["planted"], "broadcast"),
+    ]
+    return nodes, tensors, "planted"
+
+
+@pytest.fixture
+def reduced(call):
+    def reduced(planted, fails, length=200):
+        onnx.save(chain(planted, length), "m.onnx")
+        x = np.random.default_rng(1).standard_normal((4, 1, 4, WIDTH)).cumsum(-1)
+        np.savez("x.npz", x=x.astype(np.float32))
+        arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "--fails", fails)
+        ended = call(*arguments, "-o", "small.onnx", "--json")
+        assert ended.code == 0, ended.out + ended.err
+        return json.loads(ended.out)
+
+    return reduced
+
+
+def test_an_overflow_and_its_numbers_remain(reduced):
+    record = reduced(overflow, "verdict")
+    assert "further" in record["nodes"]
+    assert len(record["nodes"]) <= 5
+    assert record["checks"] <= 60
+    small = onnx.load("small.onnx")
+    onnx.checker.check_model(small, full_check=True)
+    sample = dict(np.load("small.npz"))
+    results = ort.InferenceSession("small.onnx").run(None, sample)
+    assert any(np.abs(result).max() > 65504 for result in results)
+
+
+def test_what_onnx_runtime_refuses_to_run(reduced):
+    record = reduced(out_of_range, "run")
+    assert record["nodes"] == ["gather"]
+
+
+def test_a_command_of_the_user(reduced, tmp_path):
+    (tmp_path / "check.py").write_text(
+        "import sys, onnx\n"
+        "ops = [n.op_type for n in onnx.load(sys.argv[1]).graph.node]\n"
+        "sys.exit('Gather' in ops)\n"
+    )
+    record = reduced(out_of_range, f"{sys.executable} check.py {{model}}", length=2000)
+    assert record["nodes"] == ["gather"]
+    assert record["checks"] <= 60
+
+
+def test_what_does_not_fail_is_refused(call):
+    onnx.save(chain(lambda read: ([], [], read), 20), "m.onnx")
+    np.savez("x.npz", x=np.linspace(0, 1, 4 * WIDTH, dtype=np.float32).reshape(1, 1, 4, WIDTH))
+    arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "-o", "small.onnx", "--fails")
+    assert call(*arguments, "verdict").code == 3
+    assert call(*arguments, "true").code == 2

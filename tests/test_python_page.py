@@ -1,0 +1,43 @@
+"""docs/python.md: its code runs as it stands."""
+
+import re
+from typing import Any
+
+import pytest
+
+from halfwise.fixing.result import Result
+from tests.unit.reporting.runs import run
+from tools import readme
+
+PAGE = readme.ROOT / "docs" / "python.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
+    for name in ("model.onnx", "inputs.npz", "heldout.npz"):
+        (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in BLOCKS:
+        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - it is our own page
+    out = capsys.readouterr().out
+    # A busy machine leaves no time for sums in FP16, and the verdict then says so.
+    assert re.match("PASSED in emulation.* 64 held-out samples", out)
+    assert (tmp_path / "mixed.onnx").is_file()
+    result = names["result"]
+    assert repr(result) == f"<halfwise.Result: {out.splitlines()[0]}>"
+    html = result._repr_html_()
+    assert html.startswith("<p><strong>PASSED")
+    assert html.endswith("</svg>")
+    for table in (result.nodes(), result.curve(), result.histograms()):
+        sizes = {array.shape for array in table.values()}
+        assert len(sizes) == 1
+        assert sizes != {(0,)}
+    assert result.curve()["delivered"].sum() == 1
+    assert set(result.nodes()["precision"]) == {""}
+
+
+@pytest.mark.parametrize("table", ["nodes", "curve", "histograms"])
+def test_a_run_without_numbers_has_empty_tables(table):
+    result = Result(run(curve=None), None)
+    assert {array.shape for array in getattr(result, table)().values()} == {(0,)}
