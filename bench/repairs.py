@@ -138,7 +138,7 @@ def side(task: Task, **options: Any) -> Side:
     undone = Counter(str(r.kind) for r in fixed.plan.remarks if r.kind.startswith("repair-"))
     return Side(
         kept=len(fixed.result.kept),
-        cost=fixed.space.variant.cost_within(fixed.result.kept),
+        cost=fixed.space.variant.cost(fixed.assigned),
         passed=fixed.verdict.passed,
         right=seen.verdict.passed,
         seconds=seconds,

@@ -21,7 +21,7 @@ from halfwise.fixing.plan.guide import Sites, stretches
 from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.fixing.remarks import _wider, tolerance_note
-from halfwise.fixing.repair.moves import _falls, _Undoing
+from halfwise.fixing.repair.moves import _Move
 from halfwise.fixing.space import Int8Space
 from halfwise.formats import FP16
 from halfwise.inputs.samples import Rows
@@ -99,8 +99,6 @@ def shown(before: float, after: float) -> int:
         (bool(born([step(0.2)])), bool(born([step(0.21)]))),
         # Up to ten times the tolerance an error may be rounding, and a wider one is proposed.
         (widened(0.1), widened(0.102)),
-        # A repair has made an error fall if a tenth of it is gone.
-        (_falls(20.0, 18.0), _falls(20.0, 18.1)),
         # A plan is called useless if more than a tenth of the candidates is kept without a cause.
         (wider(needed=2, candidates=19), wider(needed=2, candidates=20)),
         # A fit counts errors from ten thousand on as infinite.
@@ -154,15 +152,14 @@ def test_a_search_with_int8_has_at_least_ten_evaluations(candidates, evaluations
     assert Int8Space.ration.__get__(space) == evaluations
 
 
-@pytest.mark.parametrize(("count", "alone"), [(4, 4), (5, 0)])
-def test_up_to_four_repairs_of_a_rule_are_undone_one_by_one(monkeypatch, count, alone):
-    repairs = tuple(SimpleNamespace(rule="scale", node=i) for i in range(count))
+@pytest.mark.parametrize(("count", "alone"), [(1, 0), (2, 2), (4, 4), (5, 0)])
+def test_up_to_four_repairs_are_undone_one_by_one(monkeypatch, count, alone):
+    some: Any = tuple(range(count))
     tried: list[Any] = []
-    monkeypatch.setattr(_Undoing, "_undo", lambda _, some: tried.append(some))
+    monkeypatch.setattr(_Move, "_variant", lambda _, fewer: tried.append(fewer))
     nothing: Any = None
-    space: Any = SimpleNamespace(repairs=repairs)
-    _Undoing(space, nothing, nothing, nothing).run()
-    assert sum(len(some) == 1 for some in tried) == alone
+    assert _Move(nothing, nothing)._fewest(some, nothing)[0] == some
+    assert len(tried) == alone
 
 
 @pytest.mark.parametrize(("plain", "limit"), [(11.0, 60.0), (13.0, 65.0), (100.0, 300.0)])

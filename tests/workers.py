@@ -15,8 +15,7 @@ class _Told(Service):
             found.pop(missing, None)
         gpu = {"index": 0, "name": "Paper GPU", "compute_capability": "9.0", "uuid": "0",
                "memory": 8 << 30, "free": 6 << 30}
-        found.update(tensorrt="8.6.0", typing=["weak"], gpus=[gpu], driver="535.1",
-                     features={"layer_norm": True})
+        found.update(tensorrt="8.6.0", typing=["weak"], gpus=[gpu], driver="535.1")
         return found, data
 
     def op_build(self, request, payload):

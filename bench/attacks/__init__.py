@@ -5,6 +5,7 @@ FAMILIES = (
     "files",
     "surroundings",
     "lies",
+    "small",
     "unjudged",
     "untested",
     "answers",

@@ -56,7 +56,7 @@ def test_what_is_worse_than_before_fails(judged):
     assert error["now"] == pytest.approx(1.2 * error["before"], rel=1e-2)
     assert not error["passed"]
     assert changes(worse)["non-finite"]["passed"]
-    allowed = judged(1.0012, "allowed", "--baseline", "before", "--may-worsen", "error=25%")
+    allowed = judged(1.0012, "allowed", "--baseline", "before", "--may-worsen", "25%")
     assert allowed.code == 0
     assert worse.record["provenance"]["candidate"].endswith("worse.onnx")
     assert judged(1.0005, "better", "--baseline", "before").code == 0
@@ -75,7 +75,7 @@ def test_the_commands_of_the_page_are_as_it_says(call, tmp_path):
     assert (tmp_path / "run" / "report.html").is_file()
 
 
-def test_a_metric_may_not_fall_further(judged, tmp_path):
+def test_a_metric_may_not_fall_much_further(judged, tmp_path):
     (tmp_path / "m.py").write_text(
         "import numpy as np\n"
         "def score(outputs, references, labels):\n"
@@ -85,7 +85,7 @@ def test_a_metric_may_not_fall_further(judged, tmp_path):
     metric = ("--metric", "m.py:score", "--metric-drop", "1")
     assert judged(1.001, "before", *metric).code == 0
     assert judged(1.0012, "worse", *metric, "--baseline", "before").code == 10
-    wide = ("--baseline", "before", "--may-worsen", "metric=0.01")
+    wide = ("--baseline", "before", "--may-worsen", "25%")
     assert judged(1.0012, "allowed", *metric, *wide).code == 0
     without = judged(1.001, "without", "--baseline", "before")
     assert without.code == 10
@@ -125,7 +125,7 @@ def test_an_engine_may_not_become_slower(call, saved, fake_worker):
     slower = built("slower", 1.1, "--baseline", "before")
     assert slower.code == 10
     assert not changes(slower)["time"]["passed"]
-    assert built("allowed", 1.1, "--baseline", "before", "--may-worsen", "time=20%").code == 0
+    assert built("allowed", 1.1, "--baseline", "before", "--may-worsen", "20%").code == 0
     other = built("other", 1.1, "--baseline", "before", version="11.4.0")
     assert other.code == 0
     assert changes(other)["time"]["now"] is None
@@ -136,9 +136,9 @@ def test_what_is_no_baseline_is_refused(judged, refused, tmp_path):
     alone = ("verify", "before.onnx", "before.onnx", "--inputs", "model.npz")
     assert "no run folder" in refused(7, *alone, "--baseline", "nowhere")
     assert "without --baseline" in refused(2, *alone, "--may-worsen", "5%")
-    for wrong in ("lots", "error", "speed=5%", "-1", "nan", "error=", "inf%"):
+    for wrong in ("lots", "error=5%", "-1", "nan", "inf%"):
         told = refused(2, *alone, "--baseline", "before", f"--may-worsen={wrong}")
-        assert "expected a number, a percentage or any" in told
+        assert "expected a number or a percentage" in told
     np.savez(
         tmp_path / "fewer.npz", **{n: a[:5] for n, a in np.load(tmp_path / "model.npz").items()}
     )

@@ -42,8 +42,8 @@ def test_choices_that_cannot_be_made_are_told(fix, call, refused):
     assert "are both given" in refused(2, "choose", "run", "--worth", "1", "--kept", "1")
     assert "the nearest costs" in refused(3, "choose", "run", "--worth", "0.1")
     call("verify", "model.onnx", "run/model.onnx", "--inputs", "model.npz", "-o", "verified")
-    assert "no plans to choose from" in refused(7, "choose", "verified")
-    assert "no run folder" in refused(7, "choose", "nowhere")
+    assert "no plans to choose from" in refused(7, "choose", "verified", "--kept", "0")
+    assert "no run folder" in refused(7, "choose", "nowhere", "--kept", "0")
 
 
 def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):

@@ -201,13 +201,8 @@ class Gate(TypedDict, total=False):
         ),
     ]
     may_worsen: Annotated[
-        Sequence[str],
-        _acceptance(
-            "How much worse: 5% or 0.05 for errors, costs and times; error=10%, worth=0, time=3% "
-            "for one of them; metric=X in its unit; WHAT=any accepts any value, or none. "
-            "Repeatable. Default 5%, metric=0.",
-            "[WHAT=]X",
-        ),
+        str | None,
+        _acceptance("How much worse each figure may be: 5% or 0.05. Default 5%.", "X"),
     ]
 
 

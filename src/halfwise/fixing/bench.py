@@ -202,8 +202,10 @@ class Bench(Generic[P]):
         self._tried, self._numbers = dict[P, Outcome](), dict[P, int]()
 
     def on(self, judge: Judge[P]) -> "Bench[P]":
-        """Return a bench for the same samples and another judge."""
-        return Bench(judge, self.samples, self.references, self.tolerance, self._spend)
+        """Return a bench for the same samples, in the same order, and another judge."""
+        other = Bench(judge, self.samples, self.references, self.tolerance, self._spend)
+        other._order = [*self._order]
+        return other
 
     def release(self) -> None:
         """Free what runs plans; the next run loads it again."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,6 +12,7 @@ from halfwise.declarations import ChooseOptions, Inputs, Options, check, given, 
 from halfwise.declarations.option import check_value, shell_type
 from halfwise.declarations.options import (
     Arithmetic,
+    Choice,
     Data,
     Heldout,
     Labels,
@@ -46,29 +47,21 @@ _OTHER = "Give another limit; `halfwise report RUN` shows the plans."
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user asks for; one field is set.
+    """What the user asks for.
 
     Attributes:
-        worth: Maximum cost relative to all low.
-        kept: Maximum number of kept compute nodes.
-        rel_max: Maximum error relative to the largest reference value of an output.
+        name: "worth", the cost relative to all low; "kept", the number of kept compute nodes; or
+            "rel_max", the error relative to the largest reference value of an output.
+        limit: Its largest value.
     """
 
-    worth: float | None = None
-    kept: int | None = None
-    rel_max: float | None = None
-
-    @property
-    def options(self) -> Mapping[str, float]:
-        """What is set, by the name of the option."""
-        every = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in every.items() if value is not None}
+    name: str
+    limit: float
 
     @property
     def command(self) -> str:
         """The command that requests it, without the run."""
-        options = (spelt(name, typed(value)) for name, value in self.options.items())
-        return " ".join(["choose", *options])
+        return f"choose {spelt(self.name, typed(self.limit))}"
 
 
 def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
@@ -82,22 +75,14 @@ def pick(curve: Curve, criterion: Criterion, wish: Wish) -> Point:
         wish: The request.
 
     Raises:
-        UsageError: not one thing is requested, or something the run does not know.
         CaseError: no point fits.
     """
-    if not wish.options:
-        names = listed([spelt(name) for name in _WISHES])
-        raise UsageError("Nothing says which plan to take.", f"Give one of {names}.")
-    if len(wish.options) > 1:
-        first, second = (spelt(name) for name in list(wish.options)[:2])
-        raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
-    if wish.worth is not None:
-        return _best(curve, wish.worth, _costs(curve), (ratio, "costs"))
-    if wish.kept is not None:
+    if wish.name == "worth":
+        return _best(curve, wish.limit, _costs(curve), (ratio, "costs"))
+    if wish.name == "kept":
         wording = (lambda n: count(int(n), "node"), "keeps")
-        return _best(curve, wish.kept, lambda p: p.count, wording)
-    assert wish.rel_max is not None
-    return _cheapest(curve, wish.rel_max, criterion)
+        return _best(curve, wish.limit, lambda p: p.count, wording)
+    return _cheapest(curve, wish.limit, criterion)
 
 
 def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
@@ -106,11 +91,12 @@ def implied(curve: Curve, criterion: Criterion, wish: Wish) -> dict[str, Any]:
     A requested error decides. Otherwise the recognised task decides, if there is one, else the
     run's criterion.
     """
-    if wish.rel_max is not None:
-        return {"rel_max": wish.rel_max}
+    if wish.name == "rel_max":
+        return {"rel_max": wish.limit}
     if curve.recognised:
         return {"metric": AUTO}
-    acceptance = criterion.model_dump(exclude_defaults=True, exclude={"drop_source", "recognised"})
+    found = {"drop_source", "recognised", "untested"}
+    acceptance = criterion.model_dump(exclude_defaults=True, exclude=found)
     drop = {} if criterion.metric is None else {"metric_drop": criterion.metric_drop}
     return {**acceptance, **drop}
 
@@ -177,7 +163,7 @@ def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:
     return bound
 
 
-_WISHES = tuple(Wish.__dataclass_fields__)
+_WISHES = tuple(Choice.__annotations__)
 _OF_THE_RUN = frozenset[str]().union(
     *(
         k.__annotations__
@@ -240,7 +226,7 @@ def choose(
     joined = record.search.joined if same and record.search else ()
     update = {"joined": joined, "seen": tuple(sorted(before | now))}
     # Samples that chose the plan say nothing about others.
-    verdict = {} if wish.rel_max is None else {"failure_bound": None}
+    verdict = {"failure_bound": None} if wish.name == "rel_max" else {}
     place = curve.points.index(point)
     shown = {"plan": place, "front": tuple(spread(curve.points, [place]))}
     fixed = replace(
@@ -285,10 +271,20 @@ def _quantised(run: Run) -> Network | None:
 
 
 def _wish(options: dict[str, Any]) -> Wish:
-    """Take the request out of the options."""
-    wish = Wish(**{name: options.pop(name) for name in _WISHES if name in options})
-    for name, value in wish.options.items():
-        check_value(name, ChooseOptions.__annotations__[name], value)
+    """Take the request out of the options.
+
+    Raises:
+        UsageError: it is outside its domain, or there is not one.
+    """
+    wishes = [Wish(name, options.pop(name)) for name in _WISHES if name in options]
+    if not wishes:
+        names = listed([spelt(name) for name in _WISHES])
+        raise UsageError("Nothing says which plan to take.", f"Give one of {names}.")
+    if len(wishes) > 1:
+        first, second = (spelt(wish.name) for wish in wishes[:2])
+        raise UsageError(f"{first} and {second} are both given; only one can be used.", "Give one.")
+    (wish,) = wishes
+    check_value(wish.name, ChooseOptions.__annotations__[wish.name], wish.limit)
     return wish
 
 

@@ -15,7 +15,6 @@ Nothing is fitted. `bench/worth.py` compares predictions with times of real engi
 """
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -285,12 +284,6 @@ class CostModel:
             for read in node.inputs:
                 self._reads.setdefault(read.name, []).append((node, part, read))
         self._reads |= {name: [] for name in self._outputs if name not in self._reads}
-
-    def with_ends(self, low_io: frozenset[TensorName]) -> "CostModel":
-        """Return a model of the same network with other float graph inputs and outputs low."""
-        other = copy(self)
-        other.low_io = low_io
-        return other
 
     def _add(
         self, graph: ir.Graph, shapes: Shapes, runs: Mapping[Key, float], times: float

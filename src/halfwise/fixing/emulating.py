@@ -32,9 +32,11 @@ class Emulation:
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(self, observed: Observed, *, fusion: Fusion | None = None) -> None:
-        """Take the evidence for each network."""
-        self._observed, self._fusion = observed, fusion
+    def __init__(
+        self, observed: Observed, *, fusion: Fusion | None = None, as_written: bool = False
+    ) -> None:
+        """Take the evidence for each network, which plans emulated `as_written` do not need."""
+        self._observed, self._fusion, self._as_written = observed, fusion, as_written
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
@@ -68,7 +70,7 @@ class Emulation:
         self._runners.clear()
 
     def _is_typed(self, plan: Plan) -> bool:
-        return plan.is_typed and self._fusion is None
+        return self._as_written or (plan.is_typed and self._fusion is None)
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:

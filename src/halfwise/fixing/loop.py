@@ -22,14 +22,7 @@ from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
 from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.remarks import plan_remarks
-from halfwise.fixing.repair.moves import (
-    Choice,
-    allowed_rules,
-    choose_again,
-    choose_repairs,
-    named,
-    needed_repairs,
-)
+from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
@@ -176,8 +169,7 @@ class _Fix:
         found = _Found(low, UNSEARCHED)
         may_repair = is_free and allowed_rules(low) and not self.verdicts.suffices(self.baseline)
         if self.repairs or may_repair:
-            with self.stage("repair"):
-                found = self._repaired(low)
+            found = self._repaired(found)
         space = found.space
         if self.start_from is not None:
             with self.stage("emulate"):
@@ -216,59 +208,29 @@ class _Fix:
 
     # --- repairs -------------------------------------------------------------------------------
 
-    def _repaired(self, low: LowSpace) -> _Found:
-        """Return the plans of the repaired network if repairs are worth making, else these."""
-        if self.repairs:
-            repaired = replace(low.repaired(self.repairs), chosen=low.chosen)
-            self.verdicts.baseline(Depths(repaired, self.heldout))
-            return _Found(repaired, UNSEARCHED)
-        low.budget.within("search", low.seed, None)
-        return self._with(choose_repairs(low, self.heldout), _Found(low, UNSEARCHED))
-
-    def _with(self, choice: Choice, found: _Found) -> _Found:
-        """Return the plans with the chosen repairs."""
-        if choice.space is found.space:
-            return replace(found, undone=choice.remarks)
-        # If everything low passes now, it is the plan, and this is its verdict.
-        self.verdicts.baseline(Depths(choice.space, self.heldout))
-        return replace(found, space=choice.space, result=UNSEARCHED, undone=choice.remarks)
-
-    def _without_spare(self, found: _Found, *, joined: bool = False) -> _Found:
-        """Undo repairs that the plan does not need; undo all if they make it no cheaper.
-
-        Args:
-            found: The plan.
-            joined: Whether samples joined since the repairs were chosen.
-        """
-        space = found.space
-        if self.repairs or not isinstance(space, LowSpace) or space.original is None:
-            return found
+    def _repaired(self, found: _Found) -> _Found:
+        """Return the plans of the repaired network if repairs are worth making, else of its own."""
+        low = found.original or found.space
+        assert isinstance(low, LowSpace)
         with self.stage("repair"):
-            needed = needed_repairs(space, found.result, self.heldout, joined=joined)
-        # Records of repairs may be renumbered.
-        found = replace(found, space=needed.space, undone=(*found.undone, *needed.remarks))
-        if needed.space.variant is space.variant:
-            return found
-        kept, steps = needed.kept, needed.steps
-        return self._searched(replace(found, result=replace(UNSEARCHED, kept=kept, steps=steps)))
-
-    def _without_idle_repairs(self, found: _Found) -> _Found:
-        """Return the original model where everything is kept: repairs do nothing for it."""
-        original, result = found.original, found.result
-        if original is None or self.repairs or not original.is_safe:
-            return found
-        if not result.passed or result.kept < found.space.choices:
-            return found
-        spare = (Remark(kind="repair-spare", names=named(r)) for r in found.space.repairs)
-        original.observed.catch_up(original.variant, original.bench.samples)
-        found = replace(found, space=original, undone=(*found.undone, *spare))
-        return found.instead(original.choices)
+            if self.repairs:
+                space = replace(low.repaired(self.repairs), chosen=low.chosen)
+            else:
+                low.observed.catch_up(low.variant, low.bench.samples)
+                low.budget.within("search", low.seed, None)
+                space, undone = with_repairs(low, self.heldout)
+                found = replace(found, undone=undone)
+            if space.variant is found.space.variant:
+                return found
+            # If everything low passes now, it is the plan, and this is its verdict.
+            self.verdicts.baseline(Depths(space, self.heldout))
+        return replace(found, space=space, result=UNSEARCHED)
 
     # --- rounds --------------------------------------------------------------------------------
 
     def rounds(self, found: _Found) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
-        found, best = self._without_spare(self._searched(found)), None
+        found, best = self._searched(found), None
         certified = False  # held-out samples may reject the plan: its certificate is the last
         while True:
             sound = self._sound(found)
@@ -287,10 +249,6 @@ class _Fix:
             found = self._searched(found, certify=True)
             if found.result.kept == reduced:
                 break
-        idle = self._without_idle_repairs(found)
-        if idle is not found:
-            found, plan = idle, idle.space.plan(idle.result.kept)
-            judged = self._judged(found, plan)
         passed = found.result.passed
         if best is not None and not judged.verdict.passed:
             (found, plan), passed = self._returned(found, *best), False
@@ -392,7 +350,7 @@ class _Fix:
         return space.budget.within("search", look, None)
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
-        """Let held-out samples that fail join; return a plan with other repairs if these do more.
+        """Let held-out samples that fail join; return a plan, perhaps with other repairs.
 
         Repairs the user gave stay; all repairs stay if the search starts from a plan.
         """
@@ -400,12 +358,10 @@ class _Fix:
         with self.stage("observe"), space.budget.counted():
             self.heldout.join(judged, space)
             demand_files(space, self.heldout)
-        choice = None
-        if not self.repairs and self.start_from is None and isinstance(space, LowSpace):
-            with self.stage("repair"):
-                choice = choose_again(space, self.heldout)
-                found = found if choice is None else self._with(choice, found)
-        return self._without_spare(self._searched(found), joined=choice is None)
+        is_free = not self.repairs and self.start_from is None
+        if is_free and isinstance(space, LowSpace) and allowed_rules(space):
+            found = found if space.evaluate(space.ruled).passed else self._repaired(found)
+        return self._searched(found)
 
     def _may_go_on(self, found: _Found, judged: Judged) -> bool:
         """Return whether a failed verdict can improve: samples and plans are left.

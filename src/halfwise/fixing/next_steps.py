@@ -31,8 +31,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import lacking
 from halfwise.reporting.steps import clause
-from halfwise.store import FP32_FILE, MODEL_FILE, engine_file
-from halfwise.tensorrt.constrain import builder_flags
+from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
 from halfwise.tensorrt.trtexec import shape_options, unsayable
@@ -259,11 +258,11 @@ def next_steps(
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
     else:
-        strong, weak = building(case, fixed.plan, profiles, out)
+        strong, *older = building(case, fixed.plan, profiles, out)
         dear = worth is not None and worth.times_fp32 >= 1
         idle = dear or (worth is not None and not worth.gains)
         proof = _proving(case, request, out)
-        built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, weak)
+        built = (*(Step(kind="use-fp32") for _ in range(dear)), strong, proof, *older)
         unbuilt = tuple(_unbuilt(case))
         built = unbuilt or built
         why = [diagnose_step(case, request, out)] if _keeps_all(fixed.plan) else []
@@ -397,9 +396,6 @@ def _is_out_of_tolerance(verdict: Verdict) -> bool:
     return not all(o.passed for o in verdict.outputs.values())
 
 
-_OLDER = f"tensorrt-{text_of(WEAK_ONLY)}"
-
-
 def sample_profiles(case: Case) -> tuple[Profile, ...]:
     """Return a profile that holds all samples of a case.
 
@@ -418,8 +414,11 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
 
 def building(
     case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None
-) -> tuple[Step, Step]:
-    """Return what builds an engine from a passed run, for TensorRT 9 and later and for 8.x.
+) -> tuple[Step, ...]:
+    """Return what builds an engine from a passed run, for TensorRT 9 and later, and for 8.x.
+
+    Nothing for 8.x if it has not the low format, if constraints do not reach a kept node's bodies,
+    or if there is no file.
 
     Args:
         case: The case.
@@ -428,7 +427,15 @@ def building(
         out: The run folder; None if nothing was written.
     """
     strong = _strong(case.network, case.aside, plan, profiles, out)
-    return strong, _weak(case, plan, profiles, out)
+    names = planned_nodes(plan)
+    inner = any(bodies(node) for node in case.network.nodes() if node_name(node) in names)
+    if plan.low == "bf16" or inner or out is None or case.network.path is None:
+        return (strong,)
+    # Into a folder: if nodes have no names of their own, a model with names is written there.
+    folder = argument(out / f"tensorrt-{text_of(WEAK_ONLY)}")
+    words = ["halfwise", "export", argument(out), "--as", "python"]
+    words += ["--trt-version", text_of(WEAK_ONLY), "-o", folder]
+    return strong, Step(kind="older", names={"older": f"{WEAK_ONLY[0]}.x"}, command=tuple(words))
 
 
 def _strong(
@@ -462,40 +469,6 @@ def _trtexec(
 ) -> list[str]:
     shapes = [option for profile in profiles[:1] for option in shape_options(profile)]
     return ["trtexec", f"--onnx={model}", *flags, *shapes, f"--saveEngine={engine}"]
-
-
-def _weak(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
-    older = {"older": f"{WEAK_ONLY[0]}.x"}
-    if plan.low == "bf16":
-        return Step(kind="older-bf16", names=older)
-    names = planned_nodes(plan)
-    if any(bodies(node) for node in case.network.nodes() if node_name(node) in names):
-        return Step(kind="older-bodies", names=older)
-    if not (names or plan.repairs or plan.int8):
-        return _plain(case, plan, profiles, out)
-    has = ["repaired"] * bool(plan.repairs) + ["int8"] * bool(plan.int8)
-    has += ["kept" if plan.keep else "moving"] * bool(names)
-    words = list[str]()
-    if out is not None and case.network.path is not None:
-        trtexec = _sayable(profiles) and not any(map(unsayable, names)) and "*" not in names
-        words = ["halfwise", "export", argument(out), "--as", "trtexec" if trtexec else "python"]
-        # A folder: if nodes have no names of their own, a model with names is written there.
-        words += ["--trt-version", text_of(WEAK_ONLY), "-o", argument(out / _OLDER)]
-    command = tuple(words) or None
-    return Step(kind="older-constrained", names=older, items=tuple(has), command=command)
-
-
-def _plain(case: Case, plan: Plan, profiles: Sequence[Profile], out: Path | None) -> Step:
-    """Return what builds the FP32 model if weak typing needs no constraint."""
-    network = case.network
-    flags = [f"--{flag}" for flag in (*builder_flags(network), plan.low)]
-    older = {"older": f"{WEAK_ONLY[0]}.x"}
-    if out is None or network.path is None or not _sayable(profiles):
-        return Step(kind="older-plain", names={**older, "flags": " and ".join(flags)})
-    settled = any(note.kind == "settled" for note in case.notes)
-    model = out / FP32_FILE if settled else network.path
-    words = _trtexec(model, flags, profiles, out / f"{_OLDER}.engine")
-    return Step(kind="older-plain", names=older, command=tuple(words))
 
 
 def _sayable(profiles: Sequence[Profile]) -> bool:

@@ -343,7 +343,7 @@ class LowSpace(Space):
         return LowSpace(variant, bench, observed, budget, watcher, best, unit)
 
     def repaired(self, repairs: Sequence[Repair], variant: Variant | None = None) -> "LowSpace":
-        """Return the plans of the network with repairs instead, after a run with everything low.
+        """Return the plans of the network with repairs instead.
 
         Args:
             repairs: The repairs.
@@ -357,7 +357,6 @@ class LowSpace(Space):
         variant = variant or self.variant.with_repairs(repairs)
         made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
         self.observed.look(variant, self.bench.samples)
-        made.survey(made.islands)
         return replace(made, original=self.original or self, repairs=tuple(repairs))
 
     @property

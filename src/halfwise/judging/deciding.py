@@ -43,7 +43,6 @@ class Deciding:
         error: Returns the error of a sample's outputs, relative to what is allowed.
         samples: All samples on which the errors were measured.
         runtime: Where the reference runs.
-        tried_alone: Number of decisions that may be tried one by one.
     """
 
     network: Network
@@ -53,7 +52,6 @@ class Deciding:
     error: Callable[[int, Computed], float]
     samples: Samples
     runtime: Runtime = CPU
-    tried_alone: int = MOST_TRIED
 
     def cause(self, errors: Sequence[float]) -> Decided | None:
         """Return the decisions whose change causes most of the error, if trials show any.
@@ -93,7 +91,7 @@ class Deciding:
     ) -> Iterator[tuple[Flip, ...]]:
         """Yield groups of decisions to try, none twice: single ones, the first ones, all."""
         first = set(map(node_name, first_of([every[flip.node] for flip in flips])))
-        groups: list[tuple[Flip, ...]] = [(flip,) for flip in flips[: self.tried_alone]]
+        groups: list[tuple[Flip, ...]] = [(flip,) for flip in flips[:MOST_TRIED]]
         groups += [tuple(flip for flip in flips if flip.node in first), flips]
         yield from dict.fromkeys(groups if flips else ())
 

@@ -260,6 +260,31 @@ def f1(
     return 2 * matched / boxes if boxes else 1.0
 
 
+_FEWEST = 4
+"""Fewest boxes of a class or size that are no chance: half of them are lost to ties so seldom."""
+
+
+def recalls(
+    reference: Sequence[Outputs], candidate: Sequence[Outputs], names: Sequence[str], how: Boxes
+) -> list[float]:
+    """Return the share of the reference's boxes that is found, of each class and of each size.
+
+    Sizes are areas within a factor of 4. Classes and sizes with fewer than 4 boxes are left out;
+    other arguments as for `f1`.
+    """
+    found: dict[tuple[str, int], list[bool]] = {}
+    for truth, guess in _images(reference, candidate, names, how):
+        # Matched the other way round, so that each true box is told.
+        hits = _matches(guess, truth, np.array([SAME_BOX]), SAME_SCORE)[0]
+        with np.errstate(divide="ignore"):
+            sizes = np.floor(np.log2(_areas(truth.boxes)) / 2)
+        for kind, size, hit in zip(truth.classes, sizes, hits, strict=True):
+            found.setdefault(("class", int(kind)), []).append(bool(hit))
+            if np.isfinite(size):
+                found.setdefault(("size", int(size)), []).append(bool(hit))
+    return [sum(hits) / len(hits) for hits in found.values() if len(hits) >= _FEWEST]
+
+
 def mean_ap(
     reference: Sequence[Outputs], candidate: Sequence[Outputs], names: Sequence[str], how: Boxes
 ) -> float:

@@ -241,6 +241,26 @@ def _chunk(reference: NDArray[Any], candidate: NDArray[Any]) -> Chunk:
         return Chunk(left, right, finite, error, dot(error, error), int(fault.sum()))
 
 
+class Lost(NamedTuple):
+    """The largest error of a slice or sample relative to its own scale.
+
+    Attributes:
+        share: The error over the scale.
+        axis: The axis of the slice; None for a whole sample.
+        place: Its index; 0 for a sample.
+        scale: Its scale.
+    """
+
+    share: float = 0.0
+    axis: int | None = None
+    place: int = 0
+    scale: float = 0.0
+
+
+NOTHING = Lost()
+"""Nothing is lost."""
+
+
 @dataclass
 class Difference:
     """Sums over the element pairs of one output; the pairs of several samples add up.
@@ -258,6 +278,8 @@ class Difference:
         misshapen: Samples in which the two shapes differ; their elements enter no sum.
         by_group: Largest error in each of the output's groups of slices (`slices`); empty if it has
             none, or if not requested.
+        lost: What of a faint slice or sample is lost most, its error over its own scale, and where
+            (`slices`); 0 likewise.
         rare: Elements that are not the output's common value; empty likewise.
     """
 
@@ -272,6 +294,7 @@ class Difference:
     nonfinite: int = 0
     misshapen: int = 0
     by_group: tuple[float, ...] = ()
+    lost: Lost = NOTHING
     rare: Rare = field(default_factory=Rare)
 
     def add_chunk(self, chunk: Chunk, *, cosine: bool) -> None:
@@ -305,6 +328,7 @@ class Difference:
         self.nonfinite += other.nonfinite
         self.misshapen += other.misshapen
         self.rare.merge(other.rare)
+        self.lost = max(self.lost, other.lost, key=lambda one: one.share)
         if other.by_group:
             mine = self.by_group or other.by_group
             self.by_group = tuple(map(max, mine, other.by_group))

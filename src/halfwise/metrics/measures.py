@@ -12,7 +12,7 @@ output infinite and its agreement 0.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any
@@ -32,7 +32,7 @@ from halfwise.metrics.difference import (
     decibel,
     is_discrete,
 )
-from halfwise.metrics.slices import Group, Slices, group_errors
+from halfwise.metrics.slices import LOST, Faint, Group, Slices, group_errors, lost_in
 from halfwise.records import Criterion, OutputError, Side, SliceGroup
 from halfwise.wording import FEW
 
@@ -71,6 +71,7 @@ class OutputTotals:
         energy: Σ reference² over finite elements.
         elements: Number of elements, including non-finite ones.
         groups: Slices with their own scales; empty if all share one.
+        faint: Slices that are faint beside others, which must not be lost.
         common: The majority value of integers and Booleans; None if there is none.
     """
 
@@ -78,6 +79,7 @@ class OutputTotals:
     energy: float
     elements: int
     groups: tuple[Group, ...] = ()
+    faint: tuple[Faint, ...] = ()
     common: Common | None = None
 
 
@@ -97,6 +99,7 @@ def totals(references: Sequence[Outputs]) -> dict[str, OutputTotals]:
             spread.energy,
             spread.elements,
             slices[name].groups(),
+            slices[name].faint(),
             common_value(arrays[name]),
         )
         for name, spread in spreads.items()
@@ -110,7 +113,9 @@ def look_into(
     candidate: NDArray[Any],
 ) -> None:
     """Add the results for its groups of elements to the difference of one sample."""
-    difference.by_group = group_errors(total.groups, reference, candidate)
+    if not difference.discrete:
+        difference.by_group = group_errors(total.groups, reference, candidate)
+        difference.lost = lost_in(total.faint, total.absmax, reference, candidate)
     if total.common is not None:
         difference.rare.add(reference, candidate, total.common.value)
 
@@ -163,7 +168,8 @@ def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
     if seen.discrete:
         # Through the fraction itself, because 1/10 > 1 - 0.9 in binary, but 9/10 ≥ 0.9 holds.
         return _ratio(1 - _best_agreement(total, seen), 1 - criterion.agreement)
-    bounds = [0.0]
+    is_relative = (criterion.rel_max, criterion.snr_db) != (None, None)
+    bounds = [seen.lost.share / LOST if is_relative else 0.0]
     if criterion.max_abs is not None:
         bounds.append(_ratio(seen.max_abs, criterion.max_abs))
     if criterion.rel_max is not None:
@@ -294,10 +300,11 @@ class OutputMeasure:
 
     def _groups(self, criterion: Criterion) -> tuple[SliceGroup, ...]:
         """Return the results for groups of slices; empty if they are not judged."""
-        if criterion.rel_max is None or criterion.metric is not None:
+        if (criterion.rel_max, criterion.snr_db) == (None, None) or criterion.metric is not None:
             return ()
-        groups = []
-        for index, group in enumerate(self._total.groups):
+        groups = list[SliceGroup]()
+        for index, group in enumerate(self._total.groups if criterion.rel_max is not None else ()):
+            assert criterion.rel_max is not None
             errors = [d.by_group[index] if d.by_group else 0.0 for d in self._each]
             each = zip(errors, self._ids, strict=True)
             error, worst = max(each, key=lambda one: one[0], default=(0.0, ""))
@@ -315,7 +322,25 @@ class OutputMeasure:
                     passed=_group_ratio(group, error, criterion.rel_max) <= 1,
                 )
             )
-        return tuple(groups)
+        hidden = all(group.passed for group in groups)
+        return (*groups, *(self._lost() if hidden else ()))
+
+    def _lost(self) -> Iterator[SliceGroup]:
+        """Yield the slice or sample of which most is lost, if it is."""
+        worst = max(range(len(self._each)), key=lambda i: self._each[i].lost.share, default=0)
+        share, axis, place, scale = self._seen.lost
+        place = worst if axis is None else place
+        if share > LOST:
+            yield SliceGroup(
+                axis=axis,
+                ranges=((place, place),),
+                slices=1,
+                scale=scale,
+                max_abs=share * scale,
+                allowed=LOST * scale,
+                worst_sample=self._ids[worst],
+                passed=False,
+            )
 
     def _averages(self) -> tuple[float, float]:
         if self._seen.misshapen:
@@ -373,7 +398,8 @@ class Excess:
         """
         self._criterion = effective(criterion)
         self._totals = totals
-        self._slices = self._criterion.rel_max is not None and self._criterion.metric is None
+        limits = self._criterion.rel_max, self._criterion.snr_db
+        self._slices = limits != (None, None) and self._criterion.metric is None
         self._seen = {name: Difference() for name in totals}
         self._value = 0.0
         self._spare, self._added = spare, 0

@@ -5,8 +5,8 @@ and their heights, and nothing else.
 
 - A peak is the largest value within 2 pixels, of at least 0.3 times FP32's largest height in the
   output: 0.3 is what pose demos show (mmpose's `kpt_thr`), as `boxes.SCORE` is for boxes.
-- Two maps agree at a peak of either if the other's height within 1 pixel is within 10 % of it, and
-  within 1 % of it as high as anywhere within 2 pixels: then its peak is not farther away.
+- Two maps agree at a peak of either if the other's height there is within 10 % of it, and within
+  3 % of it as high as anywhere within 2 pixels: a Gaussian of 3 pixels is 5 % lower one pixel away.
 - Logits become probabilities (sigmoid) first. Maps of heights may have noise below 0, but not -1.
 """
 
@@ -32,13 +32,13 @@ from halfwise.metrics.targets import (
 
 VISIBLE = 0.3
 """Least height of a peak, relative to the largest."""
-_NEAR, _AROUND = 1, 2
-"""How far a peak may move, and within how many pixels it is the largest value."""
+_AROUND = 2
+"""Within how many pixels a peak is the largest value."""
 _HEIGHT = 0.1
 """Largest change of a height, relative to it."""
-_FLAT = 0.01
-"""How much lower, relative to its height, a map may be next to a peak than at its own: flat tops
-have no place that could be told."""
+_FLAT = 0.03
+"""How much lower, relative to its height, a map may be at a peak than at its own: flat tops have no
+place that could be told."""
 LOGITS = -1.0
 """Maps with values below this are logits."""
 Floats = NDArray[np.float64]
@@ -144,7 +144,7 @@ def _heights(values: NDArray[Any], *, logits: bool) -> Floats:
 def _agreeing(ours: Floats, theirs: Floats, least: float) -> Iterator[bool]:
     """Yield, for each peak of `ours` f64[maps, height, width], whether `theirs` agrees."""
     tops = _tops(ours, least)
-    high, near, around = ours[tops], _highest(theirs, _NEAR)[tops], _highest(theirs, _AROUND)[tops]
+    high, near, around = ours[tops], theirs[tops], _highest(theirs, _AROUND)[tops]
     with np.errstate(invalid="ignore"):
         alike = (np.abs(near - high) <= _HEIGHT * high) & (near >= around - _FLAT * high)
     yield from map(bool, alike)

@@ -27,7 +27,7 @@ from halfwise.metrics.targets import (
     required,
     shapes_of,
 )
-from halfwise.metrics.task import classes_in, metric_loss, resolve
+from halfwise.metrics.task import classes_in, metric_loss, resolve, worst_place
 from halfwise.metrics.untested import (
     Support,
     by_layout,
@@ -78,8 +78,16 @@ BY_LAYOUT = tuple(_BY_LAYOUT)
 """Built-in metrics that need the layout of outputs."""
 
 
-_BESIDE = {"top1": "confidence", "token-agreement": "confidence", "detection-f1": "map"}
-"""What a use asks for besides: which class, and how sure; which boxes, and exactly where."""
+_BESIDE = {
+    "top1": "confidence",
+    "token-agreement": "confidence",
+    "detection-f1": "map",
+    "mask-iou": "places",
+    "mean-iou": "places",
+    "psnr": "places",
+}
+"""What a use asks for besides: which class, and how sure; which boxes, and exactly where; which
+pixels, and that nothing small is gone."""
 
 
 def _metrics(metric: str) -> Iterator[str]:
@@ -100,7 +108,8 @@ def by_use(references: Sequence[Outputs], inputs: Inputs) -> tuple[Recognised, .
         one.model_copy(update={"metric": name, "required": required(name)})
         for one in recognise(references, inputs)
         for name in _metrics(one.metric)
-        if name != "confidence" or not is_discrete(references[0][one.outputs[0]].dtype)
+        if name not in ("confidence", "places")
+        or not is_discrete(references[0][one.outputs[0]].dtype)
     )
 
 
@@ -125,7 +134,7 @@ def metric_of(one: Recognised) -> Metric:
     """
     if one.metric.startswith(WORST):
         base = one.model_copy(update={"metric": one.metric.removeprefix(WORST)})
-        return partial(_of_worst, metric_of(base))
+        return partial(_of_worst, metric_of(base), base)
     if by_layout(one):
         return partial(_of_layout, one)
     # An embedding may feed other layers, where its length counts.
@@ -142,16 +151,23 @@ def metric_of(one: Recognised) -> Metric:
 
 def _of_worst(
     metric: Metric,
+    one: Recognised,
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
     _labels: Sequence[Any] | None,
 ) -> float:
     """Return a metric's value for the worst sample, where FP32's outputs are the truth.
 
+    Of a flow, that of the worst place; of boxes also that of the worst class and size.
+
     Raises:
         CaseError: it has nothing to compare on any sample.
     """
+    if one.metric == "epe":
+        return worst_place(_only(one.outputs, reference), _only(one.outputs, candidate), None)
     values, refused = list[float](), CaseError("The metric has nothing to compare.")
+    if one.boxes is not None:
+        values += boxes.recalls(reference, candidate, one.outputs, one.boxes)
     for wanted, actual in zip(reference, candidate, strict=True):
         try:
             values.append(metric([wanted], [actual], None))
@@ -283,7 +299,7 @@ def shortfall(
     return max(0.0, *(inf if isnan(part) else part for part in used))
 
 
-_OF_ONE = ("confidence", "cosine")
+_OF_ONE = ("confidence", "cosine", "places")
 """Metrics that are those of the worst sample, besides those that begin with `WORST`."""
 
 
@@ -464,9 +480,11 @@ def settle(
         return criterion.model_copy(update={"recognised": (one,)})
     recognised = by_use(references, inputs)
     untested = {one.outputs for one in recognised if untested_part(one, references, None)}
+    dropped = {one.outputs: one for one in recognised if one.outputs in untested}
     recognised = tuple(one for one in recognised if one.outputs not in untested)
+    criterion = criterion.model_copy(update={"untested": tuple(dropped.values())})
     if not recognised:
-        return Criterion(failing=criterion.failing)
+        return Criterion(failing=criterion.failing, untested=criterion.untested)
     _demand_unlabelled(recognised, labelled=labelled)
     update: dict[str, Any] = {
         "recognised": recognised,

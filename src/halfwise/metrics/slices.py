@@ -6,17 +6,20 @@ more than `GAP` times the previous one. So a continuum (channels of features, ro
 of a spectrum) is one group, and boxes next to scores are two. An element is held to the tightest of
 its groups. Values on an offset are held to their span, whether they are a group or the whole
 output. The thresholds come from 2,020 inner tensors of 14 models (docs/decisions/0019).
+
+Beside that, no slice and no sample may be lost, whatever is between its scale and the others'
+(`Faint`): not off by half of its own largest value.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfwise.metrics.difference import is_discrete
+from halfwise.metrics.difference import NOTHING, Lost, is_discrete
 from halfwise.records import SliceGroup
 from halfwise.wording import number
 
@@ -57,6 +60,34 @@ ROOM = 10.0
 FP16's rounding of one faint channel among many."""
 
 
+LOST = 0.5
+"""A slice or sample that is off by more than this share of its own largest value is lost: set to
+zero, of the other sign, or beneath its noise."""
+FAINT = 0.1
+"""Scale relative to the largest from which the tolerance of all lets nothing be lost. At 1 % it
+allows a tenth of it."""
+NOISE = 2.0**-17
+"""Scale relative to the largest, below which FP32's own noise may be in place of values: the root
+of 16,384 terms times its rounding, 2^-24."""
+FEWEST_FAINT = 3
+"""Fewest values with a largest that is no chance: of three uniform around 0, it is below 1 % of the
+range with probability 10^-6."""
+
+
+class Faint(NamedTuple):
+    """Slices of one axis that are faint beside the largest, and whole numbers beside others.
+
+    Attributes:
+        axis: Their axis.
+        slices: Their indices, ascending.
+        scales: The largest |reference| of each; of whole numbers, such as classes in a column, 1.
+    """
+
+    axis: int
+    slices: NDArray[np.intp]
+    scales: NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Group:
     """Slices of one scale.
@@ -95,6 +126,7 @@ class _Extents:
         self.largest = np.full(size, -np.inf)
         self.smallest = np.full(size, np.inf)
         self.filled = np.zeros(size)
+        self.whole = np.full(size, size <= SHORT)
         self.values = 0
 
     def add(self, values: NDArray[Any], axis: int) -> None:
@@ -102,11 +134,26 @@ class _Extents:
         np.maximum(self.largest, values.max(axis=others), out=self.largest)
         np.minimum(self.smallest, values.min(axis=others), out=self.smallest)
         self.filled += np.count_nonzero(values, axis=others)
+        if self.whole.any():
+            self.whole &= (values == np.rint(values)).all(axis=others)
         self.values += values.size // values.shape[axis]
 
     def quantities(self) -> NDArray[np.bool_]:
         """Return which slices may be quantities in their own units."""
         return (self.filled >= MOSTLY * self.values) & (self.filled.size <= SHORT)
+
+    def faint(self, axis: int) -> Faint | None:
+        """Return the slices with scales of their own below the others'; None if there are none."""
+        if self.values < FEWEST_FAINT:
+            return None
+        peaks = np.maximum(self.largest, -self.smallest)
+        unit = (self.smallest >= 0) & (self.largest <= 1)
+        peaks[unit] = peaks[unit].max(initial=0)  # one kind, as in a group
+        some = (self.filled > 0) & (self.filled >= FILLED * self.filled.max())
+        some &= (peaks > NOISE * peaks.max()) & (peaks < FAINT * peaks.max())
+        labels = self.whole & (peaks > 0) if not self.whole.all() else np.zeros_like(self.whole)
+        slices = np.flatnonzero(some | labels)
+        return Faint(axis, slices, np.where(labels, 1, peaks)[slices]) if slices.size else None
 
 
 class Slices:
@@ -154,6 +201,13 @@ class Slices:
         if all(group.axis is not None for group in groups) and self._values >= FEWEST:
             groups += self._on_an_offset()
         return tuple(groups)
+
+    def faint(self) -> tuple[Faint, ...]:
+        """Return the faint slices of every axis that has some."""
+        shape = enumerate(self._common or ())
+        axes = ((axis, self._axes[axis]) for axis, _ in shape if axis in self._axes)
+        some = (extents.faint(axis) for axis, extents in axes if extents.values)
+        return tuple(one for one in some if one is not None)
 
     def _on_an_offset(self) -> list[Group]:
         """Return all samples as one group if all values lie on an offset; else nothing."""
@@ -260,6 +314,46 @@ def _roomy(axis: int | None, label: NDArray[np.intp], tops: NDArray[np.float64])
     return groups if len(groups) > 1 else []
 
 
+def lost_in(
+    faint: Sequence[Faint], absmax: float, reference: NDArray[Any], candidate: NDArray[Any]
+) -> Lost:
+    """Return the largest error of a faint slice, or of a whole faint sample, over its scale.
+
+    Args:
+        faint: The faint slices of the output.
+        absmax: The largest |reference| of the output, over all samples.
+        reference: [*shape], floats.
+        candidate: [*shape], numbers; elements non-finite on either side are ignored here.
+    """
+    values = _finite(reference)
+    peak = float(np.abs(values).max(initial=0))
+    is_faint = NOISE * absmax < peak < FAINT * absmax and values.size >= FEWEST_FAINT
+    if is_faint:
+        is_unit = float(values.min()) >= 0 and peak <= 1
+        is_faint = not is_unit and int(np.count_nonzero(values)) >= FILLED * values.size
+    if not (faint or is_faint):
+        return NOTHING
+    error, most = _errors(reference, candidate), NOTHING
+    if is_faint:
+        most = Lost(float(error.max()) / peak, None, 0, peak)
+    for axis, slices, scales in faint:
+        others = tuple(i for i in range(error.ndim) if i != axis)
+        shares = error.max(axis=others, initial=0)[slices] / scales
+        worst = int(shares.argmax())
+        one = Lost(float(shares[worst]), axis, int(slices[worst]), float(scales[worst]))
+        most = max(most, one, key=lambda lost: lost.share)
+    return most
+
+
+def _errors(reference: NDArray[Any], candidate: NDArray[Any]) -> NDArray[np.float64]:
+    """Return |candidate - reference|, 0 where either is not finite."""
+    # The difference of two arrays of rank 0 is not an array.
+    with np.errstate(all="ignore"):
+        error = np.asarray(np.abs(reference.astype(np.float64) - candidate.astype(np.float64)))
+    error[~np.isfinite(error)] = 0
+    return error
+
+
 def group_errors(
     groups: Sequence[Group], reference: NDArray[Any], candidate: NDArray[Any]
 ) -> tuple[float, ...]:
@@ -275,10 +369,7 @@ def group_errors(
     """
     if not groups:
         return ()
-    # The difference of two arrays of rank 0 is not an array.
-    with np.errstate(all="ignore"):
-        error = np.asarray(np.abs(reference.astype(np.float64) - candidate.astype(np.float64)))
-    error[~np.isfinite(error)] = 0
+    error = _errors(reference, candidate)
     by_axis: dict[int, NDArray[np.float64]] = {}
     errors = []
     tops = [group.largest for group in groups if group.axis is None]

@@ -46,6 +46,7 @@ class DefaultDrop(NamedTuple):
 
 
 _POINT = DefaultDrop(0.01, "MLPerf's 99 % of FP32")
+_PLACE = DefaultDrop(0.15, "a line of a pixel's width fills a fifth of a place")
 _PIXELS = DefaultDrop(0.1, "a fifth of Middlebury's R0.5")
 
 
@@ -83,6 +84,7 @@ _CONVENTIONS: dict[str, _Convention] = {
     "detection-f1": _SHARE,
     "map": _SHARE,
     "cells": _SHARE,
+    "places": _Convention(1.0, _PLACE, _PLACE, is_share=True),
     "peaks": _SHARE,
     "keypoints": _SHARE,
     "cosine": _Convention(1.0, _TURN, _TURN),

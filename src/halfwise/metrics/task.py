@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from halfwise.errors import CaseError
 from halfwise.metrics.difference import dot, is_discrete
-from halfwise.metrics.evidence import sums_to_one
+from halfwise.metrics.evidence import sums_to_one, within_unit
 from halfwise.metrics.measures import Outputs
 from halfwise.metrics.peaks import peaks
 from halfwise.metrics.targets import (
@@ -355,6 +355,72 @@ def mask_iou(
     return fmean(shares) if shares else 1.0
 
 
+_PLACE = 5
+"""Side of a place in pixels. One pixel that changes is chance; where a fifth of 25 do, a thin line
+or a small region is gone."""
+
+
+def places(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    _labels: Sequence[Any] | None,
+) -> float:
+    """Return 1 less the largest mean change in a place of 5 × 5 pixels, in [0, 1].
+
+    A mean over an image hides what is small. A pixel changes by |Δp| of one channel, by half of
+    Σ |Δp| of several, whose softmax is taken unless they sum to 1; of three channels or one that
+    leave [0, 1], as images may, by the mean of |Δ| over the range of FP32's values. FP32's outputs
+    are the truth, also with labels. Non-finite pixels of FP32 are left out; a candidate that is not
+    finite elsewhere, or has another shape, changes by 1.
+
+    Args:
+        reference: Float outputs [N, channels, height, width], or channels last (`class_axis`);
+            outputs of other forms are left out.
+        candidate: The same outputs.
+
+    Raises:
+        CaseError: there is no such output.
+    """
+    changes = list[float]()
+    for expected, actual, _ in by_sample(reference, candidate, None):
+        for name in float_outputs(expected):
+            if expected[name].ndim == 4 and min(expected[name].shape):
+                changed = _changes(expected[name], actual[name])
+                changes.append(float(local_means(changed).max()))
+    at_least_one("places", len(changes))
+    return 1.0 - max(changes)
+
+
+def local_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the means of all places of f64[N, height, width]; smaller images are one place."""
+    for axis in (1, 2):
+        side = min(_PLACE, values.shape[axis])
+        sums = np.cumsum(np.insert(values, 0, 0, axis=axis), axis=axis)
+        first, last = np.arange(values.shape[axis] - side + 1), np.arange(side, sums.shape[axis])
+        values = (sums.take(last, axis=axis) - sums.take(first, axis=axis)) / side
+    return values
+
+
+def _changes(expected: NDArray[Any], actual: NDArray[Any]) -> NDArray[np.float64]:
+    """Return how much each pixel changes, f64[N, height, width] in [0, 1]."""
+    axis = class_axis(expected.shape)
+    wanted = np.moveaxis(expected.astype(np.float64), axis, -1)
+    if actual.shape != expected.shape:
+        return np.ones(wanted.shape[:-1])
+    given, channels = np.moveaxis(actual.astype(np.float64), axis, -1), wanted.shape[-1]
+    known = np.isfinite(wanted).all(axis=-1)
+    if sums_to_one(wanted, -1) and channels > 1:
+        change = np.abs(given - wanted).sum(axis=-1) / 2
+    elif channels in (1, 3):
+        span = 1.0 if within_unit(wanted[known]) else float(np.ptp(wanted[known])) or 1.0
+        change = np.abs(given - wanted).mean(axis=-1) / span
+    else:
+        with np.errstate(invalid="ignore"):
+            change = np.abs(softmax(given) - softmax(wanted)).sum(axis=-1) / 2
+    change = np.where(known, change, 0)
+    return np.asarray(np.where(np.isnan(change), 1, np.minimum(change, 1)))
+
+
 def psnr(
     reference: Sequence[Outputs],
     candidate: Sequence[Outputs],
@@ -455,6 +521,7 @@ _METRICS: dict[str, Metric] = {
     "cosine": cosine,
     "snr": snr,
     "peaks": peaks,
+    "places": places,
     "psnr": psnr,
     "epe": epe,
 }
@@ -489,6 +556,24 @@ def guessing(name: str | None, references: Sequence[Outputs]) -> Guessing | None
     output = class_output(references[0])
     rows = [class_rows(output, outputs[output]) for outputs in references]
     return Guessing(1 / rows[0].shape[1], sum(map(len, rows)))
+
+
+def worst_place(
+    reference: Sequence[Outputs],
+    candidate: Sequence[Outputs],
+    labels: Sequence[Any] | None,
+) -> float:
+    """Return minus the largest mean end-point error in a place of 5 × 5 pixels; see `epe`."""
+    worst = 0.0
+    for _, target, actual in by_target(reference, candidate, labels, flow_outputs):
+        if actual.shape != target.shape:
+            return -np.inf
+        off = np.hypot(*np.moveaxis(actual.astype(np.float64) - target, -3, 0))
+        off = np.where(np.isfinite(target).all(axis=-3), off, 0)
+        if not np.isfinite(off).all():
+            return -np.inf
+        worst = max(worst, float(local_means(off.reshape(-1, *off.shape[-2:])).max(initial=0)))
+    return -worst
 
 
 def _squared_error(

@@ -160,7 +160,7 @@ def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> Eng
     changed = {name: value for name, value in defaults if value is not None}
     changed |= {f.name: options[f.name] for f in fields(EngineSettings) if f.name in options}
     if "timing_cache" in options:
-        changed["timing_cache"] = _writable(Path(options["timing_cache"]), "--engine timing-cache")
+        changed["timing_cache"] = _timing_cache(Path(options["timing_cache"]))
     if "workspace" in options:
         changed["workspace_bytes"] = memory_bytes(options["workspace"], "--engine workspace")
     if "tactic_sources" in options:
@@ -168,6 +168,20 @@ def engine_settings(options: Mapping[str, Any], defaults: WorkerDefaults) -> Eng
     if "plugin" in options:
         changed["plugins"] = _texts(options["plugin"])
     return EngineSettings(**changed)
+
+
+_OTHERS = (".onnx", ".engine", ".plan", ".trt", ".py", ".so", ".npz", ".npy", ".json", ".txt")
+"""Suffixes of files that are no timing caches."""
+
+
+def _timing_cache(path: Path) -> Path:
+    """Return the path; what TensorRT does not take is moved aside, and only caches may be."""
+    if path.suffix.lower() in _OTHERS and path.exists():
+        raise UsageError(
+            f"--engine timing-cache {path} is no timing cache by its name.",
+            "Give a timing cache, or the name of a new file.",
+        )
+    return _writable(path, "--engine timing-cache")
 
 
 def _writable(path: Path, option: str) -> Path:

@@ -54,8 +54,8 @@ class BuildConfig(Record):
         tactic_sources: Names of `TacticSource`; None for TensorRT's default.
         plugins: Paths of plugin libraries on the worker.
         outputs: Additional tensors made outputs.
-        debug: Additional tensors marked for debugging (10.0 and later).
-        unfused: Whether all tensors that remain after fusion are marked so (10.12 and later).
+        unfused: Whether all tensors that remain after fusion are marked for debugging (10.12 and
+            later).
     """
 
     model_sha256: str
@@ -69,7 +69,6 @@ class BuildConfig(Record):
     tactic_sources: tuple[str, ...] | None = None
     plugins: tuple[str, ...] = ()
     outputs: tuple[TensorName, ...] = ()
-    debug: tuple[TensorName, ...] = ()
     unfused: bool = False
 
 

@@ -313,6 +313,8 @@ class Criterion(Record):
         recognised: The outputs that the metric judges, if halfwise recognised them. With the metric
             "auto", each is judged by its own metric and all other outputs by the default tolerance;
             `metric_drop` is then 1, as a fraction of the allowance that is used up most.
+        untested: Other recognised outputs, which these samples do not test by their metric: masks
+            that are empty, images without an object. The default tolerance holds for them.
     """
 
     max_abs: float | None = None
@@ -325,6 +327,7 @@ class Criterion(Record):
     drop_source: str = ""
     failing: float | None = None
     recognised: tuple[Recognised, ...] = ()
+    untested: tuple[Recognised, ...] = ()
 
 
 class Side(Record):

@@ -193,6 +193,7 @@ FailureKind = Literal[
     "rung",
     "unmade",
     "other-graph",
+    "interface",
     "unproven",
     "refused",
     "folded",
@@ -226,16 +227,13 @@ RemarkKind = Literal[
     "opset-stays",
     "repair-unmade",
     "repair-useless",
-    "repair-dearer",
     "repair-unproven",
     "repair-spare",
     "unrepaired",
     "unranged",
     "int8-untried",
-    "repair-left",
     "scale-limited",
     "repair-outdone",
-    "repair-failing",
     "start",
     "start-int8",
     "seen-only",
@@ -263,18 +261,18 @@ RemarkKind = Literal[
 ]
 """What a remark says; the words are in `reporting.remarks`.
 
-"opset-raised", "opset-stays": to support the low format; "repair-…": why a repair was tried and
-undone; "unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not
-INT8; "start", "start-int8": where the search started; "seen-only": only calibration samples need
-the plan; "tolerance": the tolerance that
-would accept everything no guard explains; "first-look": element statistics come from few samples;
-"low-io", "constant", "input": inputs and outputs of the model; "other-engine", "emulated",
-"spared", "added": how the delivered engine differs from the emulation; the rest: steps of a search.
+"opset-raised", "opset-stays": to support the low format; "repair-…": why a repair is not made;
+"unrepaired": engines refuted all repairs; "unranged", "int8-untried": why nodes are not INT8;
+"start", "start-int8": where the search started; "seen-only": only calibration samples need the
+plan; "tolerance": the tolerance that would accept everything no guard explains; "first-look":
+element statistics come from few samples; "low-io", "constant", "input": inputs and outputs of the
+model; "other-engine", "emulated", "spared", "added": how the delivered engine differs from the
+emulation; the rest: steps of a search.
 """
 UNDONE: frozenset[RemarkKind] = frozenset(
     (
-        *("repair-unmade", "repair-useless", "repair-dearer", "repair-unproven"),
-        *("repair-spare", "repair-outdone", "repair-failing"),
+        *("repair-unmade", "repair-useless", "repair-unproven"),
+        *("repair-spare", "repair-outdone"),
     )
 )
 """Remarks about repairs that are not in the plan."""
@@ -305,10 +303,7 @@ def _readable(value: object) -> object:
 StepKind = Literal[
     "said",
     "build",
-    "older-bf16",
-    "older-bodies",
-    "older-plain",
-    "older-constrained",
+    "older",
     "prove",
     "engines",
     "verify-elsewhere",
@@ -344,7 +339,6 @@ StepKind = Literal[
     "check-tolerance",
     "batches",
     "best-model",
-    "accept-missing",
 ]
 """What a step does; the words are in `reporting.steps`."""
 

@@ -182,8 +182,7 @@ class Change(Record):
         limit: Largest value that passes.
         passed: Whether it is within the limit. Without the figure, False for what is judged
             (outputs and metrics) and True for times and measured costs, which were not measured,
-            or elsewhere. True for a predicted cost if the baseline is of another command, and for
-            whatever the user accepts as missing; then `limit` is inf.
+            or elsewhere. True for a predicted cost if the baseline is of another command.
     """
 
     kind: FigureKind

@@ -107,9 +107,14 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
     """Yield which question was asked of the outputs and why, and what the strict one gives."""
     if criterion.failing is not None:
         yield f"at most {percent(criterion.failing)} of inputs may fail"
+    unknown = Criterion(failing=criterion.failing, untested=criterion.untested)
+    untested = "; ".join(
+        f"{listed(one.outputs)} would be judged as {KINDS[one.kind]}, but no sample shows any"
+        for one in criterion.untested
+    )
     if not criterion.recognised:
-        unknown = " (outputs not recognised)" * (criterion == Criterion(failing=criterion.failing))
-        yield f"allowed: {allowed(criterion)}{unknown}"
+        why = f" ({untested or 'outputs not recognised'})" * (criterion == unknown)
+        yield f"allowed: {allowed(criterion)}{why}"
         return
     parts = () if verdict.metric is None else verdict.metric.parts
     required = {(part.metric, part.outputs): part.required for part in parts}
@@ -128,7 +133,7 @@ def asked(criterion: Criterion, verdict: Verdict) -> Iterator[str]:
         yield say("allowed", "recognised", facts)
     others = verdict.outputs.keys() - {name for outputs in judged for name in outputs}
     if others and criterion.metric == AUTO:
-        yield f"other outputs: {allowed(Criterion())}"
+        yield f"other outputs: {allowed(Criterion())}{untested and f' ({untested})'}"
     if (worst := verdict.strict) is not None:
         off = worst if isfinite(worst) else None
         facts = {"worst": off, "fails": worst > 1, "passed": verdict.passed}

@@ -190,7 +190,7 @@ def _headed(run: Run, *parts: Lines | Table | None) -> Report:
     return Report(_title(run), passed, _about(run), present(*parts), _caution(run), _reason(run))
 
 
-_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape"))
+_TOLD_AT_ONCE = frozenset(("part", "metric", "run", "non-finite", "shape", "interface"))
 """Failures that the title tells; of others it has the number of samples, or what is in doubt."""
 
 

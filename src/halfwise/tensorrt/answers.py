@@ -53,7 +53,6 @@ FORMS: Mapping[str, object] = {
         "tensorrt": (WRITTEN, None),
         "typing": [("weak", "strong")],
         "tactic_sources": [str],
-        "features": {str: bool},
         "gpus": [
             {
                 "index": int,
@@ -398,21 +397,10 @@ def _notes(info: WorkerInfo, answer: Mapping[str, Any]) -> list[str]:
     notes = []
     if info.tensorrt is not None:
         notes.append(_standing(info.tensorrt))
-        there = [word for key, word in _FEATURES.items() if answer["features"].get(key)]
-        notes.append(f"has {', '.join(there)}" if there else "has none of the newer features")
     if info.tf32_remark:
         notes.append(info.tf32_remark.rstrip("."))
     notes.append(f"keeps files in {answer['cache']} on {answer['host']}")
     return notes
-
-
-_FEATURES = {
-    "bf16": "BF16",
-    "progress": "progress",
-    "debug": "debug tensors",
-    "layer_norm": "LayerNorm layers",
-    "optimization_level": "optimization levels",
-}
 
 
 def _standing(version: str) -> str:

@@ -257,7 +257,7 @@ def builder_flags(network: Network) -> tuple[Quantised, ...]:
 
 Assignment = frozenset[NodeName]
 
-_UNTYPED = ("Cast", "Constant", "DequantizeLinear", "QuantizeLinear")
+_UNTYPED = ("Cast", "CastLike", "Constant", "DequantizeLinear", "QuantizeLinear")
 """Operators whose layers have their own type: constraining a Cast ends the build with an
 assertion in castLayer.cpp (NVIDIA/TensorRT#3618)."""
 _PASSED_ON = ("Dropout", "Identity")

@@ -256,6 +256,9 @@ class Link:
         except Lost as lost:
             reason = lost.reason
             raise failures.no_answer(self.name, self._command, reason, lost.printed) from lost
+        except Waited as waited:
+            reason = f"it still waits for a GPU after {seconds(waited.seconds)}"
+            raise failures.no_answer(self.name, self._command, reason, ()) from waited
         except Unfit as unfit:
             raise BackendMissing(*failures.unfit(self.name, "hello", str(unfit))) from unfit
         except BaseException:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import onnx_ir as ir
-
 from halfwise.errors import CaseError, RecordMismatch, UsageError
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies, is_float
@@ -26,7 +24,7 @@ from halfwise.records import (
     Run,
     Typing,
 )
-from halfwise.tensorrt.constrain import builder_flags
+from halfwise.tensorrt.constrain import builder_flags, takes_type
 from halfwise.tensorrt.versions import (
     DEFAULT_BUILDER,
     FIRST_WITHOUT_WEAK,
@@ -298,10 +296,6 @@ def _note_on_custom(network: Network) -> str:
     )
 
 
-_UNCONSTRAINED_OPS = ("Cast", "CastLike", "Constant", "Shape", "Size")
-"""Operators whose layers take no precision."""
-
-
 def layers_of(build: BuildOutcome) -> dict[NodeName, tuple[str, ...]]:
     """Return the network layers that a build constrained for each node."""
     layers: dict[NodeName, tuple[str, ...]] = {}
@@ -345,14 +339,12 @@ def constraints_of(
                 "is FP32.",
             )
     return tuple(
-        Constraint(node=name, op=node.op_type, outputs=outputs, layers=layers.get(name, ()))
+        Constraint(
+            node=name,
+            op=node.op_type,
+            outputs=tuple(is_float(value) for value in node.outputs if value.name),
+            layers=layers.get(name, ()),
+        )
         for name, node in kept
-        if any(outputs := _float_outputs(node)) and is_standard(node)
+        if takes_type(node) and is_standard(node)
     )
-
-
-def _float_outputs(node: ir.Node) -> tuple[bool, ...]:
-    """Return whether each output of the node is a float; empty if it takes no precision."""
-    if is_standard(node, *_UNCONSTRAINED_OPS):
-        return ()
-    return tuple(is_float(value) for value in node.outputs if value.name)

@@ -236,8 +236,10 @@ class Connection:
                 admit(self._number, header, len(payload))
                 if header["kind"] in ENDS:
                     return header, payload
-                if header["kind"] in ("waiting", "started"):
-                    waiting = header["kind"] == "waiting"
+                kind = header["kind"]
+                # Saying so again and again buys no time.
+                if kind == "started" or (kind == "waiting" and not waiting):
+                    waiting = kind == "waiting"
                     deadline = _after(wait if waiting else limit)
                 heard(header)
             # Endless frames and noise must not keep the connection alive.

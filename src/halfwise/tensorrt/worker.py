@@ -802,7 +802,6 @@ class Service:
             "tensorrt": None,
             "typing": [],
             "tactic_sources": [],
-            "features": {},
             "gpus": [],
         }
         try:
@@ -810,13 +809,6 @@ class Service:
             facts["tensorrt"] = trt.__version__
             facts["typing"] = typing_regimes(trt)
             facts["tactic_sources"] = sorted(trt.TacticSource.__members__)
-            facts["features"] = {
-                "bf16": getattr(trt.DataType, "BF16", None) is not None,
-                "progress": hasattr(trt, "IProgressMonitor"),
-                "debug": hasattr(trt.INetworkDefinition, "mark_debug"),
-                "layer_norm": hasattr(trt, "INormalizationLayer"),
-                "optimization_level": hasattr(trt.IBuilderConfig, "builder_optimization_level"),
-            }
         except Refused as refused:
             facts["import_error"] = refused.answer
         try:
@@ -1450,9 +1442,7 @@ class Build:
         return constrained, why
 
     def _mark(self, network, layers):
-        wanted, debug = set(self.config["outputs"]), set(self.config["debug"])
-        if debug and not hasattr(network, "mark_debug"):
-            raise Refused("build", f"TensorRT {self.trt.__version__} has no debug tensors.")
+        wanted = set(self.config["outputs"])
         if self.config.get("unfused"):
             if not hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
                 raise Refused(
@@ -1460,15 +1450,13 @@ class Build:
                     f"TensorRT {self.trt.__version__} cannot mark unfused tensors.",
                 )
             network.mark_unfused_tensors_as_debug_tensors()
-        for layer in layers if wanted or debug else ():
+        for layer in layers if wanted else ():
             for index in range(layer.num_outputs):
                 tensor = layer.get_output(index)
-                if tensor is None:
+                if tensor is None or tensor.name not in wanted:
                     continue
-                if tensor.name in wanted and not tensor.is_network_output:
+                if not tensor.is_network_output:
                     network.mark_output(tensor)
-                if tensor.name in debug:
-                    network.mark_debug(tensor)
 
     def _configure(self, options):
         trt, config = self.trt, self.config

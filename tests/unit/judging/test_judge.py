@@ -103,13 +103,13 @@ def test_samples_that_fail_by_themselves_bound_how_many_inputs_do():
             results, samples, references, criterion, more.pop("metric", None), **more
         ).verdict.failure_bound
 
-    # 1 % of 100, the largest value of them all: two values make no scale of their own.
-    assert (bound(Criterion()).judged, bound(Criterion()).failing) == (3, 0)
-    assert bound(Criterion()).upper == pytest.approx(1 - 0.05 ** (1 / 3))
+    # 1 % of 100, the largest value of them all; but a's first value is off by more than its half.
+    assert (bound(Criterion()).judged, bound(Criterion()).failing) == (3, 1)
+    assert bound(Criterion(max_abs=2)).upper == pytest.approx(1 - 0.05 ** (1 / 3))
     assert bound(Criterion(max_abs=0.6)).failing == 1
     assert bound(Criterion(max_abs=0.1)).failing == 2
     # Pooled, 40 dB are met; b alone has 9.
-    assert bound(Criterion(snr_db=30)).failing == 1
+    assert bound(Criterion(snr_db=30)).failing == 2
     assert bound(Criterion(cosine=0.99)).failing == 1
     assert bound(Criterion(), unseen=False) is None
     assert bound(Criterion(metric="m"), metric=lambda *_: 1.0).failing == 0

@@ -80,10 +80,10 @@ def with_first(other: Maps) -> Maps:
 @pytest.mark.parametrize(
     ("first", "share"),
     [
-        (bell(10, 13), 1),
-        (bell(11, 13), 1),
+        (bell(10, 13), 0.8),
+        (bell(11, 13), 0.8),
         (bell(10, 14), 0.8),
-        (bell(10.4, 12.6), 1),
+        (bell(10.1, 12.2), 1),
         (bell(20, 12), 0.8),
         (bell(10, 12, 0.9 * 0.92), 1),
         (bell(10, 12, 0.9 * 0.88), 0.8),

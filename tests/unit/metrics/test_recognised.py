@@ -137,22 +137,24 @@ def test_a_use_asks_for_its_metrics() -> None:
     assert asked_of(CLASSES) == [("p", "top1"), ("p", "confidence")]
     assert asked_of(BOXES) == [("y", "detection-f1"), ("y", "map"), ("y", "worst-detection-f1")]
     assert asked_of(BESIDE) == asked_of(CLASSES)
-    of_mask = [("m", "mask-iou"), ("m", "worst-mask-iou")]
+    of_mask = [("m", "mask-iou"), ("m", "places"), ("m", "worst-mask-iou")]
     assert asked_of(SAMPLES) == [("p", "top1"), ("p", "confidence"), *of_mask]
     least = {one.metric: one.required for one in by_use([*SAMPLES], scenes.INPUTS)}
-    assert least == {"top1": 0.99, "confidence": 0.9, "mask-iou": 0.99, "worst-mask-iou": 0.5}
+    of_masks = {"mask-iou": 0.99, "places": 0.85, "worst-mask-iou": 0.5}
+    assert least == {"top1": 0.99, "confidence": 0.9, **of_masks}
 
 
 def test_what_is_not_recognised_or_not_tested_is_held_to_the_default_tolerance() -> None:
     assert settled(UNKNOWN) == Criterion()
     empty = [{"m": 0 * s["m"]} for s in SAMPLES]
-    assert settled(empty) == Criterion()
+    assert settled(empty) == Criterion()  # and of no kind: a constant
     beside = [{**s, **e} for s, e in zip(CLASSES, empty, strict=True)]
     assert asked_of(beside) == asked_of(CLASSES)
     assert settled(beside).metric == AUTO
     # All classes are as likely: no change of a probability would show.
     even = [{"p": np.full((1, 1000), 1e-3) + 1e-6 * np.eye(1, 1000, i)} for i in range(500, 506)]
-    assert settled(even) == Criterion()
+    assert settled(even).metric is None
+    assert [one.kind for one in settled(even).untested] == ["class-scores"]
 
 
 def test_one_output_with_one_metric_is_judged_as_if_that_had_been_named() -> None:
@@ -187,7 +189,7 @@ def test_one_sample_shows_what_it_uses_by_itself() -> None:
     assert shortfall_of_one(recognised, reference, halved) == pytest.approx(5, rel=0.01)
     # A class may be another in one of many samples, where none is sure; no mask may be lost.
     lost = {**reference, "m": 0 * SAMPLES[1]["m"]}
-    assert shortfall_of_one(recognised, reference, lost) == pytest.approx(2)
+    assert shortfall_of_one(recognised, reference, lost) == pytest.approx(1 / 0.15)
     assert shortfall_of_one(recognised, reference, {"m": reference["m"]}) == 0
     broken = {**reference, "p": np.nan * reference["p"]}
     assert shortfall_of_one(recognised, reference, broken) == pytest.approx(10)

@@ -154,6 +154,64 @@ def test_lies_in_the_small_values_fail_and_their_sound_twins_pass(layout: str) -
     assert where is None or failed == [where]
 
 
+def scales(count: int, decades: float) -> Array:
+    """Return magnitudes without a gap, from 1 down."""
+    return np.logspace(0, -decades, count).astype(np.float32)
+
+
+def bands(draw: np.random.Generator) -> Array:
+    return draw.standard_normal((128, 50)) * scales(128, 9)[:, None]
+
+
+def rows_of_nms(draw: np.random.Generator) -> Array:
+    """Return corners up to 300, scores, and classes up to 80."""
+    parts = draw.random((20, 4)) * 300, draw.random((20, 1)), draw.integers(0, 80, (20, 1))
+    return np.concatenate(parts, axis=1)
+
+
+QUIET = [
+    array * scale
+    for array, scale in zip(made(40, lambda d: d.standard_normal(64)), scales(40, 5), strict=True)
+]
+FAINT: dict[str, tuple[Arrays, Arrays]] = {
+    "25 of 40 samples zero": (QUIET, [a * (i < 15) for i, a in enumerate(QUIET)]),
+    "96 of 128 bands zero": (
+        made(8, bands),
+        [array * (np.arange(128) < 32)[:, None] for array in made(8, bands)],
+    ),
+    "class of the next object": (
+        made(4, rows_of_nms),
+        [array + np.eye(6, dtype=np.float32)[5] for array in made(4, rows_of_nms)],
+    ),
+    "the score of one object": (
+        [np.array([[10.0, 20, 290, 250, 0.9]], np.float32)] * 4,
+        [np.array([[10.0, 20, 290, 250, 0.4]], np.float32)] * 4,
+    ),
+    "the second of three values": (
+        [np.array([1013.0 + i, 0.2 + i / 20, 300 - i], np.float32) for i in range(3)],
+        [np.array([1013.0 + i, 0.0, 300 - i], np.float32) for i in range(3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("snr", [False, True])
+@pytest.mark.parametrize("lie", FAINT)
+def test_nothing_faint_is_lost_without_a_gap_between_scales(lie: str, snr: bool) -> None:
+    arrays, candidates = FAINT[lie]
+    criterion = Criterion(snr_db=20) if snr else Criterion()
+    assert judged(arrays, rounded(arrays), criterion).passed
+    result = judged(arrays, candidates, criterion)
+    assert not result.passed
+    assert result.rel_max < 0.02
+    assert [group.passed for group in result.groups].count(False) == 1
+
+
+def test_noise_beneath_fp32_may_be_lost() -> None:
+    heard = (np.arange(128) < 80)[:, None]
+    arrays = made(8, bands)
+    assert judged(arrays, [array * heard for array in arrays]).passed
+
+
 def test_boxes_and_scores_in_two_outputs_have_two_scales_as_ever() -> None:
     both = made(4, yolo8)
     assert groups_of([array[:, :4] for array in both]) == []

@@ -141,6 +141,14 @@ def test_a_timing_cache_that_cannot_be_written_is_refused_at_once(place):
         engine_target({**TARGET, "timing_cache": place})
 
 
+def test_a_timing_cache_is_no_model(tmp_path):
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"weights")
+    with pytest.raises(UsageError, match="no timing cache"):
+        engine_target({**TARGET, "timing_cache": model})
+    assert model.read_bytes() == b"weights"
+
+
 def test_a_timing_cache_that_is_no_regular_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "device")
     (tmp_path / "link").symlink_to("device")

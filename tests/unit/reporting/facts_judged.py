@@ -453,6 +453,7 @@ NOTES: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "refused": ({"whose": "samples", "error": "E"},),
     "aside": ({"nodes": ("a",), "more": 2, "read": ("x",)}, {"nodes": ("a", "b"), "more": 0}),
+    "branch": ({"branch": "then_branch", "node": "a"},),
     "draws": ({"nodes": ("a",)},),
     "unbuilt": ({"reasons": ("R",), "more": 0}, {"reasons": ("R", "S"), "more": 2}),
     "frozen": ({"reasons": ("R",), "more": 0},),
@@ -491,11 +492,6 @@ def frozen() -> Iterator[str]:
 
 MORE = ("interrupt", "work", "time")
 STEPS: tuple[Step, ...] = (
-    *(
-        Step(kind="older-constrained", names={"older": "8.x"}, items=items)
-        for items in (("kept",), ("moving",), ("repaired", "int8"), ("repaired", "kept"))
-    ),
-    Step(kind="older-constrained", names={"older": "8.x"}, items=("kept",), command=("x",)),
     Step(kind="engines", numbers={"engines": 1}, text="a.engine"),
     Step(kind="engines", numbers={"engines": 2}, text="a.engine (orin), b.engine (cloud)"),
     Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
@@ -503,7 +499,6 @@ STEPS: tuple[Step, ...] = (
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
-    Step(kind="accept-missing", names={"options": "O"}),
 )
 
 

@@ -66,7 +66,6 @@ def test_what_was_undone_is_told_once():
     useless = Remark(
         kind="repair-useless",
         names={"rule": "scale", "nodes": "/a"},
-        numbers={"before": 3.0, "after": 2.9},
     )
     title, *undone, more = lines(remarks=[useless] * 5)
     assert title == "Repairs: 0, 5 undone"

@@ -25,7 +25,6 @@ CONFIG: dict[str, Any] = {
     "tactic_sources": None,
     "plugins": [],
     "outputs": [],
-    "debug": [],
 }
 
 

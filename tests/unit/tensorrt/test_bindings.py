@@ -31,8 +31,6 @@ STRONG = [
 PROMISES = {
     # `_listen` sets it after its own guard.
     "self.debug is not None": "IExecutionContext.set_debug_listener",
-    # `_mark` has refused debug tensors where the network has no mark_debug.
-    "tensor.name in debug": "INetworkDefinition.mark_debug",
     # `_constrain` asks for nothing in strong typing, and weak typing needs the flag.
     "pinned": "BuilderFlag.FP16",
 }
@@ -142,7 +140,6 @@ class Scene:
             "flags": [],
             "pinned": [],
             "profiles": [],
-            "debug": [],
         }
         found = {**self.network(), **self.engine(), **answers}
         self.trt = Module(load(version), found)
@@ -190,7 +187,6 @@ class Scene:
             "INetworkDefinition.get_layer": lambda _this, index: self.layers()[index],
             "INetworkDefinition.num_inputs": 2,
             "INetworkDefinition.get_input": inputs,
-            "INetworkDefinition.mark_debug": lambda _this, t: self.told["debug"].append(t.name),
             "ILayer.get_output": lambda this, index: this._values["outputs"][index],
             "ILayer.get_input": lambda this, index: this._values["outputs"][index],
             "ILayer.set_output_type": output_type,
@@ -326,7 +322,6 @@ def build(service, typing, **config):
         "tactic_sources": ["EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"],
         "plugins": [],
         "outputs": ["h"],
-        "debug": [],
     }
     request = {
         "model": {
@@ -360,7 +355,6 @@ def test_hello_tells_what_the_version_has(version, serve) -> None:
         version in WEAK,
         version in STRONG,
     )
-    assert found["features"]["debug"] == found["features"]["progress"] == (version != "8.6.1")
     assert "import_error" not in found
     assert "cuda_error" not in found
 
@@ -383,10 +377,9 @@ def test_weak_builds_use_what_the_version_has(weak, tf32, low, serve) -> None:
 @pytest.mark.parametrize("strong", STRONG)
 def test_strong_builds_use_what_the_version_has(strong, serve) -> None:
     scene = Scene(strong)
-    build(serve(scene), "strong", tf32=True, debug=["h"])
+    build(serve(scene), "strong", tf32=True)
     assert scene.told["flags"] == ["TF32"]
     assert scene.told["pinned"] == []
-    assert set(scene.told["debug"]) == {"h"}
 
 
 def test_builds_refuse_what_the_version_lacks(version, serve) -> None:
@@ -398,8 +391,8 @@ def test_builds_refuse_what_the_version_lacks(version, serve) -> None:
     typing = "weak" if version in WEAK else "strong"
     with refused("typing") if version == "8.6.1" else contextlib.nullcontext():
         build(service, typing, low="bf16" if typing == "weak" else None)
-    with refused("build") if version == "8.6.1" else contextlib.nullcontext():
-        build(service, typing, debug=["h"])
+    with refused("build") if version in ("8.6.1", "10.0.1") else contextlib.nullcontext():
+        build(service, typing, unfused=True)
     with refused("option"):
         build(service, typing, tactic_sources=["CUBLAS_XL"])
     with refused("option") if version == "11.4.0.106" else contextlib.nullcontext():

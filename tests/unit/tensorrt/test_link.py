@@ -45,6 +45,15 @@ def test_what_does_not_come_up_again_is_told_without_its_command(monkeypatch, tm
     assert lost.value.reason == "it does not restart: sh ended with status 1"
 
 
+def test_a_worker_that_waits_before_it_says_hello_does_not_answer(linked, monkeypatch):
+    def ask(*_, limit, **__):
+        raise Waited(limit)
+
+    monkeypatch.setattr("halfwise.tensorrt.link.Connection.ask", ask)
+    with pytest.raises(BackendMissing, match="still waits for a GPU after 30 s"):
+        linked.connect()
+
+
 def test_a_gpu_that_did_not_get_free_is_not_waited_for_as_long_again(linked, monkeypatch):
     waits = []
 

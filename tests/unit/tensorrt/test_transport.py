@@ -299,8 +299,9 @@ def test_a_reply_that_comes_byte_by_byte_has_the_time_of_its_request(saying):
         hello(saying(begin, "b'x'"), limit=1.0)
 
 
-def test_waiting_for_the_gpu_has_an_end(saying):
-    connection = saying(WAITING, "b''")
+@pytest.mark.parametrize("again", ["b''", WAITING])
+def test_waiting_for_the_gpu_has_an_end(saying, again):
+    connection = saying(WAITING, again)
     with pytest.raises(Waited):
         hello(connection, limit=100.0, wait=0.2)
     assert not is_running(connection.process_id)

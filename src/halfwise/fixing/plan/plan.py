@@ -319,18 +319,6 @@ class Variant:
         """The FP32 nodes that remain if neither rules nor a search keep any."""
         return self._carrying(self.low_io)(NONE) - self.lowered
 
-    def cost_within(self, kept: Nodes) -> float | None:
-        """Return the predicted cost of a plan within a larger network, relative to everything low.
-
-        Casts at the ends of this network, which keeping all of it avoids, say nothing about a part
-        of it.
-        """
-        if self.prices is None:
-            return None
-        ends = float_io(self.case.network)
-        model = self.prices.model.with_ends(ends)
-        return model.cost(self.resolve(kept, low_io=ends)) / self.prices.least
-
     def cost(self, plan: Plan) -> float | None:
         """Return the predicted cost of a plan relative to everything low; None if unknown."""
         return None if self.prices is None else self._cost(plan)

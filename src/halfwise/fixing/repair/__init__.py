@@ -7,5 +7,5 @@ exponents
          the integer program behind scale
 making   applies recorded repairs to a network, and records them in its metadata
 proof    the repaired model against the function in FP64, on data and on widened data
-moves    what is accepted: proven, helps, costs no more than keeping
+moves    which of them are made: plans with them by price
 """

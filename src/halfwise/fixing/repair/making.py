@@ -22,10 +22,7 @@ from halfwise.records import Record, Repair
 from halfwise.wording import listed
 
 RULES: tuple[Rule, ...] = (Mask(), Scale(), OneNode())
-"""Exact rules, with powers of two, come before those that round differently. One node for a norm is
-the last of these: TensorRT 8.6.0 runs a LayerNormalization in FP32, and a ViT-B with 25 of them
-took 1.09 times as long as one whose stream was scaled (docs/tensorrt-measured.md, "Repaired
-models")."""
+"""In the order in which they are made: exact ones, with powers of two, come first."""
 KEY = "halfwise.repairs"
 VERSION = 1
 MOST_EXPONENT = 252

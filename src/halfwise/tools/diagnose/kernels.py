@@ -32,7 +32,6 @@ from halfwise.metrics.difference import relative_rms
 from halfwise.records import (
     BuildOutcome,
     Criterion,
-    Decided,
     EngineDiagnosis,
     NodeName,
     Rung,
@@ -49,7 +48,7 @@ from halfwise.tensorrt.log import explain
 from halfwise.tools.compare.divergence import find_divergence
 from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
 from halfwise.tools.compare.walk import UNITS, WIGGLED, Regions, emulated, reference
-from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of, skipped
 from halfwise.wording import capital, count
 
@@ -450,31 +449,16 @@ def _judged(engine: "_Judged") -> Rung:
             raise
         return _faulty(engine, build, Symptom("run", failed.status), failed.message)
     signs = signs_of(verdict, side.label)
-    decided = None if verdict.passed else _decided(engine, verdict)
-    if decided is None and not verdict.passed:
+    if not verdict.passed:
         return _faulty(engine, build, OFF, "", signs, verdict)
-    rung = Rung(
+    return Rung(
         rung=engine.rung,
         name=engine.name,
-        passed=verdict.passed,
+        passed=True,
         how="measured",
         cause=f"The {side.label} is right.",
         evidence=tuple(signs),
     )
-    what, low = f"The {side.label} changes", engine.name == "kernels"
-    return decided_rung(rung, decided, what, engine.subject, low=low)
-
-
-def _decided(engine: "_Judged", verdict: Verdict) -> Decided | None:
-    """Return the decisions that explain an engine's error, if it has right values to decide on.
-
-    Otherwise what computes these is at fault.
-    """
-    how = (engine.subject, verdict, engine.engines, engine.side)
-    decided = in_engine(*how, criterion=engine.criterion)
-    if decided is None or decided.left > 1 or decided.read is None:
-        return None
-    return decided if decided.read <= engine.side.tolerance else None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -31,9 +32,9 @@ from halfwise.records import (
 )
 from halfwise.reporting.guards import explained, worded
 from halfwise.reporting.remarks import reasons
-from halfwise.tools.compare.engine_maker import EngineMaker, EngineSide
+from halfwise.tools.compare.engine_maker import EngineMaker
 from halfwise.tools.compare.walk import all_low
-from halfwise.tools.diagnose.decided import decided_rung, in_emulation, in_engine
+from halfwise.tools.diagnose.decided import decided_rung, in_emulation
 from halfwise.tools.diagnose.subject import Subject, signs_of
 from halfwise.wording import MOST_ROWS, count, stopped
 
@@ -52,10 +53,11 @@ def tf32(subject: Subject) -> Rung:
     emulation = emulate_tf32(subject.case.network, rounding="zero")
     verdict = emulated = subject.judge(emulation)
     signs = signs_of(verdict, "emulation, TF32 products rounded toward zero")
-    side = None
+    how: Literal["emulated", "measured"] = "emulated"
     if subject.engines is not None:
         try:
-            verdict, measured, side = _in_engine(subject, subject.engines)
+            verdict, measured = _in_engine(subject, subject.engines)
+            how = "measured"
         except HalfwiseError as error:
             measured = [Sign(severity="warning", text=f"The engine with TF32: {error.message}")]
         signs = [*measured, *signs]
@@ -63,7 +65,7 @@ def tf32(subject: Subject) -> Rung:
         rung=5,
         name="tf32",
         passed=verdict.passed,
-        how="emulated" if side is None else "measured",
+        how=how,
         cause="TF32 does not matter: the outputs stay within the tolerance.",
         evidence=tuple(signs),
     )
@@ -71,14 +73,11 @@ def tf32(subject: Subject) -> Rung:
         return rung
     cause = f"TF32 alone puts the outputs out of tolerance: {reasons(verdict.failures)[0]}."
     rung = rung.model_copy(update={"cause": cause, "advice": said(_OFF)})
-    if side is None or subject.engines is None:
-        decided = in_emulation(subject, emulated, emulation)
-    else:
-        decided = in_engine(subject, verdict, subject.engines, side)
+    decided = None if emulated.passed else in_emulation(subject, emulated, emulation)
     return decided_rung(rung, decided, "TF32 changes", subject, *rung.advice)
 
 
-def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign], EngineSide]:
+def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Sign]]:
     """Return the verdict on the engine with TF32, and signs of it and of the one without."""
     side, exact = engines.side("tf32"), engines.side("fp32")
     verdict = engines.judge(side.plain()[0], subject.references, subject.case.criterion)
@@ -91,7 +90,7 @@ def _in_engine(subject: Subject, engines: EngineMaker) -> tuple[Verdict, list[Si
         signs += signs_of(right, exact.label)
     if remark := engines.worker.info.tf32_remark:
         signs.append(Sign(severity="warning", text=stopped(remark)))
-    return verdict, signs, side
+    return verdict, signs
 
 
 _OF_DECISIONS: frozenset[GuardKind] = frozenset(("margin", "decision"))

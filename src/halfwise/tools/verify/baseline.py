@@ -1,25 +1,19 @@
 """Compare a run with an earlier one: what may get worse, and what did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import isnan
 from pathlib import Path
 
 from halfwise.case import Case
 from halfwise.declarations.option import share
 from halfwise.errors import RecordMismatch, UsageError
-from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run, Step
+from halfwise.records import CHANCE, Baseline, Change, Failure, FigureKind, Run
 from halfwise.reporting.remarks import with_failures
 from halfwise.reporting.view import worsened
 from halfwise.store import MODEL_FILE, read_run
 from halfwise.wording import command, count
 
-_GROUPS: Mapping[str, tuple[FigureKind, ...]] = {
-    "error": ("rel-max", "mean-abs", "unequal"),
-    "metric": ("metric",),
-    "worth": ("cost", "measured"),
-    "time": ("time",),
-}
 _MEASURED: frozenset[FigureKind] = frozenset(("measured", "time"))
 """Figures a run may lack: they depend on where a candidate is judged."""
 _Figures = dict[tuple[FigureKind, str], float]
@@ -32,39 +26,31 @@ class Earlier:
     Attributes:
         folder: The run folder, as given.
         run: The run.
-        allowed: By group: a share of the baseline's figure; for metrics, in the metric's unit.
-            inf if a figure of the group may also be missing.
+        allowed: A share of the baseline's figure.
     """
 
     folder: Path
     run: Run
-    allowed: Mapping[str, float]
+    allowed: float = CHANCE
 
 
-def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | None:
+def earlier(folder: str | Path | None, may_worsen: str | None) -> Earlier | None:
     """Return the baseline; None if none is given.
 
     Args:
         folder: A run folder.
-        may_worsen: `X` or `GROUP=X`, X a number, a percentage, or "any", which accepts a missing
-            figure too; without a group, for all but the metric.
+        may_worsen: How much worse each figure may be: a number ≥ 0, or a percentage; None for 5 %.
 
     Raises:
         UsageError: `may_worsen` is malformed, or given without a baseline.
         RecordMismatch: the folder holds no run, or a run without a verdict.
     """
-    words = (may_worsen,) if isinstance(may_worsen, str) else may_worsen
-    allowed = {group: 0.0 if group == "metric" else CHANCE for group in _GROUPS}
-    for word in words:
-        group, _, number = word.rpartition("=")
-        if group not in ("", *_GROUPS) or (value := _amount(number)) is None:
-            raise UsageError(
-                f"--may-worsen is {word!r}; expected a number, a percentage or any, alone or for "
-                f"one of {', '.join(_GROUPS)}.",
-                "For example: --may-worsen 10% --may-worsen metric=0.002.",
-            )
-        named = [group] if group else [each for each in _GROUPS if each != "metric"]
-        allowed |= dict.fromkeys(named, value)
+    allowed = CHANCE if may_worsen is None else share(may_worsen)
+    if allowed is None:
+        raise UsageError(
+            f"--may-worsen is {may_worsen!r}; expected a number or a percentage.",
+            "For example: --may-worsen 10%.",
+        )
     if folder is not None:
         run = read_run(Path(folder))
         if not _figures(run):
@@ -73,13 +59,9 @@ def earlier(folder: str | Path | None, may_worsen: Sequence[str]) -> Earlier | N
                 "Make one with: verify MODEL CANDIDATE --inputs DATA -o RUN.",
             )
         return Earlier(Path(folder), run, allowed)
-    if words:
+    if may_worsen is not None:
         raise UsageError("--may-worsen does not apply without --baseline.", "Give --baseline too.")
     return None
-
-
-def _amount(word: str) -> float | None:
-    return inf if word == "any" else share(word)
 
 
 def beside(run: Run, before: Earlier | None) -> Run:
@@ -113,11 +95,7 @@ def beside(run: Run, before: Earlier | None) -> Run:
     if not baseline.passed:
         worse = (Failure(kind="worse", text=worsened(c)) for c in changes if not c.passed)
         verdict = with_failures(verdict, worse)
-    missing = dict.fromkeys(_group(c.kind) for c in changes if c.now is None and not c.passed)
-    options = {"options": " ".join(f"--may-worsen {group}=any" for group in missing)}
-    steps = [Step(kind="accept-missing", names=options)] if missing else []
-    next_step = (*run.next_step, *steps)
-    return run.model_copy(update={"compared": baseline, "verdict": verdict, "next_step": next_step})
+    return run.model_copy(update={"compared": baseline, "verdict": verdict})
 
 
 def _figures(run: Run) -> _Figures:
@@ -157,25 +135,15 @@ def _change(
     of: str,
     before: float,
     now: float | None,
-    allowed: Mapping[str, float],
+    allowed: float,
     optional: frozenset[FigureKind],
 ) -> Change:
-    group = _group(kind)
     # More non-finite values are never accepted; without the output there are none to count.
-    by = 0.0 if kind == "non-finite" and now is not None else allowed[group]
+    by = 0.0 if kind == "non-finite" and now is not None else allowed
     # A candidate that beat the reference was lucky: matching the reference is no loss.
-    limit = max(before, 0.0) + by if kind == "metric" else before * (1 + by)
-    if by == inf:
-        limit, passed = inf, True
-    elif now is None:
-        passed = kind in optional
-    else:
-        passed = now <= limit or isnan(before)
+    limit = (max(before, 0.0) if kind == "metric" else before) * (1 + by)
+    passed = kind in optional if now is None else now <= limit or isnan(before)
     return Change(kind=kind, of=of, before=before, now=now, limit=limit, passed=passed)
-
-
-def _group(kind: FigureKind) -> str:
-    return next((group for group, kinds in _GROUPS.items() if kind in kinds), "error")
 
 
 def demand_comparable(case: Case, before: Earlier | None) -> None:

@@ -73,7 +73,7 @@ from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
-from halfwise.wording import quoted
+from halfwise.wording import listed, quoted
 
 
 def remade(
@@ -186,6 +186,44 @@ def keep_outputs(graph: ir.Graph, names: Collection[str]) -> None:
     graph.outputs.extend(kept)
 
 
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, *LOW_TYPES}
+
+
+def broken_interface(network: Network, candidate: Network) -> Iterator[Failure]:
+    """Yield how the candidate's outputs differ so that callers of the model break.
+
+    A type that is no other width of float, or another order of the outputs that both have.
+    """
+    theirs = {str(v.name): v.dtype for v in candidate.graph.outputs}
+    ours = {str(v.name): v.dtype for v in network.graph.outputs if v.name in theirs}
+    for name, dtype in ours.items():
+        given = theirs[name]
+        if given and dtype and given != dtype and not {given, dtype} <= _FLOATS:
+            types = {"output": name, "type": given.name, "expected": dtype.name}
+            yield Failure(kind="interface", names=types)
+    order = [name for name in theirs if name in ours]
+    if order != list(ours):
+        yield Failure(kind="interface", names={"order": listed(order)})
+
+
+def type_hints(network: Network, candidate: Network) -> tuple[str, ...]:
+    """Return a sentence for each input and output of another type, which a caller has to know."""
+    hints = list[str]()
+    for ours, others, use in (
+        (network.graph.inputs, candidate.graph.inputs, "feed"),
+        (network.graph.outputs, candidate.graph.outputs, "read"),
+    ):
+        theirs = {value.name: value.dtype for value in others}
+        for value in ours:
+            given = theirs.get(value.name)
+            if given and value.dtype and given != value.dtype:
+                hints.append(
+                    f"{value.name!r} is {given.name} in the candidate and {value.dtype.name} in "
+                    f"the model: callers have to {use} it as that."
+                )
+    return tuple(hints)
+
+
 def demand_valid(candidate: Network, *, runtime: Runtime = CPU) -> None:
     """Check that ONNX Runtime accepts a candidate's graph and types, unchanged.
 
@@ -264,7 +302,7 @@ def verify(
     watcher: Watcher | None = None,
     runner: str | None = None,
     baseline: str | Path | None = None,
-    may_worsen: Sequence[str] = (),
+    may_worsen: str | None = None,
     **options: Unpack[Options],
 ) -> Result:
     """Judge a candidate against the FP32 model: a model, an engine, or recorded outputs.
@@ -318,11 +356,16 @@ def verify(
             )
     hints = criterion_hints(case.criterion, references)
     worth, redone = None, None
+    broken: tuple[Failure, ...] = ()
     if mixed is not None:
+        broken = tuple(broken_interface(original.network, mixed))
+        hints += () if original.stored.formats else type_hints(original.network, mixed)
         worth = candidate_worth(case, settings, mixed)
         redone = remade(original, mixed, runtime=settings.runtime, watcher=watcher)
     with stages("judge"):
         verdict = with_remade(judged(references, nonfinite), redone)
+    if broken:
+        verdict = with_failures(verdict, broken)
     run = verify_run(case, request, verdict, time.monotonic() - started, hints, worth=worth)
     if mixed is not None and path is not None and not run.next_step:
         kinds = {"quantised": bool(quantised_nodes(mixed)), "integers": bool(quantising(mixed))}

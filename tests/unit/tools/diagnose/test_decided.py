@@ -9,7 +9,6 @@ from halfwise.records import Criterion
 from halfwise.reporting.steps import steps_told
 from halfwise.tools.diagnose.kernels import fp32_engine
 from halfwise.tools.diagnose.precision import precision, tf32
-from tests.fake_tensorrt.faults import Fault
 from tests.unit.graph.sketch import Sketch, f32
 from tests.unit.tools.compare.copies import DATA, WEIGHTS
 
@@ -91,11 +90,6 @@ def test_decisions_of_other_operators_in_an_engine(subject, op):
     assert rung.decided.left <= 1 < rung.decided.error
 
 
-def test_without_the_engines_that_show_it_no_node_is_blamed(subject):
-    rung = tf32(subject(model=chosen(), fake={"faults": [Fault("build", "segv", on=(4,))]}))
-    assert (rung.passed, rung.nodes, rung.decided) == (False, (), None)
-
-
 def test_fp16_that_flips_a_decision(subject):
     rung = precision(subject(model=chosen()))
     told(rung)
@@ -131,9 +125,7 @@ def test_an_overflow_that_flips_decisions_is_the_cause(subject):
 
 def test_kernels_that_round_differently_are_not_at_fault(subject):
     rung = fp32_engine(subject(model=chosen(margin=1e-7), fake={"broken": {"scores": 1 + 1e-6}}))
-    advice = told(rung)
-    assert rung.cause.startswith("The engine (FP32, TF32 off) changes a decision: over")
-    assert "Keep in FP32" not in advice
+    assert (rung.passed, rung.nodes) == (False, ())
 
 
 def test_a_wrong_kernel_before_a_decision_is_at_fault(subject):
