@@ -7,7 +7,7 @@ import yaml
 
 from tools import readme
 
-MOST_BYTES = {"README.md": 8_000, "CONTRIBUTING.md": 6_000, "CHANGELOG.md": 6_000}
+MOST_BYTES = {"README.md": 8_000, "CONTRIBUTING.md": 6_000, "CHANGELOG.md": 7_500}
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 PAGES = sorted({*readme.ROOT.glob("*.md"), *readme.ROOT.glob("*/**/*.md")})
 PAGES = [

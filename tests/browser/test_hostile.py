@@ -60,7 +60,7 @@ def test_nothing_gets_out_of_its_place(look: Look, page_of: PageOf) -> None:
     file = page_of("hostile")
     written, shown = Tags(), look(file).page
     written.feed(file.read_text(encoding="utf-8"))
-    assert not TAGS.intersection(written.tags)
+    assert [tag for tag in written.tags if tag in TAGS] == ["svg"]  # the headroom strip
     assert written.active == []
     assert shown.locator("script").count() == written.tags.count("script")
     text = str(shown.evaluate(TEXT))

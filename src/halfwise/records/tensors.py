@@ -233,8 +233,8 @@ class Comparison(Record):
         builds: Number of engines that were built for it.
         notes: Further remarks, such as whether marking tensors changed an engine's outputs.
         excess: Largest error of the outputs divided by what `fix` allows by default; None if not
-            measured: the outputs are within this tolerance, or one is missing, or a side is an
-            engine.
+            measured: one is missing, or a side is an engine.
+        beyond: Outputs with a larger error than that, also in a part that has a scale of its own.
         next_step: What to do next.
     """
 
@@ -250,6 +250,7 @@ class Comparison(Record):
     notes: tuple[str, ...] = ()
     amplified: tuple[NodeName, ...] = ()
     excess: float | None = None
+    beyond: tuple[TensorName, ...] = ()
     next_step: tuple[Step, ...] = ()
 
     @property
@@ -265,8 +266,8 @@ class Comparison(Record):
 
     @property
     def differs(self) -> bool:
-        """Whether an output is beyond tolerance."""
-        return any(error > self.tolerance for error in self.outputs.values())
+        """Whether an output is beyond tolerance, its own or what `fix` allows."""
+        return bool(self.beyond) or any(e > self.tolerance for e in self.outputs.values())
 
 
 class Graph(Record):

@@ -251,7 +251,12 @@ def comparison(compared: Comparison) -> Report:
             [
                 (Column("output", width=48), lambda output: clean(output[0])),
                 (Column("error", "right"), lambda output: number(output[1])),
-                (Column(""), lambda o: "good" if o[1] <= compared.tolerance else "off"),
+                (
+                    Column(""),
+                    lambda o: (
+                        "off" if o[1] > compared.tolerance or o[0] in compared.beyond else "good"
+                    ),
+                ),
             ],
             MOST_ROWS,
         ),

@@ -121,7 +121,7 @@ class _Move:
         """
         if (variant := self._variant(some)) is None:
             return []
-        answered = {place for repair in some for place in repair.guards}
+        answered = {at for repair in some for at in repair.guards}
         rest = [g for g in self.space.evidence.guards if place(g) not in answered]
         inserted = variant.ruled | (variant.computing - self.space.choices)
         doubtful = union([inserted, *map(variant.holdable, rest)]) & variant.computing

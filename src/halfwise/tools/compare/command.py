@@ -168,10 +168,14 @@ def compare(
         with sized("compare", nodes_of(case.network)) if maker is None else nullcontext():
             comparison = find_divergence(walk, 1 if maker is None else maker.rounds)
         _demand_compared(comparison, (first, second))
-        judged = comparison.differs and maker is None
-        off = excess_of(case.criterion, first, second, [*comparison.outputs]) if judged else None
+        names = [*comparison.outputs] if maker is None else []
+        off = excess_of(case.criterion, first, second, names)
         comparison = comparison.model_copy(
-            update={"notes": (*notes, *comparison.notes), "excess": off}
+            update={
+                "notes": (*notes, *comparison.notes),
+                "excess": max(off.values(), default=None),
+                "beyond": tuple(name for name, excess in off.items() if excess > 1),
+            }
         )
         fixable = comparison.differs and not comparison.nothing_to_fix
         steps = _next(case, request, sources[1], second, load) if fixable else ()

@@ -105,20 +105,22 @@ def tolerance_of(*sides: Side) -> float:
 
 def excess_of(
     criterion: Criterion, a: Side, b: Side, outputs: Sequence[TensorName]
-) -> float | None:
-    """Return the largest error of outputs of `b` over what is allowed; see `Excess`.
+) -> dict[TensorName, float]:
+    """Return the error of each output of `b` over what is allowed; see `Excess`.
 
-    None if a side lacks one on a sample. Runs each side once, and keeps the outputs of `a`.
+    Empty if a side lacks one on a sample. Runs each side once, and keeps the outputs of `a`.
     """
     references = list(a.get(outputs))
     if any(not set(outputs) <= held.keys() for held in references):
-        return None
-    excess = Excess(criterion, totals(references))
+        return {}
+    whole = totals(references)
+    excesses = {name: Excess(criterion, {name: whole[name]}) for name in outputs}
     for expected, actual in zip(references, b.get(outputs), strict=True):
         if not set(outputs) <= actual.keys():
-            return None
-        excess.update(expected, actual)
-    return excess.final()
+            return {}
+        for name, excess in excesses.items():
+            excess.update({name: expected[name]}, {name: actual[name]})
+    return {name: excess.final() for name, excess in excesses.items()}
 
 
 Low = Literal["tf32", "fp16", "bf16"]
