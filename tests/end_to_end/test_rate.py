@@ -58,3 +58,46 @@ def test_most_samples_are_held_out(folder):
     assert run.verdict.passed
     assert run.verdict.failure_bound is not None
     assert run.verdict.failure_bound.upper <= 0.01
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """A folder with a small classifier, samples to search on and 24 others."""
+    place, rng = tmp_path_factory.mktemp("few"), np.random.default_rng(0)
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N", 8]) for n in "xy"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "scores"),
+        helper.make_node("Softmax", ["h"], ["y"], "classes"),
+    ]
+    weights = numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")
+    graph = helper.make_graph(nodes, "classes", ends[:1], ends[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, place / "model.onnx")
+    np.savez(place / "x.npz", x=rng.standard_normal((8, 8)).astype(np.float32))
+    np.savez(place / "unseen.npz", x=rng.standard_normal((24, 8)).astype(np.float32))
+    return place
+
+
+@pytest.mark.parametrize(("share", "needed"), [("5%", 59), ("20%", None)])
+def test_samples_too_few_to_show_the_share_count_as_no_failure(few, share, needed):
+    files = (few / "model.onnx", few / "x.npz")
+    run = api.fix(*files, heldout=few / "unseen.npz", failing=share, allow_random=True).run
+    verdict, bound = run.verdict, run.verdict.failure_bound
+    assert bound is not None
+    assert run.search is not None
+    assert (bound.judged, bound.failing, bound.joined, run.search.joined) == (24, 0, 0, ())
+    assert verdict.passed == verdict.judged == (needed is None)
+    assert [failure.numbers["needed"] for failure in verdict.failures] == [
+        each for each in [needed] if each
+    ]
+    steps = {step.kind: step for step in run.next_step}
+    assert "choose" not in steps
+    assert ("enough-samples" in steps) == (needed is not None)
+
+
+def test_after_verify_only_more_samples_are_missing(few, call):
+    files = (few / "model.onnx", few / "model.onnx", "--inputs", few / "unseen.npz")
+    ended = call("verify", *files, "--failing", "5%", "--allow", "random", "-o", "run")
+    assert (ended.code, ended.record["verdict"]["judged"]) == (10, False)
+    (step,) = ended.record["next_step"]
+    assert (step["kind"], step["numbers"]["needed"]) == ("enough-samples", 59)

@@ -145,7 +145,8 @@ def _costs(curve: Curve) -> Callable[[Point], float]:
         raise CaseError(
             "The run could predict no costs, so --worth cannot choose.", "Give --kept N."
         )
-    return lambda point: point.price
+    # A user repeats the cost as the report rounds it.
+    return lambda point: min(point.price, float(number(point.price)))
 
 
 def _rel_max(criterion: Criterion) -> Callable[[Point], float | None]:

@@ -26,7 +26,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, Recognised, TaskScore
+from halfwise.records import UNSHOWN, Criterion, Recognised, TaskScore
 
 JOINING = 4
 """At most 1 in 4 of the held-out samples joins the calibration at a time. Our choice."""
@@ -81,8 +81,12 @@ class HeldOut:
         return self.rest_references if self.unseen else self._searched
 
     def may_join(self, judged: Judged) -> bool:
-        """Return whether samples fail and others would be left to judge."""
-        return not judged.verdict.passed and len(judged.failing) > 0 and len(self.rest) >= 2
+        """Return whether samples fail and others would be left to judge.
+
+        No plan mends a verdict that fails only because the samples show too little.
+        """
+        shown = {failure.kind for failure in judged.verdict.failures} - UNSHOWN
+        return len(shown) > 0 and len(judged.failing) > 0 and len(self.rest) >= 2
 
     def join(self, judged: Judged, space: Space, where: str = "") -> tuple[Samples, list[Outputs]]:
         """Move failing samples to the search, at most a quarter; return them, maybe none.

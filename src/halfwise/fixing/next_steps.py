@@ -253,7 +253,7 @@ def next_steps(
     if verdict.required_worth is not None:
         steps = (*lower, *_after_cost(verdict.required_worth, fixed, worth, engines))
     elif not verdict.passed:
-        other = () if devices else choosing(fixed.curve, out)
+        other = choosing(fixed.curve, out) if _is_off(verdict) and not devices else ()
         steps = (*other, *lower, *_after_failure(verdict, case, fixed, devices))
     elif verdict.level == "engine":
         steps = (*delivered_next(out, request, devices), *lower)
@@ -317,7 +317,7 @@ def _proving(case: Case, request: Request, out: Path | None) -> Step:
 def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
-    broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
+    broken = _is_off(verdict)
     if broken and fixed.space.variant.settings.rules.only:
         harmed = list(dict.fromkeys(guard.node for guard in fixed.guards))
         yield Step(kind="not-only", names={"nodes": listed(harmed)} if harmed else {})
@@ -353,12 +353,14 @@ def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
 
 def after_untested(verdict: Verdict) -> tuple[Step, ...]:
     """Return what to do if something was not tested and may be the only fault."""
+    lacking = [failure for failure in verdict.failures if failure.kind == "few"]
+    few = tuple(Step(kind="enough-samples", numbers=failure.numbers) for failure in lacking)
     if verdict.passed or not verdict.unjudged:
-        return ()
+        return few
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
     nodes = tuple(dict.fromkeys(idle))
     options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
-    return (Step(kind="untested", names=options if nodes else {}, items=nodes),)
+    return (*few, Step(kind="untested", names=options if nodes else {}, items=nodes))
 
 
 def _after_cost(
@@ -385,6 +387,11 @@ def cheaper(worth: Worth, required: float | None = None) -> Iterator[Step]:
         yield Step(kind="near-plan", names=names, numbers={**limit, **numbers})
     elif limit:
         yield Step(kind="no-near-plan", numbers=limit)
+
+
+def _is_off(verdict: Verdict) -> bool:
+    """Return whether outputs fail, so that another plan may be right."""
+    return _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
 
 
 def _is_out_of_tolerance(verdict: Verdict) -> bool:
@@ -477,13 +484,14 @@ def _sayable(profiles: Sequence[Profile]) -> bool:
 
 
 def choosing(curve: Curve, out: Path | None) -> tuple[Step, ...]:
-    """Return the command that takes the cheapest plan that passes on held-out samples too, if any.
+    """Return the command that takes the cheapest other plan that passes on held-out samples too.
 
     Args:
         curve: The plans of a run whose own plan fails.
         out: The run folder; None if nothing was written.
     """
-    point = min(filter(_passes, curve.points), key=lambda point: point.price, default=None)
+    others = (p for place, p in enumerate(curve.points) if place != curve.plan and _passes(p))
+    point = min(others, key=lambda point: point.price, default=None)
     if point is None or out is None:
         return ()
     chosen = out.with_name(f"{out.name}.chosen")

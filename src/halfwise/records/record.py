@@ -333,6 +333,7 @@ StepKind = Literal[
     "leave-lower",
     "not-only",
     "more-samples",
+    "enough-samples",
     "real-inputs",
     "untested",
     "own-runs",

@@ -324,6 +324,12 @@ def test_the_point_that_answers(wish, picked):
     assert pick(MADE, Criterion(), wish) == picked
 
 
+def test_a_cost_is_compared_as_it_is_shown():
+    made = curve(LOW, shown := point("0", 1.3004, 0.5), point("0-1", 1.306, 0.1))
+    assert pick(made, Criterion(), Wish("worth", 1.3)) == shown
+    assert pick(made, Criterion(), Wish("worth", 1.299)) == LOW
+
+
 def test_of_equal_errors_that_of_held_out_samples_decides():
     one, two = (point("0", 1.1, 1.0, heldout=h) for h in (5.0, 2.0))
     assert pick(curve(one, two), Criterion(), Wish("kept", 1)) == two

@@ -311,3 +311,10 @@ def test_a_plan_that_passes_on_held_out_samples_too_is_named():
         *("halfwise", "choose", "runs/one", "--kept", "2", "-o", "runs/one.chosen"),
     )
     assert choosing(curve(lower), Path("runs/one")) == choosing(tried, None) == ()
+
+
+def test_the_plan_that_was_delivered_is_not_offered_again():
+    delivered, dearer = point("1", 1.2, 0.9, heldout=0.9), point("0-2", 2.0, 0.1, heldout=0.1)
+    (step,) = choosing(curve(delivered, dearer, plan=0), Path("runs/one"))
+    assert step.numbers["kept"] == 3
+    assert choosing(curve(delivered, plan=0), Path("runs/one")) == ()
