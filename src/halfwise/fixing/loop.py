@@ -222,8 +222,9 @@ class _Fix:
                 found = replace(found, undone=undone)
             if space.variant is found.space.variant:
                 return found
-            # If everything low passes now, it is the plan, and this is its verdict.
-            self.verdicts.baseline(Depths(space, self.heldout))
+            if space.searches:
+                # If everything low passes now, it is the plan, and this is its verdict.
+                self.verdicts.baseline(Depths(space, self.heldout))
         return replace(found, space=space, result=UNSEARCHED)
 
     # --- rounds --------------------------------------------------------------------------------

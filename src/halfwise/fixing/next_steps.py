@@ -21,6 +21,7 @@ from halfwise.records import (
     CauseKind,
     Curve,
     Engines,
+    NodeName,
     Plan,
     Point,
     Profile,
@@ -328,7 +329,7 @@ def _after_failure(
     if not verdict.unseen:
         alike = {"alike": ""} if any(note.kind == "copies" for note in case.notes) else {}
         yield Step(kind="more-samples", names=alike)
-    yield from after_untested(verdict)
+    yield from after_untested(verdict, frozenset(kept.node for kept in fixed.plan.keep))
     if not (case.real or fixed.space.variant.settings.allow_random):
         yield Step(kind="real-inputs")
     ran = not devices or any(tried.ran for tried in devices[0].rungs)
@@ -351,14 +352,17 @@ def separate_runs(devices: Sequence[Engines]) -> tuple[Step, ...]:
     return (Step(kind="own-runs", names={"options": options}, items=tuple(failing)),)
 
 
-def after_untested(verdict: Verdict) -> tuple[Step, ...]:
-    """Return what to do if something was not tested and may be the only fault."""
+def after_untested(verdict: Verdict, kept: frozenset[NodeName] = frozenset()) -> tuple[Step, ...]:
+    """Return what to do if something was not tested and may be the only fault.
+
+    To keep a node helps only if it is not among those `kept` already.
+    """
     lacking = [failure for failure in verdict.failures if failure.kind == "few"]
     few = tuple(Step(kind="enough-samples", numbers=failure.numbers) for failure in lacking)
     if verdict.passed or not verdict.unjudged:
         return few
     idle = [part.around or part.name for part in verdict.unjudged if part.kind == "never-ran"]
-    nodes = tuple(dict.fromkeys(idle))
+    nodes = tuple(name for name in dict.fromkeys(idle) if name not in kept)
     options = {"options": " ".join(f"--keep {shlex.quote(name)}" for name in nodes)}
     return (*few, Step(kind="untested", names=options if nodes else {}, items=nodes))
 

@@ -353,8 +353,7 @@ class _FloatCasts:
 def alike(one: ir.Graph, other: ir.Graph) -> bool:
     """Return whether two bodies have the same nodes, attributes, constants and outputs, by name.
 
-    Casts between FP32, FP16 and BF16 that `other` reads through are skipped, and differences among
-    these types do not count. A body whose nodes another tool has renamed is not alike.
+    Casts between FP32, FP16 and BF16 are skipped, and differences among these types do not count. A body whose nodes another tool has renamed is not alike.
     """
     nodes, theirs = list(one.all_nodes()), list(other.all_nodes())
     casts = _FloatCasts()
@@ -381,7 +380,7 @@ def _version(node: ir.Node, opset: int) -> int:
 
 
 def _alike(node: ir.Node, other: ir.Node, casts: Container[ir.Node]) -> bool:
-    """Return whether two nodes compute the same, apart from these Casts before `other`."""
+    """Return whether two nodes compute the same, apart from these Casts before them."""
     if node.op_identifier() != other.op_identifier() or len(node.outputs) != len(other.outputs):
         return False
     names = (node.attributes.keys() | other.attributes.keys()).difference(TYPE_ATTRIBUTES)
@@ -432,17 +431,24 @@ def _says_zeros(said: ir.Attr) -> bool:
 def _same_value(one: ir.Value | None, other: ir.Value | None, casts: Container[ir.Node]) -> bool:
     if one is None or other is None:
         return one is other
-    while (made := other.producer()) is not None and made in casts:
-        source = made.inputs[0]
-        assert source is not None
-        other = source
-    if (by := one.producer()) is not None:
+    one, other = _uncast(one, casts), _uncast(other, casts)
+    by, made = one.producer(), other.producer()
+    if by is not None:
         return made is not None and (by.name, one.index()) == (made.name, other.index())
     if made is not None:
         return False
     if one.const_value is not None and other.const_value is not None:
         return _same_constant(one.const_value, other.const_value)
     return one.const_value is other.const_value and one.name == other.name
+
+
+def _uncast(value: ir.Value, casts: Container[ir.Node]) -> ir.Value:
+    """Return what some of the Casts before a value read."""
+    while (made := value.producer()) is not None and made in casts:
+        source = made.inputs[0]
+        assert source is not None
+        value = source
+    return value
 
 
 def _same_constant(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:

@@ -131,7 +131,7 @@ def test_a_branch_that_no_input_can_lead_to_is_left_out(shape, counts):
     assert not any(b.can_run for b in bodies_in(s.network("choose_out").graph).values())
 
 
-def branches(*, weight=2.0, op="Tanh", operand="h_out", twice=True):
+def branches(*, weight=2.0, op="Tanh", operand="h_out", twice=True, casts=False):
     s = Sketch()
     x, flag = s.input("x", [2, 3]), s.input("flag", [], BOOL)
     s.op("Exp", x, name="h")
@@ -139,6 +139,9 @@ def branches(*, weight=2.0, op="Tanh", operand="h_out", twice=True):
     s.constant(f32(weight), "outer")
     inner = [node("Mul", f"{operand} outer", "a"), node(op, "a", "b"), node("Add", "b own", "c")]
     inner += [node("Add", "b b" if twice else "b c", "d")]
+    if casts:
+        inner[1].input[0] = "a32"
+        inner.insert(1, onnx.helper.make_node("Cast", ["a"], ["a32"], "cast", to=F32))
     body = graph("then", inner, (), [("d", (F32, (2, 3)))], {"own": 0.5})
     other = graph("else", [node("Identity", x, "e")], (), [("e", (F32, (2, 3)))])
     s.nodes.append(
@@ -193,8 +196,9 @@ def graphs(network: Network):
     return [body.graph for body in bodies_in(network.graph).values()]
 
 
-def test_a_body_that_is_kept_reads_through_casts():
-    network = network_from_proto(branches())
+@pytest.mark.parametrize("casts", [False, True], ids=["none", "the-authors"])
+def test_a_body_that_is_kept_reads_through_casts(casts):
+    network = network_from_proto(branches(casts=casts))
     roles = roles_of(network)
     kept = frozenset(node_name(n) for n in network.nodes() if n.op_type == "If")
     mixed = rewrite(network, roles, kept, FP16).model
