@@ -37,9 +37,9 @@ from bench.judging import Judges, Low, Model, Written
 from bench.onnx_cases import FAILURES, cases, first_inputs, inputs_of, samples
 from bench.runs import REAL_MODELS, ROOT, Workbench, models_folder
 from halfwise.errors import HalfwiseError
+from halfwise.targets.rtx import PRODUCTS
 from tests import models
 from tests.judges import FOLDER, RtxBuilder, WebGpu
-from tests.judges.kernels import PRODUCTS
 
 INT8 = {"snr_db": 20.0}
 """What INT8 is held to: hardly a product of the failure classes stays within 1 %."""

@@ -59,6 +59,7 @@ from bench import (
     search_cost,
     sources,
     steady,
+    targets,
     vit_b,
     worth,
 )
@@ -106,6 +107,7 @@ BENCHES: Mapping[str, Measure] = {
     "preprocessing": preprocessing.measure,
     "noise": noise.measure,
     "coverage": coverage.measure,
+    "targets": targets.measure,
     "worth": worth.measure,
     "scales": scales.measure,
     "int8": int8.measure,

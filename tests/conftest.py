@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import shlex
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -140,6 +141,20 @@ def webgpu(scratch: Path) -> Iterator[WebGpu]:  # noqa: ARG001 - it works there
     with WebGpu() as judge:
         _require(judge.missing())
         yield judge
+
+
+@pytest.fixture
+def on_webgpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `--target webgpu` find its program."""
+    _require(WebGpu().missing())
+    monkeypatch.setenv("HALFWISE_WEBGPU_COMMAND", shlex.join(WebGpu.command()))
+
+
+@pytest.fixture
+def in_rtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `--target rtx` find its program."""
+    _require(RtxBuilder().missing())
+    monkeypatch.setenv("HALFWISE_RTX_COMMAND", shlex.join(RtxBuilder.command))
 
 
 def _require(missing: str | None) -> None:

@@ -31,6 +31,7 @@ OTHERS = {
     "linting/structure.py": "what ONNX says of an operator that it does not know",
     "page/document.py": "backticks, which mark what is drawn as code",
     "reporting/engines.py": "the last line of a log",
+    "targets/rtx.py": "the list of kernels in a builder's log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
     "tools/diagnose/subject.py": "a specification `file.py:function`",
 }

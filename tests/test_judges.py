@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from halfwise.targets.worker import Crashed, Worker
 from tests.judges import folded
-from tests.judges.worker import Crashed, Worker
 from tests.unit.graph.sketch import Sketch
 
 WEIGHTS = np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48)
@@ -129,7 +129,7 @@ def worker():
     workers = []
 
     def worker(*command):
-        workers.append(Worker(command, {}))
+        workers.append(Worker(command))
         return workers[-1]
 
     yield worker

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import getsizeof
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from halfwise.declarations import default
@@ -18,7 +19,7 @@ from halfwise.graph.aside import Aside
 from halfwise.graph.conversion import Stored
 from halfwise.graph.model import Network
 from halfwise.graph.weights import LARGE_MODEL_BYTES
-from halfwise.metrics import Metric
+from halfwise.metrics import Metric, Outputs
 from halfwise.records import (
     Allowed,
     Criterion,
@@ -235,11 +236,13 @@ class Rules:
         keep: Node names or regular expressions (full match), or the word "outputs".
         keep_op: Operator types; those in `PATTERNS` match their decomposed forms too.
         lower: Node names or regular expressions (full match).
+        only: Whether every node is low that may be.
     """
 
     keep: tuple[str, ...] = ()
     keep_op: tuple[str, ...] = ()
     lower: tuple[str, ...] = ()
+    only: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,52 @@ class Runtime:
 
 
 CPU = Runtime()
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a builder made of a file that cannot run on this machine.
+
+    Attributes:
+        folded: Products that the file has in FP32 and the engine computes from low operands.
+    """
+
+    folded: tuple[NodeName, ...] = ()
+
+
+class FileRunner(Protocol):
+    """Runs models as they are written, or builds them where they cannot run."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as in "when NAME runs the file", with what it is set to in parentheses."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it computes outputs; else it only builds."""
+
+    @property
+    def version(self) -> str:
+        """The version of its software.
+
+        Raises:
+            BackendMissing: it cannot be asked.
+        """
+
+    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs] | Built:
+        """Return the outputs of each sample, or what was built for their shapes.
+
+        Args:
+            model: A typed model, as it is written.
+            samples: Inputs in the types of the model's.
+
+        Raises:
+            CaseError: it refuses the model.
+            RunFailed: it fails, or takes too long.
+        """
+
+    def close(self) -> None:
+        """End its process, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +354,7 @@ class Settings:
         budget: Work limit of the search, in inferences over the calibration samples.
         time_budget: Time limit of the search in seconds, however much work is left.
         runtime: Where models run.
+        targets: What else has to run or build the file.
         large_from: Bytes of float weights in files from which they are rounded on disk.
     """
 
@@ -325,6 +375,7 @@ class Settings:
     budget: float = default("budget")
     time_budget: float = default("time_budget")
     runtime: Runtime = CPU
+    targets: tuple[FileRunner, ...] = ()
     large_from: int = LARGE_MODEL_BYTES
 
     @property

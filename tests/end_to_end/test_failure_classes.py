@@ -171,15 +171,13 @@ def test_a_decision_holds_where_onnx_runtime_runs_the_file(fix):
     ended = fix(models.position_bucket())
     verdict = ended.record["verdict"]
     assert ended.code == 0
-    assert verdict["as_file"]["passed"]
-    assert "ONNX Runtime" in verdict["as_file"]["runner"]
-    assert all(o["passed"] for o in verdict["as_file"]["outputs"].values())
+    assert verdict["as_file"][0]["passed"]
+    assert "ONNX Runtime" in verdict["as_file"][0]["runner"]
+    assert all(o["passed"] for o in verdict["as_file"][0]["outputs"].values())
     (entry,) = (k for k in ended.record["plan"]["keep"] if k["guard"] == "decision")
     assert "bucket (Cast) decides" in entry["reason"]
     assert "decides otherwise" in ended.out
-    assert (
-        "When ONNX Runtime runs the file, not optimised, without rounding each value" in ended.out
-    )
+    assert "When ONNX Runtime runs the file: " in ended.out
 
 
 def test_what_a_guard_suspects_without_need_stays_low(fix):

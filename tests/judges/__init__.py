@@ -5,10 +5,9 @@ each kernel computes. `WebGpu` is ONNX Runtime on WebGPU with a software driver:
 as it is written, in real FP16. `tools/get-rtx` and `tools/get-webgpu` put them below `FOLDER`.
 """
 
-from tests.judges.kernels import Kernel, Tensor, folded
-from tests.judges.place import FOLDER
-from tests.judges.rtx import Build, Refusal, RtxBuilder
-from tests.judges.webgpu import Ran, WebGpu
+from halfwise.targets.rtx import Build, Kernel, Refusal, Tensor, folded
+from halfwise.targets.webgpu import Ran
+from tests.judges.place import FOLDER, RtxBuilder, WebGpu
 
 __all__ = [
     "FOLDER",

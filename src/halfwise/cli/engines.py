@@ -244,9 +244,15 @@ def _show_recipe(exported: "api.Exported", out: Path | None) -> None:
 
 
 @accepts(Worker)
-def doctor(**options: Any) -> None:
-    """Show the versions and devices that a run depends on, and every TensorRT worker."""
+def doctor(
+    *,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure what targets compute in FP16, for later runs.")
+    ] = False,
+    **options: Any,
+) -> None:
+    """Show the versions and devices that a run depends on, targets, and every TensorRT worker."""
     from halfwise.reporting.terminal import print_facts
 
-    ask = lambda watcher: api.doctor(**options, watcher=watcher)  # noqa: E731
+    ask = lambda watcher: api.doctor(**options, probe=probe, watcher=watcher)  # noqa: E731
     print_facts(watched(ask, Display(), name="doctor"))

@@ -237,7 +237,9 @@ def parameter(name: str, hint: Any, *, hidden: bool = False) -> inspect.Paramete
     """
     declared, kind = option(hint), shell_type(hint)
     if get_origin(kind) is Sequence:
-        kind = list[shell_type(get_args(kind)[0])]  # type: ignore[misc]
+        # Typer takes no list of listed words; `check` looks at them.
+        one = shell_type(get_args(kind)[0])
+        kind = list[str if get_origin(one) is Literal else one]  # type: ignore[misc]
     flag = declared.flag or (shown(name) if kind is bool else None)
     make = partial(typer.Option, flag) if flag else typer.Option
     return _keyword(

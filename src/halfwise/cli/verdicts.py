@@ -4,7 +4,7 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -38,7 +38,9 @@ from halfwise.declarations.options import (
     Running,
     Shown,
     Target,
+    Targets,
     TaskMetric,
+    TensorRt,
     Unjudged,
     Waiting,
     Worker,
@@ -57,7 +59,7 @@ _RunOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Lowest, Plan, Arithmetic, Running),
-    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
 def fix(
@@ -120,7 +122,7 @@ _ExpectedOption = Annotated[
 
 @accepts(
     *(Heldout, Labels, Data, Shown, Acceptance, Worth, Unjudged, Rungs, Plan, Arithmetic, Running),
-    *(Target, Worker, Devices, Building, "build_timeout", Waiting),
+    *(Targets, Target, Worker, Devices, Building, "build_timeout", Waiting),
     full=True,
 )
 def ladder(
@@ -156,7 +158,7 @@ def ladder(
         Running,
         Waiting,
     ),
-    *(Target, Worker, Building),
+    *(TensorRt, Target, Worker, Building),
     full=True,
 )
 def diagnose(
@@ -183,8 +185,8 @@ def diagnose(
 
 
 @accepts(
-    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Worker),
-    *("build_timeout", Waiting),
+    *(Labels, Data, Shown, Acceptance, Worth, Gate, Unjudged, Arithmetic, Running, Targets),
+    *(Worker, "build_timeout", Waiting),
     full=True,
 )
 def verify(
@@ -218,16 +220,12 @@ def verify(
             help="Runner whose outputs to judge, if the file has several; a prefix is enough.",
         ),
     ] = None,
-    target: Annotated[
-        Literal["tensorrt"] | None,
-        typer.Option(help="Build an engine of CANDIDATE and judge it."),
-    ] = None,
     display: Display,
     **options: Any,
 ) -> None:
     """Judge a mixed or low-precision model, an engine, or saved outputs against FP32."""
-    one = options | {"runner": runner, "target": target}
-    if target is None:
+    one = options | {"runner": runner}
+    if "tensorrt" not in options.get("target", ()):
         one.pop("build_timeout", None)
     stored = watched(
         lambda watcher: api.verify(model, candidate, inputs, out=out, watcher=watcher, **one),

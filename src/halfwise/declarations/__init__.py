@@ -24,6 +24,7 @@ from halfwise.declarations.options import (
     Running,
     Shown,
     Target,
+    Targets,
     TaskMetric,
     Unjudged,
     Waiting,
@@ -59,6 +60,7 @@ class EngineOptions(BuildingOptions, Target, total=False):
 
 class Options(
     EngineOptions,
+    Targets,
     Heldout,
     Labels,
     Data,

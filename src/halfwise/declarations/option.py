@@ -1,5 +1,6 @@
 """The declaration of an option."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from types import UnionType
@@ -108,9 +109,11 @@ def check_value(name: str, hint: Any, value: Any) -> None:  # noqa: ANN401 - as 
     if domain and not (abs(value) < inf and domain.low <= value <= domain.high):
         what = f"{shown(name, declared)} is {typed(value)}"
         raise UsageError(f"{what}; expected {domain.expected}.", declared.help)
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        what = f"{shown(name, declared)} is {value!r}"
-        raise UsageError(f"{what}; expected {either(get_args(kind))}.", declared.help)
+    one = get_args(kind)[0] if get_origin(kind) is Sequence else kind
+    for each in value if isinstance(value, list | tuple) else (value,):
+        if get_origin(one) is Literal and each not in get_args(one):
+            what = f"{shown(name, declared)} is {each!r}"
+            raise UsageError(f"{what}; expected {either(get_args(one))}.", declared.help)
 
 
 def shown(name: str, declared: Option | None = None, value: str | None = None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ForwardRef, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, ForwardRef, Literal, TypedDict, get_args
 
 from halfwise.declarations.option import COUNT, NOT_NEGATIVE, SECONDS, Domain, Option
 
@@ -289,6 +289,10 @@ class Plan(TypedDict, total=False):
             "N",
         ),
     ]
+    only: Annotated[
+        Literal["fp16"] | None,
+        _plan("Keep nothing in FP32, for runtimes that ignore it: repairs alone."),
+    ]
     start_from: Annotated[
         str | Path | None,
         _plan("Start the search from the plan of this mixed ONNX model or run folder.", "PATH"),
@@ -432,12 +436,37 @@ class OneDevice(TypedDict, total=False):
     ]
 
 
-class Target(TypedDict, total=False):
-    """Whether engines are built, and at most how many."""
+TargetName = Literal["tensorrt", "rtx", "webgpu", "ort-cuda"]
+
+
+class Targets(TypedDict, total=False):
+    """Where the result has to hold."""
+
+    target: Annotated[
+        Sequence[TargetName] | TargetName,
+        _engine(
+            "Where the result has to hold. tensorrt: build engines and judge their outputs. rtx: "
+            "build with TensorRT for RTX. webgpu, ort-cuda: run in ONNX Runtime there. Repeatable.",
+            "|".join(get_args(TargetName)),
+            main=True,
+        ),
+    ]
+    sm: Annotated[
+        str, _engine("Compute capability that --target rtx builds for.", "SM86", default="SM86")
+    ]
+
+
+class TensorRt(TypedDict, total=False):
+    """Whether engines are built."""
 
     target: Annotated[
         Literal["tensorrt"] | None, _engine("Build engines and judge their outputs.", main=True)
     ]
+
+
+class Target(TypedDict, total=False):
+    """How many engines are built, and which is taken."""
+
     builds: Annotated[
         int,
         _build(

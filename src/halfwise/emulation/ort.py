@@ -206,12 +206,7 @@ class Session:
                 `GraphRefused` if ONNX Runtime finds the graph invalid.
         """
         device = runtime.device
-        provider = _PROVIDERS[device]
-        if provider not in ort.get_available_providers():
-            raise BackendMissing(
-                f"The installed ONNX Runtime has no {provider}.",
-                "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use --device cpu.",
-            )
+        provider = provider_of(device)
         options = _options(model, optimise=optimise)
         if device == "cuda":
             memory.uncap()
@@ -298,6 +293,21 @@ def _kernels() -> frozenset[tuple[str, str]]:
 def runtime_version() -> str:
     """Return the version of ONNX Runtime, whichever package (CPU or GPU) it comes from."""
     return str(ort.__version__)
+
+
+def provider_of(device: str) -> str:
+    """Return the name of a device's provider.
+
+    Raises:
+        BackendMissing: the installed ONNX Runtime lacks it.
+    """
+    provider = _PROVIDERS[device]
+    if provider not in ort.get_available_providers():
+        raise BackendMissing(
+            f"The installed ONNX Runtime has no {provider}.",
+            "Install onnxruntime-gpu (`pip install 'halfwise[cuda]'`), or use the CPU.",
+        )
+    return provider
 
 
 def devices() -> dict[str, bool]:

@@ -34,6 +34,7 @@ Depth = Literal[
     "heldout",
     "casts",
     "types",
+    "targets",
 ]
 """How closely a plan is looked at.
 
@@ -41,7 +42,7 @@ Depth = Literal[
 the same by thresholds, even where a metric decides; "inside": whether its model is infinite inside
 there; "decisions": whether its file decides otherwise there; "heldout": its error and scores on
 held-out samples; "casts": how many Casts its model has; "types": which other types may take the
-place of FP32 in it.
+place of FP32 in it; "targets": on which samples of the search targets get its file wrong.
 """
 
 P = TypeVar("P", bound=Hashable)

@@ -56,6 +56,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import under, with_failures
 from halfwise.store import MODEL_FILE, free_folder, new_folder
+from halfwise.targets.runners import running
 
 
 @bounded
@@ -106,7 +107,7 @@ def fix_request(
             request = replace(request, settings=settings, given=options, ladder=True)
     watcher = watcher or Silent()
     case = _readable(_linted(load_asked(model, request, watcher), watcher), watcher)
-    with frozen_named(case, request.settings):
+    with frozen_named(case, request.settings), running(request.settings.targets):
         if request.target is not None:
             # Loaded here: 0.3 s and 9 MiB, which only runs with a target need.
             from halfwise.fixing.engines.command import fix_in_engines  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Whether a plan also passes as ONNX Runtime runs its file, without rounding each value."""
+"""Whether a plan also passes as its file runs, in ONNX Runtime and in each target."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -8,9 +8,8 @@ from math import inf
 import onnx_ir as ir
 
 from halfwise import wording
-from halfwise.case import FEW_SAMPLES, Case, Samples, Settings
+from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.emulation.ort import runtime_version
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
 from halfwise.fixing.emulating import predicting
@@ -21,12 +20,15 @@ from halfwise.graph.casts import Rewritten
 from halfwise.graph.model import node_name, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
+    AsFile,
     Judged,
     LowSums,
+    file_runners,
     flips,
     judge_outputs,
     lowest_sums,
     run_as_file,
+    run_files,
 )
 from halfwise.metrics import Outputs
 from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
@@ -96,15 +98,16 @@ class Decisions:
         result = judged_as_file(
             judged, model, case, self._settings, samples, references, passes, budget
         )
-        run = result.verdict.as_file
-        if run is None or run.passed is not False:
+        runs = result.verdict.as_file
+        if all(run.passed is not False for run in runs):
             return result
-        return replace(result, as_file=self._are_hopeless or not run.flips)
+        return replace(result, as_file=self._are_hopeless or not any(run.flips for run in runs))
 
     def _run(
         self, written: Rewritten, samples: Samples, references: Sequence[Outputs]
     ) -> list[Outputs]:
-        return run_as_file(written.model, samples, references, runtime=self._settings.runtime)
+        runner = file_runners(self._settings)[0]
+        return run_as_file(written.model, samples, references, runner)
 
     def _worst(
         self, samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs]
@@ -166,7 +169,7 @@ def judged_as_file(
     seen: Sequence[LowSums] = (),
     budget: Budget | None = None,
 ) -> Judged:
-    """Add the result of the candidate's file to a verdict; it fails if the file fails.
+    """Add what ONNX Runtime and each target make of the candidate's file; the worst decides.
 
     And whether a file that passes also does with sums in FP16. A verdict that failed already is
     returned without a run.
@@ -175,44 +178,62 @@ def judged_as_file(
         judged: Verdict on the candidate's emulation.
         candidate: A typed model with the names of the case.
         case: Reference, criterion and metric.
-        settings: Where to run, and the format of sums.
+        settings: Where to run, the targets, and the format of sums.
         samples: The judged samples.
         references: Reference outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
     """
-    verdict, runner = judged.verdict, f"ONNX Runtime {runtime_version()}"
-    if not verdict.passed:
+    if not judged.verdict.passed:
         return judged
-    try:
-        results = run_as_file(candidate, samples, references, runtime=settings.runtime)
-    except (CaseError, RunFailed) as error:
-        results, run = [], FileRun(runner=runner, not_run=error.message, outputs={})
-    else:
-        filed = judge_outputs(results, samples, references, case.criterion, case.metric)
-        run = FileRun(
-            runner=runner,
-            passed=filed.verdict.passed,
-            outputs=filed.verdict.outputs,
-            metric=filed.verdict.metric,
-        )
-        if not filed.verdict.passed:
-            few = samples.select(filed.failing[:FEW_SAMPLES])
-            flips = _flips(candidate, decisions(case.network), few, settings)
-            return _failed(judged, filed, run.model_copy(update={"flips": flips}))
-    passes = (LowSums(samples, references, results), *seen)
-    sums = lowest_sums(candidate, passes, case, settings, budget or Budget())
-    fields = {"as_file": run, "sums": sums}
-    return replace(judged, verdict=verdict.model_copy(update=fields))
+    files = [*run_files(candidate, samples, references, settings)]
+    question = samples, references, case.criterion, case.metric
+    outputs = [None if f.results is None else judge_outputs(f.results, *question) for f in files]
+    runs = [*map(_file_run, files, outputs)]
+    failures = [failure for pair in zip(files, outputs, strict=True) for failure in _against(*pair)]
+    failed = [filed for filed in outputs if filed is not None and not filed.verdict.passed]
+    if runs[0].passed is False:
+        # The emulation has this arithmetic, and the tensors inside.
+        few = samples.select(failed[0].failing[:FEW_SAMPLES])
+        flips = _flips(candidate, decisions(case.network), few, settings)
+        runs[0] = runs[0].model_copy(update={"flips": flips})
+        failures += map(_flip_failure, flips[: wording.FEW])
+    fields: dict[str, object] = {"as_file": tuple(runs)}
+    if failed:
+        fields["failure_bound"] = failed[0].verdict.failure_bound
+    if not failures:
+        passes = (LowSums(samples, references, files[0].results or ()), *seen)
+        fields["sums"] = lowest_sums(candidate, passes, case, settings, budget or Budget())
+    verdict = judged.verdict.model_copy(update=fields)
+    verdict = with_failures(verdict, failures) if failures else verdict
+    failing = dict.fromkeys(index for filed in failed for index in filed.failing)
+    return replace(judged, verdict=verdict, failing=tuple(failing))
 
 
-def _failed(judged: Judged, filed: Judged, run: FileRun) -> Judged:
-    """Return a verdict with that on a file that failed."""
-    update = {"as_file": run, "failure_bound": filed.verdict.failure_bound}
-    flipped = map(_flip_failure, run.flips[: wording.FEW])
-    failures = (*under("file", "", filed.verdict.failures), *flipped)
-    verdict = with_failures(judged.verdict.model_copy(update=update), failures)
-    return replace(judged, verdict=verdict, failing=filed.failing)
+def _file_run(file: AsFile, filed: Judged | None) -> FileRun:
+    name, version = file.runner.name, file.runner.version
+    run = FileRun(runner=name, version=version, not_run=file.error, outputs={})
+    update: dict[str, object] = {"passed": False} if file.error and file.required else {}
+    if filed is not None:
+        verdict = filed.verdict
+        fields = {"passed": verdict.passed, "outputs": verdict.outputs, "metric": verdict.metric}
+        return run.model_copy(update=fields)
+    if file.built is not None:
+        names = file.built.folded
+        update = {"built": True, "folded": names, "passed": False if names else None}
+    return run.model_copy(update=update)
+
+
+def _against(file: AsFile, filed: Judged | None) -> Iterator[Failure]:
+    """Yield why a file fails in a runner."""
+    name = file.runner.name
+    if filed is not None:
+        yield from under("file", name, filed.verdict.failures)
+    elif file.built is not None and (nodes := file.built.folded):
+        names = {"runner": name, "nodes": wording.listed(nodes)}
+        yield Failure(kind="folded", names=names, numbers={"elements": len(nodes)})
+    elif file.required and file.error:
+        yield Failure(kind="refused", names={"runner": name, "why": file.error})
 
 
 def _flips(
@@ -268,10 +289,28 @@ def _flip_failure(flip: Flip) -> Failure:
     return Failure(kind="flip", names=names, numbers=numbers | {"size": flip.of})
 
 
+def wrong_on_targets(space: Space, plan: Plan) -> tuple[str, ...]:
+    """Return a few samples of the search on which targets get the file of a plan wrong.
+
+    None where a target refuses the file: no other plan would change that.
+    """
+    case, settings, bench = plan.of.case, plan.of.settings, space.bench
+    model, wrong = plan.of.write(plan)[0].model, dict[str, None]()
+    for runner in settings.targets:
+        if runner.runs:
+            space.budget.spend("judge", len(bench.samples))
+            with suppress(CaseError, RunFailed):
+                results = run_as_file(model, bench.samples, bench.references, runner)
+                question = bench.samples, bench.references, case.criterion, case.metric
+                failing = judge_outputs(results, *question).failing[:FEW_SAMPLES]
+                wrong |= {bench.samples.ids[i]: None for i in failing}
+    return tuple(wrong)
+
+
 def demand_files(space: Space, heldout: HeldOut) -> None:
-    """Demand of plans that their files pass, on samples that joined because files failed there."""
+    """Demand of plans that their files pass, on samples where files failed."""
     bench = space.bench
-    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.filed]
+    places = [i for i, name in enumerate(bench.samples.ids) if name in heldout.demanding]
     if places:
         references = tuple(bench.references[i] for i in places)
         bench.demand(Filed(space, bench.samples.select(places), references))
@@ -292,18 +331,24 @@ class Filed:
     references: tuple[Outputs, ...]
 
     def __call__(self, plan: Plan) -> float:
-        """Return the error of a plan's file, relative to what a trial may use.
+        """Return the largest error of a plan's file in a runner, relative to what a trial may use.
 
         0 if ONNX Runtime refuses the file, as a verdict does not count that either. With a metric
         that needs more samples than these, it is the error on all samples of the search.
         """
-        bench, runtime = self.space.bench, plan.of.settings.runtime
-        model = plan.of.write(plan)[0].model
+        model, excess = plan.of.write(plan)[0].model, 0.0
+        for runner in file_runners(plan.of.settings):
+            if runner.runs and excess <= 1:
+                excess = max(excess, self._excess(model, runner))
+        return excess
+
+    def _excess(self, model: ir.Model, runner: FileRunner) -> float:
+        bench = self.space.bench
         pairs = (self.samples, self.references), (bench.samples, bench.references)
         for samples, references in pairs:
             self.space.budget.spend("trial", len(samples))
             try:
-                results = run_as_file(model, samples, references, runtime=runtime)
+                results = run_as_file(model, samples, references, runner)
             except CaseError:
                 return 0.0
             except RunFailed:

@@ -40,7 +40,8 @@ class HeldOut:
         left: Samples still unseen.
         rest_references: Their reference outputs.
         joined: Identifiers of samples that joined the calibration.
-        filed: Those of them that failed only as ONNX Runtime runs the file.
+        filed: Those of them that failed only as the file runs.
+        demanding: Identifiers of samples of the search on which the files of plans have to pass.
         infinite: Whether some joined because something is infinite inside.
     """
 
@@ -57,6 +58,7 @@ class HeldOut:
         self._searched, self._watcher = searched, watcher
         self.joined: tuple[str, ...] = ()
         self.filed: tuple[str, ...] = ()
+        self.demanding: tuple[str, ...] = ()
         self.infinite = False
 
     def anew(self, watcher: Watcher) -> "HeldOut":
@@ -98,14 +100,15 @@ class HeldOut:
         most = len(self.rest) // JOINING if share is None else may_fail(len(self.rest), share)
         chosen = judged.failing[: max(1, most)]
         rest = [i for i in range(len(self.rest)) if i not in chosen]
-        where = " as ONNX Runtime runs the file" if judged.as_file else where
+        where = " as the file runs" if judged.as_file else where
         self._watcher.note(
             f"held-out samples that fail{where}: {len(judged.failing)}; joining the calibration: "
             f"{len(chosen)}"
         )
         moved, references = self.rest.select(chosen), [self.rest_references[i] for i in chosen]
         self.joined += moved.ids
-        self.filed += moved.ids if judged.as_file else ()
+        filed = moved.ids if judged.as_file else ()
+        self.filed, self.demanding = self.filed + filed, self.demanding + filed
         self.infinite |= any(failure.kind == "infinite" for failure in judged.verdict.failures)
         self.rest = self.rest.select(rest)
         self.rest_references = [self.rest_references[i] for i in rest]

@@ -12,7 +12,7 @@ from halfwise.fixing.curve import MEASURED, TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Decisions, demand_files
+from halfwise.fixing.filed import Decisions, demand_files, wrong_on_targets
 from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -287,8 +287,11 @@ class _Fix:
         while found.result.passed and found.late < MOST_FAILURES:
             space, kept = found.space, found.result.kept
             guards = self._against(found, self._settled(found))
-            if space.chosen is not None or not guards:
+            if space.chosen is not None or not (guards or self._demands(found)):
                 return found
+            if not guards:
+                found = self._searched(found)
+                continue
             infinite = all(guard.kind == "infinite" for guard in guards)
             with_them = kept.union(*map(space.variant.holdable, guards))
             if infinite and (other := self._cheaper(space, with_them)) is not None:
@@ -308,6 +311,19 @@ class _Fix:
             self._look_closer(space)
             found = self._searched(replace(found, space=space))
         return found
+
+    def _demands(self, found: _Found) -> bool:
+        """Demand that files pass where targets fail the plan; return whether a sample is new."""
+        space, plan = found.space, self._settled(found)
+        with self.stage("judge"), space.budget.counted():
+            known = self.heldout.demanding
+            wrong = lambda: wrong_on_targets(space, plan)  # noqa: E731
+            new = set(space.bench.once(plan, "targets", wrong, known) or ()).difference(known)
+        if new:
+            self.watcher.note(f"{count(len(new), 'sample')} of the search fail in targets")
+            self.heldout.demanding += tuple(new)
+            demand_files(space, self.heldout)
+        return bool(new)
 
     def _against(self, found: _Found, plan: Plan) -> Sequence[Guard]:
         """Return what a plan must keep so that it holds beyond the emulation of the search."""

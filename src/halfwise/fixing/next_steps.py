@@ -15,6 +15,7 @@ from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
 from halfwise.graph.roles import bodies
 from halfwise.graph.types import is_of_onnx_runtime
+from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
 from halfwise.records import (
     CauseKind,
@@ -61,6 +62,8 @@ def diagnose_step(case: Case, request: Request, out: Path | None, worker: str = 
     `worker` names one of several workers.
     """
     options = request.given | ({"trt_worker": worker} if worker else {})
+    engines = {"target": TENSORRT} if TENSORRT in options.pop("target", "") else {}
+    options |= engines
     return _on_same_case("diagnose", case, request, options, out, "diagnosis")
 
 
@@ -315,7 +318,10 @@ def _after_failure(
     verdict: Verdict, case: Case, fixed: Fixed, devices: Sequence[Engines]
 ) -> Iterator[Step]:
     broken = _is_out_of_tolerance(verdict) or any(o.nonfinite for o in verdict.outputs.values())
-    if broken and fixed.plan.lowered:
+    if broken and fixed.space.variant.settings.rules.only:
+        harmed = list(dict.fromkeys(guard.node for guard in fixed.guards))
+        yield Step(kind="not-only", names={"nodes": listed(harmed)} if harmed else {})
+    elif broken and fixed.plan.lowered:
         yield Step(kind="leave-lower", numbers={"lowered": len(fixed.plan.lowered)})
     if fixed.search.exhausted:
         yield Step(kind="search-on", names={"more": lacking(fixed.search)})

@@ -21,18 +21,12 @@ from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import Following, fewest_casts
 from halfwise.graph.protobufs import said, skeleton, weightless
 from halfwise.graph.roles import Roles
-from halfwise.graph.weights import LowWeights, is_large, map_files, weight_bytes
+from halfwise.graph.weights import LowWeights, map_files, save
 from halfwise.judging.reference import inspected_reference
 from halfwise.metrics import Outputs, relative_error
 from halfwise.progress import Watcher
 from halfwise.records import NodeName, Remark, TensorName
 from halfwise.reporting.remarks import remark
-
-EXTERNAL_DATA_BYTES = 1 << 30
-"""Above this size the weights go into a separate file: protobuf is limited to 2 GB.
-
-Building a large protobuf also takes three times its size in memory.
-"""
 
 
 def rewrite(
@@ -83,9 +77,7 @@ def save_checked(
         BuildFailed: the ONNX checker with full shape inference, or ONNX Runtime, rejects it. That
             is a bug in halfwise.
     """
-    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
-    external = f"{path.name}.data" if beside else None
-    ir.save(model, path, external_data=external)
+    save(model, path)
     try:
         written = ir.load(path)
         map_files(written)

@@ -26,6 +26,11 @@ LARGE_MODEL_BYTES = 1 << 30
 """A model is large if its float weights have more bytes than this in FP32."""
 LARGE_TENSOR_BYTES = 1024
 """Tensors above this size are kept out of the serialised graph and passed as arrays."""
+EXTERNAL_DATA_BYTES = 1 << 30
+"""Above this size the weights go into a separate file: protobuf is limited to 2 GB.
+
+Building a large protobuf also takes three times its size in memory.
+"""
 PROTOBUF_BYTES = (1 << 31) - 1
 """The largest serialised protobuf (protobuf.dev, "Encoding")."""
 
@@ -109,6 +114,12 @@ def is_large(model: ir.Model, large_from: int = LARGE_MODEL_BYTES) -> bool:
 def weight_bytes(model: ir.Model) -> int:
     """Return the total size of all initializers in bytes."""
     return sum(v.const_value.nbytes for v in _values(model) if v.const_value is not None)
+
+
+def save(model: ir.Model, path: Path) -> None:
+    """Write a model; large weights go into a file next to it."""
+    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
+    ir.save(model, path, external_data=f"{path.name}.data" if beside else None)
 
 
 def map_files(model: ir.Model) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Case, Runtime, Sample, Samples, Settings
+from halfwise.case import CPU, Built, Case, FileRunner, Runtime, Sample, Samples, Settings
 from halfwise.emulation.accumulate import MIN_OPSET, has_sum
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner, inspect_samples
@@ -52,14 +52,16 @@ from halfwise.records import (
     TensorName,
     Verdict,
 )
+from halfwise.targets.runners import OnnxRuntime
+
+IN_ORT = OnnxRuntime()
 
 
 def run_as_file(
     model: ir.Model,
     samples: Samples,
     references: Sequence[Outputs],
-    *,
-    runtime: Runtime = CPU,
+    runner: FileRunner = IN_ORT,
 ) -> list[Outputs]:
     """Return the outputs of each sample in the references' dtypes.
 
@@ -67,17 +69,60 @@ def run_as_file(
         model: A typed model, as it is written.
         samples: FP32 inputs.
         references: Outputs of the reference.
-        runtime: Where to run.
+        runner: What runs it.
 
     Raises:
-        CaseError: ONNX Runtime cannot load it; a `KernelMissing` if it lacks a kernel.
-        RunFailed: it cannot run it.
+        CaseError: it cannot be loaded; a `KernelMissing` if ONNX Runtime lacks a kernel.
+        RunFailed: it cannot be run.
     """
-    results = ModelRunner(model, _fed(model, samples), runtime=runtime).get()
+    results = runner.run(model, _fed(model, samples))
+    assert not isinstance(results, Built)
     return [
         {n: _as(output, reference[n]) for n, output in result.items()}
         for result, reference in zip(results, references, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class AsFile:
+    """What a runner made of a file.
+
+    Attributes:
+        runner: The runner.
+        required: Whether a file that it cannot run or build fails; ONNX Runtime lacks kernels
+            that others have.
+        results: Outputs of each sample in the references' dtypes; None if there are none.
+        built: What was built instead.
+        error: Why there is neither.
+    """
+
+    runner: FileRunner
+    required: bool
+    results: Sequence[Outputs] | None = None
+    built: Built | None = None
+    error: str = ""
+
+
+def file_runners(settings: Settings) -> tuple[FileRunner, ...]:
+    """Return what runs files: ONNX Runtime, and each target."""
+    return OnnxRuntime(settings.runtime), *settings.targets
+
+
+def run_files(
+    model: ir.Model, samples: Samples, references: Sequence[Outputs], settings: Settings
+) -> Iterator[AsFile]:
+    """Yield what each runner makes of a file; arguments as for `run_as_file`."""
+    for runner in file_runners(settings):
+        file = AsFile(runner, required=runner in settings.targets)
+        try:
+            if runner.runs:
+                yield replace(file, results=run_as_file(model, samples, references, runner))
+            else:
+                built = runner.run(model, _fed(model, samples))
+                assert isinstance(built, Built)
+                yield replace(file, built=built)
+        except (CaseError, RunFailed) as error:
+            yield replace(file, error=error.message)
 
 
 def _as(output: NDArray[np.generic], reference: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -158,7 +203,7 @@ class Judged:
         failing: Indices of the samples that fail on their own, worst first; with a metric or a
             pooled threshold, of those that contribute most. Empty if the verdict passed.
         inside: Tensors of the candidate that are non-finite only there.
-        as_file: Whether they fail only as ONNX Runtime runs the file, for no decision that keeping
+        as_file: Whether they fail only as the file runs, for no decision that keeping
             nodes mends.
     """
 

@@ -76,10 +76,10 @@ def understand_target(options: Mapping[str, Any]) -> Target | None:
     Raises:
         UsageError: an option without --target, or a value outside its domain.
     """
-    if options.get("target") is not None:
+    if TENSORRT in options.get("target", ()):
         return engine_target(options)
     check(options)
-    if names := options.keys() & EngineOptions.__annotations__.keys() - {"target", "run_timeout"}:
+    if names := options.keys() & EngineOptions.__annotations__.keys() - {"run_timeout"}:
         raise UsageError(
             f"{spelt(min(names))} does not apply without --target tensorrt.",
             "Give --target tensorrt too.",

@@ -1,5 +1,6 @@
 """The options, sorted by use and checked against each other."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
@@ -21,6 +22,8 @@ from halfwise.metrics.measures import DEFAULT_REL_MAX
 from halfwise.options.engines import Target, one_worker, understand_target
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Allowed, Criterion, RepairRule, RightBy
+from halfwise.targets.profiles import lowest_sums_of
+from halfwise.targets.runners import runners_of
 from halfwise.wording import typed
 
 RULES: tuple[RepairRule, ...] = get_args(RepairRule)
@@ -132,17 +135,22 @@ def understand(inputs: Inputs, options: Mapping[str, Any]) -> Request:
         values["failing"] = _failing(values["failing"])
     _check_means_something(values)
     _check_company(values)
-    rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     libraries = tuple(Path(path) for path in values.get("ort_library", ()))
+    sm = values.get("sm", default("sm"))
+    targets = runners_of(values.get("target", ()), sm, libraries)
+    if lowest_sums_of(targets) == "fp16":
+        values = {"accumulate": "fp16", **values}
+    rules = {name: tuple(values[name]) for name in ("keep", "keep_op", "lower") if name in values}
     paths = {name: Path(values[name]) for name in _LABELS if name in values}
     return Request(
         data=Data(inputs, **_fields(Data, values) | paths),
         criterion=_criterion(values),
         settings=Settings(
-            rules=Rules(**rules),
+            rules=Rules(**rules, only="only" in values),
             fmt=LOW_FORMATS[low_of(values)],
             int8=values.get("to") == INT8,
             runtime=Runtime(values.get("device", default("device")), libraries),
+            targets=targets,
             allow=frozenset(each for each in get_args(Allowed) if f"allow_{each}" in values),
             **_fields(Settings, values) | {"no_repair": left_out(values)},
         ),
@@ -255,6 +263,26 @@ def _check_company(options: Mapping[str, Any]) -> None:
             "--accumulate fp16 does not work with --to bf16: tensor cores accumulate BF16 products "
             "only in FP32.",
             "Leave --accumulate out.",
+        ),
+        (
+            "webgpu" in options.get("target", ()) and low == "bf16",
+            "--target webgpu does not work with --to bf16: WebGPU has no BF16.",
+            "Give --to fp16, or leave the target out.",
+        ),
+        (
+            "only" in named and options.get("to", "fp16") != "fp16",
+            "--only fp16 does not work with --to " + str(options.get("to")) + ".",
+            "Leave --to out.",
+        ),
+        (
+            "sm" in named and not re.fullmatch("SM[0-9]{2,3}", str(options.get("sm"))),
+            f"--sm is {options.get('sm')!r}; expected a compute capability.",
+            "Give SM and its digits: SM86 for 8.6.",
+        ),
+        (
+            "sm" in named and "rtx" not in options.get("target", ()),
+            "--sm does not apply without --target rtx.",
+            "Give --target rtx too.",
         ),
         (
             "allow_bf16" in named and options.get("to") == "bf16",

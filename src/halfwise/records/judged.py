@@ -528,19 +528,26 @@ class Flip(Record):
 
 
 class FileRun(Record):
-    """Result of the written file in ONNX Runtime, without emulated rounding.
+    """Result of the written file in a runtime, without emulated rounding.
 
     Attributes:
-        runner: Name and version of the runtime.
+        runner: Name of the runtime; in parentheses, what it is set to.
+        version: Its version.
         not_run: Why it was not run; empty if it was.
-        passed: Whether the outputs are acceptable; None if it was not run.
+        built: Whether it was built, where it cannot be run.
+        folded: Products that the file has in FP32 and what was built computes from low operands.
+        passed: Whether the outputs are acceptable; False too if a target cannot run or build the
+            file or folds products; None if it was not run.
         outputs: Error measures by output name.
         metric: The task metric, if one was given.
         flips: Decisions that differ from the emulation, if the outputs are not acceptable.
     """
 
     runner: str
+    version: str = ""
     not_run: str = ""
+    built: bool = False
+    folded: tuple[NodeName, ...] = ()
     passed: bool | None = None
     outputs: dict[str, OutputError]
     metric: MetricResult | None = None
@@ -570,7 +577,8 @@ class Verdict(Record):
         required_worth: The cost relative to everything low that --require worth allows, if that
             alone made the verdict fail.
         hints: Remarks about the criterion or the data.
-        as_file: How the file does in ONNX Runtime without emulation; None if not requested.
+        as_file: How the file does without emulation in ONNX Runtime, then in each target; empty if
+            it was not run.
         sums: The lowest format of sums inside FP16 ops with which it is known to pass; None if it
             failed, has no FP16 ops, has INT8, or was not examined.
         batch: Result on batches of the samples, if they can be batched.
@@ -598,7 +606,7 @@ class Verdict(Record):
     failures: tuple[Failure, ...] = ()
     required_worth: float | None = None
     hints: tuple[str, ...] = ()
-    as_file: FileRun | None = None
+    as_file: tuple[FileRun, ...] = ()
     sums: Literal["fp32", "fp16"] | None = None
     batch: JudgedBatch | None = None
     axes: tuple[DynamicAxis, ...] = ()

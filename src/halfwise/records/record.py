@@ -195,6 +195,8 @@ FailureKind = Literal[
     "other-graph",
     "interface",
     "unproven",
+    "refused",
+    "folded",
 ]
 """Why a verdict fails; the words are in `reporting.remarks`."""
 UNSHOWN: frozenset[FailureKind] = frozenset(("no-sample", "seen", "few"))
@@ -209,7 +211,7 @@ class Failure(Facts):
         names: What it concerns, such as the "output", and the "sample" that shows it.
         numbers: Its numbers, such as "rel_max", or the metric's values "before" and "after".
         under: Where it occurs if not in the judged run itself, outermost first: on "seen" samples,
-            in the "file" as ONNX Runtime runs it, in a "batch" of that size, at "shapes" at that
+            in the "file" as that runs it, in a "batch" of that size, at "shapes" at that
             end of the profile, on one "device" of several.
         text: The sentence itself if the facts are recorded elsewhere: what is not judged, causes,
             notes, rungs of a diagnosis, a figure compared with the baseline. "" otherwise.
@@ -329,6 +331,7 @@ StepKind = Literal[
     "search-on",
     "keep-less",
     "leave-lower",
+    "not-only",
     "more-samples",
     "real-inputs",
     "untested",

@@ -314,12 +314,19 @@ def non_finite(verdict: Verdict) -> Iterator[str]:
 
 
 def file_lines(verdict: Verdict) -> Iterator[str]:
-    """Yield how the written file did when ONNX Runtime ran it, if it did."""
-    run = verdict.as_file
-    if run is not None:
-        own = "" if run.passed is None else _figure(run)
-        facts = {"own": own, "emulated": _figure(verdict), "why": run.not_run}
-        yield say("shown", "file", facts.items())
+    """Yield how the written file did where it was run or built, next to the emulation."""
+    for run in verdict.as_file:
+        own, emulated = _figure(run), _figure(verdict)
+        yield say("shown", "file", [*run, ("own", own), ("emulated", emulated)])
+
+
+def places(verdict: Verdict) -> str:
+    """Return where a file that passed ran besides ONNX Runtime here, and where it was built."""
+    targets = verdict.as_file[1:] if verdict.passed else ()
+    # Without what a runner is set to.
+    names = {run.runner.partition(" (")[0]: run.built for run in targets}
+    ran = "".join(f" and on {name}" for name, built in names.items() if not built)
+    return ran + "".join(f", built by {name}" for name, built in names.items() if built)
 
 
 def _figure(side: Verdict | FileRun) -> str:

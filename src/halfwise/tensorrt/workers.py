@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -113,6 +113,7 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tensorrt: _Tables = _Tables()
+    targets: dict[Literal["webgpu", "rtx"], _Text] = {}
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def resolve(
     if trt_command is not None and trt_worker is not None:
         raise UsageError("--trt-command and --trt-worker each name a worker.", "Give one of them.")
     path = configuration(environment)
-    tables = _tables(path)
+    tables = _content(path).tensorrt
     shared = tables.settings(WorkerDefaults())
     if trt_worker is not None:
         if trt_worker not in tables.workers:
@@ -194,13 +195,32 @@ def resolve(
     return specs or [WorkerSpec(UNNAMED, (sys.executable,), "default", shared)]
 
 
-def _tables(path: Path) -> _Tables:
+def target_command(
+    name: Literal["webgpu", "rtx"], environment: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the command that starts the program of a target: Node.js, or a Python.
+
+    The environment (`HALFWISE_WEBGPU_COMMAND`) beats `[targets]` in `halfwise.toml`, which beats
+    `node` and this interpreter.
+
+    Raises:
+        UsageError: a command is empty or cannot be parsed, or the file has unknown content.
+    """
+    variable, path = f"HALFWISE_{name.upper()}_COMMAND", configuration(environment)
+    if command := environment.get(variable):
+        return _words(command, variable, Path.cwd())
+    if command := _content(path).targets.get(name):
+        return _words(command, f"{name} in {path}", path.parent)
+    return ("node",) if name == "webgpu" else (sys.executable,)
+
+
+def _content(path: Path) -> _File:
     """Return the content of `halfwise.toml`; empty tables if it does not exist."""
     try:
         content: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
-        return _File.model_validate(content).tensorrt
+        return _File.model_validate(content)
     except (FileNotFoundError, NotADirectoryError):
-        return _Tables()
+        return _File()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -11,13 +11,14 @@ import onnx_ir as ir
 from halfwise.case import EngineSettings, Rules, Samples
 from halfwise.declarations import BuildingOptions, Inputs
 from halfwise.errors import UsageError
-from halfwise.fixing.engines.workbench import Builds, save
+from halfwise.fixing.engines.workbench import Builds
 from halfwise.fixing.plan.rules import apply_rules
 from halfwise.formats import FP16, LOW_FORMATS
 from halfwise.graph.casts import low_type
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.movement import carried
 from halfwise.graph.roles import Role, Roles, roles_of
+from halfwise.graph.weights import save
 from halfwise.inputs import load_inputs
 from halfwise.options.engines import Target, engine_target
 from halfwise.options.loading import input_specs, load_model, load_settled, rank_inputs, tell

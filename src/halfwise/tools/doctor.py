@@ -5,11 +5,15 @@ import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from halfwise.declarations import default
 from halfwise.emulation.ort import devices
 from halfwise.errors import BackendMissing
 from halfwise.fixing.outcome import versions
 from halfwise.progress import Silent, Watcher
 from halfwise.records import WorkerInfo
+from halfwise.targets.profiles import probe as measured
+from halfwise.targets.profiles import profiles, store
+from halfwise.targets.runners import runners_of, running
 from halfwise.tensorrt.client import Worker
 from halfwise.tensorrt.versions import CHECKED_VERSIONS, RUN_VERSIONS
 from halfwise.tensorrt.workers import WorkerSpec, resolve
@@ -24,13 +28,15 @@ def doctor(
     *,
     trt_command: str | None = None,
     trt_worker: str | None = None,
+    probe: bool = False,
     watcher: Watcher | None = None,
 ) -> dict[str, str]:
-    """Return what a run depends on here: versions, devices, TensorRT workers.
+    """Return what a run depends on here: versions, devices, targets, TensorRT workers.
 
     Args:
         trt_command: As in `Options`.
         trt_worker: As in `Options`.
+        probe: Whether to measure what targets compute in FP16, and to store it for later runs.
         watcher: Receives how long the workers may take to answer.
 
     Raises:
@@ -40,8 +46,31 @@ def doctor(
     facts = {**versions(), "platform": platform.platform()}
     for device, available in devices().items():
         facts[f"device {device}"] = "available" if available else "not available"
+    facts |= _targets(probe=probe)
     (watcher or Silent()).left(ANSWER_SECONDS)
     return facts | worker_facts(workers)
+
+
+def _targets(*, probe: bool) -> dict[str, str]:
+    """Return facts about each target other than TensorRT; with `probe`, measure and store them."""
+    facts, found = {}, {}
+    for runner in runners_of(("webgpu", "ort-cuda", "rtx"), default("sm")):
+        title = f"target {runner.name}"
+        try:
+            with running([runner]):
+                facts[title] = f"version {runner.version}"
+                if probe:
+                    found[runner.name] = measured(runner)
+        except BackendMissing as error:
+            facts[title] = f"not available: {error.message}"
+    if found:
+        facts["profiles"] = f"measured, and stored in {store(found)}"
+    for name, profile in (profiles() | found).items():
+        apart = ", ".join(sorted(each for each, kept in profile.facts.items() if not kept))
+        facts[f"profile {name}"] = (
+            f"version {profile.version}, {profile.date}; not as in FP32: {apart or 'nothing'}"
+        )
+    return facts
 
 
 def worker_facts(specs: Sequence[WorkerSpec]) -> dict[str, str]:

@@ -1,18 +1,16 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from onnx import TensorProto
 
 from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing import filed, verdicts
+from halfwise.fixing import verdicts
 from halfwise.fixing.filed import Filed
 from halfwise.fixing.fixed import Fixed
 from halfwise.judging import inside
-from halfwise.judging.judge import run_as_file
 from halfwise.reporting.remarks import reasons
+from halfwise.targets.runners import OnnxRuntime
 from tests import models
 from tests.models import Ill, signals, weights
 from tests.models.accumulation import mean_beside_products
@@ -34,8 +32,7 @@ def test_few_nodes_that_lead_to_the_decision_are_kept():
     fixed = found(models.position_bucket(), listener)
     assert holds_quotient(fixed)
     assert fixed.verdict.passed
-    assert fixed.verdict.as_file is not None
-    assert fixed.verdict.as_file.passed
+    assert fixed.verdict.as_file[0].passed
     assert any("without rounding between nodes" in note for note in listener.notes)
     (guard,) = [g for g in fixed.guards if g.kind == "decision"]
     assert (guard.node, guard.tensor, guard.nodes) == ("bucket", "spread_out", ("quotient",))
@@ -45,8 +42,7 @@ def test_flips_that_no_output_feels_keep_nothing():
     ill = models.position_bucket()
     fixed = found(ill, max_abs=1e3)
     assert kept(fixed) == set()
-    assert fixed.verdict.as_file is not None
-    assert fixed.verdict.as_file.passed
+    assert fixed.verdict.as_file[0].passed
 
 
 def test_heldout_samples_alone_that_flip_join():
@@ -67,9 +63,8 @@ def test_the_last_heldout_sample_fails_with_the_decision():
     assert not fixed.verdict.passed
     assert any("hen ONNX Runtime runs the file" in r for r in reasons(fixed.verdict.failures))
     assert any("bucket (Cast) decides" in r for r in reasons(fixed.verdict.failures))
-    assert fixed.verdict.as_file is not None
-    assert not fixed.verdict.as_file.passed
-    assert [f.node for f in fixed.verdict.as_file.flips] == ["bucket"]
+    assert not fixed.verdict.as_file[0].passed
+    assert [f.node for f in fixed.verdict.as_file[0].flips] == ["bucket"]
 
 
 def test_a_rule_that_lowers_what_would_help_fails():
@@ -83,16 +78,14 @@ def test_a_rule_that_lowers_what_would_help_fails():
 def test_what_cannot_run_as_a_file_says_why():
     fixed = found(models.layer_norm(), to="bf16")
     assert fixed.verdict.passed
-    assert fixed.verdict.as_file is not None
-    assert fixed.verdict.as_file.passed is None
-    assert fixed.verdict.as_file.not_run
+    assert fixed.verdict.as_file[0].passed is None
+    assert fixed.verdict.as_file[0].not_run
 
 
 def test_models_that_decide_nothing_run_once_more_at_the_end():
     fixed = found(models.small())
-    assert fixed.verdict.as_file is not None
-    assert fixed.verdict.as_file.passed
-    assert fixed.verdict.as_file.outputs.keys() == {"relu_out"}
+    assert fixed.verdict.as_file[0].passed
+    assert fixed.verdict.as_file[0].outputs.keys() == {"relu_out"}
 
 
 def test_two_decisions_are_mended_together():
@@ -139,9 +132,12 @@ def chain() -> Ill:
     return Ill(s.proto(x), {"x": signals(1, 8, seed=3, count=12)})
 
 
-def reversed_while_low(node, model, samples, references, *, runtime):
-    results = run_as_file(model, samples, references, runtime=runtime)
-    (own,) = [n for n in model.graph if n.name == node]
+RUN = OnnxRuntime.run
+
+
+def reversed_while_low(runner, model, samples):
+    results = RUN(runner, model, samples)
+    (own,) = [n for n in model.graph if n.name == "mat2"]
     low = own.outputs[0].dtype.name == "FLOAT16"
     return [{n: a[..., ::-1] if low else a for n, a in r.items()} for r in results]
 
@@ -156,16 +152,15 @@ def refusing(*_, **__):
 
 @pytest.mark.parametrize("options", [{}, {"metric": "snr", "metric_drop": 60.0}])
 def test_the_search_goes_on_until_the_file_passes(monkeypatch, options):
-    monkeypatch.setattr(filed, "run_as_file", partial(reversed_while_low, "mat2"))
+    monkeypatch.setattr(OnnxRuntime, "run", reversed_while_low)
     listener = Listener()
     fixed = found(chain(), listener, **options)
     assert kept(fixed) == {"mat2"}
     assert fixed.verdict.passed
-    assert fixed.verdict.as_file is not None
-    assert fixed.verdict.as_file.passed
+    assert fixed.verdict.as_file[0].passed
     assert fixed.search.joined
     assert fixed.search.filed == fixed.search.joined
-    assert any("fail as ONNX Runtime runs the file" in note for note in listener.notes)
+    assert any("fail as the file runs" in note for note in listener.notes)
 
 
 @pytest.fixture
@@ -175,7 +170,7 @@ def demanding() -> Filed:
 
 
 def test_what_is_demanded_of_a_plan_is_of_plans_with_repairs_too(monkeypatch, demanding):
-    monkeypatch.setattr(filed, "run_as_file", partial(reversed_while_low, "mat2"))
+    monkeypatch.setattr(OnnxRuntime, "run", reversed_while_low)
     space = demanding.space
     low, node = space.fresh(names()), space.fresh(names("mat2"))
     assert space.evaluate(names()).passed
@@ -190,7 +185,7 @@ def test_what_is_demanded_of_a_plan_is_of_plans_with_repairs_too(monkeypatch, de
 def test_a_file_that_is_refused_demands_nothing_and_one_that_fails_is_out(
     monkeypatch, demanding, run, passes
 ):
-    monkeypatch.setattr(filed, "run_as_file", run)
+    monkeypatch.setattr(OnnxRuntime, "run", run)
     demanding.space.bench.demand(demanding)
     assert demanding.space.evaluate(names()).passed is passes
 

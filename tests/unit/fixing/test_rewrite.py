@@ -12,6 +12,7 @@ from halfwise.fixing import rewrite as stage
 from halfwise.fixing.rewrite import prepare as network_for
 from halfwise.fixing.rewrite import rewrite, same, save_checked, with_opset_for
 from halfwise.formats import BF16, FP16
+from halfwise.graph import weights
 from halfwise.graph.casts import low_type
 from halfwise.graph.conversion import raise_opset
 from halfwise.graph.loading import load_network
@@ -97,7 +98,7 @@ def test_what_is_saved_is_valid_and_the_same_model(tmp_path):
 
 @pytest.mark.parametrize("external", [True, False])
 def test_large_models_keep_their_weights_in_a_file_of_their_own(tmp_path, monkeypatch, external):
-    monkeypatch.setattr(stage, "EXTERNAL_DATA_BYTES", 100 if external else 10_000)
+    monkeypatch.setattr(weights, "EXTERNAL_DATA_BYTES", 100 if external else 10_000)
     sketch = Sketch()
     x = sketch.input("x", [1, 64])
     y = sketch.op("MatMul", x, models.weights(64, 64, seed=2, scale=0.1), name="matmul")
@@ -184,7 +185,7 @@ def test_an_invalid_model_is_refused_and_removed(tmp_path, make):
 
 
 def test_an_invalid_large_model_goes_with_its_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "EXTERNAL_DATA_BYTES", 0)
+    monkeypatch.setattr(weights, "EXTERNAL_DATA_BYTES", 0)
 
     def refuse(*_, **__):
         raise onnx.checker.ValidationError("no")

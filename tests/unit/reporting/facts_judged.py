@@ -363,9 +363,11 @@ def sizes() -> Iterator[str]:
     file = FileRun(runner="r", passed=True, outputs={"y": runs.BROKEN})
     score = MetricResult(name="top1", reference=1, candidate=1, allowed_drop=0.01, passed=True)
     scored = file.model_copy(update={"metric": score})
-    yield from verdicts.file_lines(runs.verdict(as_file=scored, metric=score))
-    for ran in (file, FileRun(runner="r", not_run="no kernel.", outputs={})):
-        yield from verdicts.file_lines(runs.verdict(as_file=ran))
+    yield from verdicts.file_lines(runs.verdict(as_file=(scored,), metric=score))
+    refused = FileRun(runner="r", not_run="no kernel.", outputs={})
+    built = FileRun(runner="TensorRT for RTX (SM86)", built=True, outputs={})
+    folded = built.model_copy(update={"folded": (NodeName("kept"),), "passed": False})
+    yield from verdicts.file_lines(runs.verdict(as_file=(file, refused, built, folded)))
 
 
 def not_finite() -> Iterator[str]:

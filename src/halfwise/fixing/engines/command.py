@@ -21,7 +21,7 @@ from halfwise.emulation.folding import settled
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
-from halfwise.fixing.engines.workbench import save
+from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.fixed import Fixed, plan_of
 from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
@@ -33,6 +33,8 @@ from halfwise.fixing.rewrite import save_checked
 from halfwise.fixing.space import LowSpace
 from halfwise.graph.aside import write_back
 from halfwise.graph.model import Network
+from halfwise.graph.weights import save
+from halfwise.judging.judge import Judged
 from halfwise.metrics import criterion_hints
 from halfwise.options.options import Request
 from halfwise.page.finish import finish
@@ -184,7 +186,8 @@ def fix_in_engines(
                 if folder is not None:
                     paths = {name: folder / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
-                fixed = with_growth(delivered(fixed, proof, run.stages.seconds), folder)
+                fixed = on_targets(delivered(fixed, proof, run.stages.seconds))
+                fixed = with_growth(fixed, folder)
                 engines = list(proof.engines.values())
                 record = recorded(
                     folder, case, fixed, request, engines, out, started, devices, shared
@@ -239,6 +242,19 @@ def _settled(case: Case) -> Case | None:
         return None
     note = Note(kind="settled", severity="warning")
     return replace(case, network=network, notes=(*case.notes, note))
+
+
+def on_targets(fixed: Fixed) -> Fixed:
+    """Return the result; its engine's verdict fails where the other targets fail the file."""
+    variant, heldout = fixed.space.variant, fixed.heldout
+    if not variant.settings.targets:
+        return fixed
+    judged = judged_as_file(
+        Judged(fixed.verdict, ()),
+        *(fixed.rewritten.model, variant.case, variant.settings),
+        *(heldout.samples, heldout.references),
+    )
+    return replace(fixed, verdict=judged.verdict.model_copy(update={"sums": None}))
 
 
 def delivered(fixed: Fixed, proof: Proof, seconds: dict[str, float]) -> Fixed:

@@ -16,15 +16,12 @@ from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import Literal
 
-import onnx_ir as ir
-
 from halfwise.case import Case, EngineSettings, Settings
 from halfwise.emulation.budget import limited, sized
 from halfwise.errors import HalfwiseError
 from halfwise.fixing.engines.measure import Measure
-from halfwise.fixing.rewrite import EXTERNAL_DATA_BYTES
 from halfwise.graph.model import Network
-from halfwise.graph.weights import is_large, weight_bytes
+from halfwise.graph.weights import save
 from halfwise.progress import Watcher
 from halfwise.records import (
     BuildConfig,
@@ -212,12 +209,6 @@ class Builds:
         # Waiting may take minutes, without any other sign.
         if severity in ("waiting", "remark"):
             self.watcher.note(text)
-
-
-def save(model: ir.Model, path: Path) -> None:
-    """Write a model; large weights go into a file next to it."""
-    beside = weight_bytes(model) > EXTERNAL_DATA_BYTES or is_large(model)
-    ir.save(model, path, external_data=f"{path.name}.data" if beside else None)
 
 
 @dataclass

@@ -23,6 +23,8 @@ from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run
 
+ONLY = "--only fp16"
+"""The rule that leaves no node in FP32 that may be low."""
 ISLAND = ""
 """Takes the place of a rule if the model's file computes a node in FP32 among lower ones."""
 
@@ -82,6 +84,8 @@ def apply_rules(
                     "Leave that node out of the rule.",
                 )
         lowered |= {n: f"--lower {rule}" for n in matches if roles[n].free}
+    if rules.only:
+        lowered = {name: ONLY for name, role in roles.items() if role.free} | lowered
     for name in kept.keys() & lowered.keys():
         raise UsageError(
             f"{kept[name]} and {lowered[name]} both match node {name}.",

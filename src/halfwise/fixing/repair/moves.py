@@ -20,7 +20,7 @@ from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Plan, Variant
-from halfwise.fixing.plan.rules import ISLAND, Start
+from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
 from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
 from halfwise.fixing.repair.rule import Rule, place
@@ -140,7 +140,8 @@ class _Move:
                 {node_name(n): n.op_type for n in v.case.network.nodes()} for v in (before, variant)
             ]
             forced = before.forced
-            ruled = {n for n, by in forced.kept.items() if by != ISLAND}.union(forced.lowered)
+            rules = (*forced.kept.items(), *forced.lowered.items())
+            ruled = {node for node, by in rules if by not in (ISLAND, ONLY)}
             if all(ops[1].get(name) == ops[0][name] for name in ruled):
                 return variant
         self._object("repair-unmade", some, why)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from halfwise.case import Case, EngineSettings, Sample, Samples
 from halfwise.emulation.runner import OTHER_KERNELS, TOLERANCES, Arithmetic
 from halfwise.errors import BuildFailed
-from halfwise.fixing.engines.workbench import Workbench, save
+from halfwise.fixing.engines.workbench import Workbench
 from halfwise.formats import LOW_FORMATS, ROUNDINGS
 from halfwise.graph.model import tensor_name
+from halfwise.graph.weights import save
 from halfwise.metrics import Outputs
 from halfwise.metrics.difference import relative_rms
 from halfwise.options.options import Request

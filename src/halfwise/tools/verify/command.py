@@ -50,7 +50,7 @@ from halfwise.judging.reference import (
 )
 from halfwise.metrics import Outputs, criterion_hints
 from halfwise.observing.reference import observe_network
-from halfwise.options.engines import Target, engine_target, split
+from halfwise.options.engines import TENSORRT, Target, engine_target, split
 from halfwise.options.loading import load_asked, load_model, nodes_of, set_aside_too, tell
 from halfwise.options.metric import without_outputs
 from halfwise.options.options import Model, Request, bounded, understand
@@ -69,6 +69,7 @@ from halfwise.records import (
 )
 from halfwise.reporting.remarks import with_failures
 from halfwise.store import free_folder, new_folder, refuse_run
+from halfwise.targets.runners import running
 from halfwise.tensorrt.layers import demand_engine, is_engine
 from halfwise.tools.verify.baseline import Earlier, beside, demand_comparable, earlier
 from halfwise.tools.verify.engine import verify_built, verify_engine
@@ -331,7 +332,8 @@ def verify(
     path = Path(candidate) if isinstance(candidate, str | Path) else None
     if path is not None:
         refuse_run(path)
-    if options.get("target") is not None or (path is not None and is_engine(path)):
+    builds = TENSORRT in (options.get("target") or ())
+    if builds or (path is not None and is_engine(path)):
         _refuse("an engine", request, runner)
         case, run = _in_engine(model, candidate, request, target, watcher, started, before)
         return _written(case, beside(run, before), candidate, folder, watcher)
@@ -445,16 +447,20 @@ def _refuse_worker(options: Mapping[str, Any]) -> None:
 
 
 _INAPPLICABLE = {
-    "an engine": ("--accumulate", "--runner"),
+    "an engine": ("--accumulate", "--runner", "--target"),
     "a model": ("--runner",),
-    "recorded outputs": ("--accumulate",),
+    "recorded outputs": ("--accumulate", "--target"),
 }
 """Options by kind of candidate: only models are emulated, only records have runners."""
 
 
 def _refuse(kind: str, request: Request, runner: str | None) -> None:
     """Raise UsageError if an option does not apply to a kind of candidate."""
-    options = {"--accumulate": "accumulate" in request.given, "--runner": runner is not None}
+    options = {
+        "--target": bool(request.settings.targets),
+        "--accumulate": "accumulate" in request.given,
+        "--runner": runner is not None,
+    }
     for name in _INAPPLICABLE[kind]:
         if options[name]:
             raise UsageError(f"{name} does not apply to {kind}.", "Leave it out.")
@@ -485,7 +491,8 @@ def _judging(
             accumulate=settings.accumulate,
             runtime=settings.runtime,
         )
-        judged = judged_as_file(judged, other.model, case, settings, samples, references)
+        with running(settings.targets):
+            judged = judged_as_file(judged, other.model, case, settings, samples, references)
         verdict = judge_sizes(judged.verdict, case, other.model, samples, references, settings)
         return with_unjudged(verdict, case, request, other.model, samples, references)
 
@@ -525,7 +532,9 @@ def understand_verify(inputs: Inputs, options: Mapping[str, Any]) -> tuple[Reque
     Raises:
         UsageError: see `understand` and `engine_target`.
     """
-    builds = options.get("target") is not None
+    targets = options.get("target") or ()
+    targets = [targets] if isinstance(targets, str) else [*targets]
+    builds = TENSORRT in targets
     worker, others = split(options, BuildingOptions if builds else WorkerOptions)
-    others.pop("target", None)
+    others["target"] = [name for name in targets if name != TENSORRT]
     return understand(inputs, others).by_use, engine_target(worker)

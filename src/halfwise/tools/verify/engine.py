@@ -8,13 +8,13 @@ from halfwise.case import Case, EngineSettings, Settings
 from halfwise.emulation.ort import Session
 from halfwise.errors import UsageError
 from halfwise.fixing.engines.measure import Measure, with_shapes
-from halfwise.fixing.engines.workbench import Builds, save
+from halfwise.fixing.engines.workbench import Builds
 from halfwise.fixing.outcome import verify_run, with_unjudged
 from halfwise.formats import FP16
 from halfwise.graph.conversion import upcast
 from halfwise.graph.model import Network, graphs_of, values_of
 from halfwise.graph.roles import roles_of
-from halfwise.graph.weights import LOW_TYPES
+from halfwise.graph.weights import LOW_TYPES, save
 from halfwise.judging.judge import not_failing
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs, criterion_hints

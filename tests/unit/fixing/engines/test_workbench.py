@@ -5,8 +5,9 @@ import onnx
 import pytest
 
 from halfwise.errors import BackendMissing, RunFailed
-from halfwise.fixing.engines.workbench import Fetched, save
+from halfwise.fixing.engines.workbench import Fetched
 from halfwise.graph.loading import network_from_proto
+from halfwise.graph.weights import save
 from halfwise.store import FP32_FILE
 from halfwise.tensorrt.failures import EngineFailed, WorkerEnded
 from halfwise.tensorrt.refusals import build_failed

@@ -3,7 +3,7 @@
 usage: rtx_worker.py DESCRIPTOR
 
 A request has `model`, `sm`, `shapes`, and files to write: `log`, `engine`. The answer, written to
-the file descriptor, has `parsed`, `errors`, `warnings`.
+the file descriptor, has `parsed`, `errors`, `warnings`. The empty request gets the `version`.
 """
 
 import ctypes
@@ -14,7 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tensorrt_rtx_bindings as trt
+try:
+    import tensorrt_rtx as trt
+except ImportError:
+    import tensorrt_rtx_bindings as trt
 
 SPAN = 8
 """The usual and largest length of an axis that no request bounds."""
@@ -37,6 +40,8 @@ class Log(trt.ILogger):  # type: ignore[misc]
 def answer(builder: Any, log: Log, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to a request; write the log and the engine."""
     log.messages.clear()
+    if not request:
+        return {"version": trt.__version__}
     typed = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = builder.create_network(typed)
     parser = trt.OnnxParser(network, log)

@@ -5,6 +5,7 @@
 // A request has `model`, `level` (of ONNX Runtime's graph optimisation), `samples` (a list of inputs
 // by name, each {type, dims, file}) and `folder`, which takes the outputs. The answer, written to the
 // file descriptor, has `outputs`, of the same form as `samples`, or `error`. Files hold raw values.
+// The empty request gets the `version` of ONNX Runtime.
 
 const fs = require('node:fs');
 const path = require('node:path');
@@ -64,7 +65,8 @@ async function outputs({model, level, samples, folder}) {
   for await (const line of readline.createInterface({input: process.stdin})) {
     let answer;
     try {
-      answer = {outputs: await outputs(JSON.parse(line))};
+      const request = JSON.parse(line);
+      answer = request.model ? {outputs: await outputs(request)} : {version: ort.env.versions.node};
     } catch (error) {
       answer = {error: String(error.message ?? error)};
     }

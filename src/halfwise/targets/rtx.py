@@ -1,13 +1,24 @@
-"""The kernels of an engine, read from what a builder of TensorRT for RTX logs."""
+"""TensorRT for RTX: its parser and its builder, ahead of time, on a machine without a GPU.
+
+What an engine computes in which type is read from the kernels that the builder logs.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import onnx
 from onnx import TensorProto
 
+from halfwise.scratch import scratch
+from halfwise.targets.worker import Crashed, Worker
+
+_WORKER = Path(__file__).with_name("rtx_worker.py")
+
+Profile = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""The least, the usual and the largest shape of an input; of a shape input, its values."""
 _KERNEL = re.compile(
     r"Name: (?P<name>.*?), LayerType: (?P<kind>\w+), Inputs: (?P<inputs>.*?)"
     r"(?:, Constants: (?P<constants>.*?))?, Outputs: (?P<outputs>.*?)"
@@ -72,6 +83,91 @@ class Kernel:
         """
         operands = (*self.inputs, *(c for c in self.constants if len(c.shape) > 1))
         return {tensor.dtype for tensor in operands} <= LOW
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What the parser, the builder or the process said of a failure.
+
+    Attributes:
+        text: Its words.
+        node: Name of the node; "" where none was named.
+        operator: Its operator, "" likewise.
+    """
+
+    text: str
+    node: str = ""
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class Build:
+    """The outcome of a build.
+
+    Attributes:
+        parsed: Whether the parser took the model.
+        engine: The serialised engine, None where none was built.
+        errors: Why not, in the order in which they were told.
+        warnings: What parser and builder warned of.
+        kernels: The engine's kernels.
+    """
+
+    parsed: bool
+    engine: bytes | None = field(repr=False)
+    errors: tuple[Refusal, ...] = ()
+    warnings: tuple[str, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+
+    @property
+    def built(self) -> bool:
+        """Whether there is an engine."""
+        return self.engine is not None
+
+
+class RtxBuilder(Worker):
+    """Builds models with strong typing and without TF32, all in one process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Take a command that starts a Python which has TensorRT for RTX."""
+        super().__init__([*command, str(_WORKER)])
+
+    def build(
+        self,
+        model: Path,
+        sm: str = "SM86",
+        shapes: Mapping[str, Profile] | None = None,
+        *,
+        seconds: float = 300,
+    ) -> Build:
+        """Return what becomes of a model.
+
+        Args:
+            model: An ONNX file; external weights lie beside it.
+            sm: The compute capability to build for, SM75 to SM121.
+            shapes: Shapes by input. An axis of another input that depends on the data is taken as
+                1 to 8.
+            seconds: A build that takes longer is given up, and has failed.
+        """
+        with scratch() as folder:
+            log, engine = folder / "log", folder / "engine"
+            request = {
+                "model": str(model.resolve()),
+                "sm": sm,
+                "shapes": {name: list(map(list, s)) for name, s in (shapes or {}).items()},
+                "log": str(log),
+                "engine": str(engine),
+            }
+            try:
+                answer = self.ask(request, seconds)
+            except Crashed as crash:
+                return Build(parsed=False, engine=None, errors=(Refusal(str(crash)),))
+            return Build(
+                parsed=answer["parsed"],
+                engine=engine.read_bytes() if engine.exists() else None,
+                errors=tuple(Refusal(**error) for error in answer["errors"]),
+                warnings=tuple(answer["warnings"]),
+                kernels=kernels(log.read_text(encoding="utf-8").splitlines()),
+            )
 
 
 def kernels(log: Iterable[str]) -> tuple[Kernel, ...]:

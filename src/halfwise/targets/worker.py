@@ -8,14 +8,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import cached_property
 from types import TracebackType
 from typing import IO, Any, Self
 
-from tests.judges.place import missing
-
-_TOLD = 2000
-"""Characters of a crashed process' last words that are told."""
+_WORDS = 2000
+"""Characters of a crashed process' last words that a message has."""
 
 
 class Crashed(Exception):
@@ -26,21 +24,45 @@ class Worker:
     """A command that is started when first asked, and anew when asked after a crash.
 
     It gets requests on its standard input and ends when that ends. It answers on the file
-    descriptor that its last argument names: libraries may print to the others.
+    descriptor that its last argument names: libraries may print to the others. The empty request
+    is for its `version`.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
+        """Name the command; nothing is started."""
         self._command = tuple(command)
-        self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = -1
         self._printed: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Return this; its process ends with the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        self.close()
+
+    @cached_property
+    def version(self) -> str:
+        """The version of what it runs, such as "1.7.1.116".
+
+        Raises:
+            Crashed: it does not start, or says none.
+        """
+        answer = self.ask({}, 60)
+        return str(answer["version"])
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer to a request.
 
         Raises:
-            Crashed: The process ended, or took longer than `seconds` and was killed.
+            Crashed: The process did not start, ended, or took longer than `seconds` and was killed.
         """
         process = self._process or self._start()
         assert process.stdin is not None
@@ -49,9 +71,9 @@ class Worker:
             process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._line(seconds))
         except (BrokenPipeError, EOFError):
-            raise Crashed(self._told(f"the process ended with {process.wait()}")) from None
+            raise Crashed(self._ended(f"the process ended with {process.wait()}")) from None
         except TimeoutError:
-            raise Crashed(self._told(f"no answer within {seconds:g} s")) from None
+            raise Crashed(self._ended(f"no answer within {seconds:g} s")) from None
         return answer
 
     def close(self) -> None:
@@ -72,15 +94,20 @@ class Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         self._answers, theirs = os.pipe()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            [*self._command, str(theirs)],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=self._printed,
-            stderr=self._printed,
-            pass_fds=(theirs,),
-        )
-        os.close(theirs)
+        try:
+            self._process = subprocess.Popen(
+                [*self._command, str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=self._printed,
+                stderr=self._printed,
+                pass_fds=(theirs,),
+            )
+        except OSError as error:
+            os.close(self._answers)
+            self._printed.close()
+            raise Crashed(str(error)) from error
+        finally:
+            os.close(theirs)
         return self._process
 
     def _line(self, seconds: float) -> bytes:
@@ -96,47 +123,10 @@ class Worker:
             line += read
         return line
 
-    def _told(self, what: str) -> str:
+    def _ended(self, what: str) -> str:
         """Return what happened with the last words of the process, which ends."""
         assert self._printed is not None
         self._printed.seek(0)
-        words = self._printed.read().decode(errors="replace").strip()[-_TOLD:]
+        words = self._printed.read().decode(errors="replace").strip()[-_WORDS:]
         self.close()
         return f"{what}: {words}" if words else what
-
-
-class Judge:
-    """A judge in a folder of its own; it asks one process, which ends with its context."""
-
-    def __init__(
-        self,
-        folder: Path,
-        script: str,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-    ) -> None:
-        """Name what runs; nothing is started.
-
-        Args:
-            folder: Where the judge is installed.
-            script: The tool that installs it there.
-            command: The process.
-            environment: What the process needs besides this one's environment.
-        """
-        self._folder, self._script = folder, script
-        self._worker = Worker(command, environment)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._worker.close()
-
-    def missing(self) -> str | None:
-        """Return why the judge cannot be asked; None where it can."""
-        return missing(self._folder, self._script)

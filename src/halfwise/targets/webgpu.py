@@ -1,6 +1,5 @@
-"""ONNX Runtime's WebGPU provider on Mesa's software driver: a file's own arithmetic, in FP16."""
+"""ONNX Runtime's WebGPU provider in Node.js: a file's own arithmetic, in FP16."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.judges.place import FOLDER
-from tests.judges.worker import Crashed, Judge
+from halfwise.scratch import scratch
+from halfwise.targets.worker import Crashed, Worker
 
 _WORKER = Path(__file__).with_name("webgpu_worker.js")
 
@@ -30,24 +29,16 @@ class Ran:
     error: str | None = None
 
 
-class WebGpu(Judge):
+class WebGpu(Worker):
     """Runs models, all in one process.
 
     Sums are formed in the type of the node, so FP16 sums overflow and round as nowhere else. Nodes
     that the provider lacks run on the CPU in FP32, on values that are rounded to FP16.
     """
 
-    def __init__(self, folder: Path = FOLDER / "webgpu") -> None:
-        icd = str(folder / "lavapipe.json")
-        places = [*folder.glob("root/usr/lib/*-linux-gnu"), *folder.glob("root/lib/*-linux-gnu")]
-        environment = {
-            "LD_LIBRARY_PATH": ":".join(map(str, places)),
-            "NODE_PATH": str(folder / "node_modules"),
-            # The Vulkan loader knows the second name since 1.3.207, the first always.
-            "VK_ICD_FILENAMES": icd,
-            "VK_DRIVER_FILES": icd,
-        }
-        super().__init__(folder, "get-webgpu", ["node", str(_WORKER)], environment)
+    def __init__(self, command: Sequence[str]) -> None:
+        """Take a command that starts Node.js, which finds `onnxruntime-node`."""
+        super().__init__([*command, str(_WORKER)])
 
     def run(
         self,
@@ -65,19 +56,19 @@ class WebGpu(Judge):
             fusions: Let ONNX Runtime fuse nodes, as it does by default; else they run as written.
             seconds: A run that takes longer is given up, and has failed.
         """
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as folder:
             request = {
                 "model": str(model.resolve()),
                 "level": "all" if fusions else "disabled",
-                "folder": folder,
+                "folder": str(folder),
                 "samples": [
-                    {name: _stored(array, Path(folder, f"{i} {j}")) for j, (name, array) in feeds}
+                    {name: _stored(array, folder / f"{i} {j}") for j, (name, array) in feeds}
                     for i, sample in enumerate(samples)
                     for feeds in [list(enumerate(sample.items()))]
                 ],
             }
             try:
-                answer = self._worker.ask(request, seconds)
+                answer = self.ask(request, seconds)
             except Crashed as crash:
                 return Ran(error=str(crash))
             if "error" in answer:

@@ -1,0 +1,185 @@
+"""What judges ask of a written file: ONNX Runtime here, and the targets of `--target`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
+from halfwise.declarations.options import TargetName
+from halfwise.emulation.ort import provider_of, runtime_version
+from halfwise.emulation.runner import ModelRunner
+from halfwise.errors import BackendMissing, CaseError, RunFailed
+from halfwise.graph.model import Network
+from halfwise.graph.weights import save
+from halfwise.metrics import Outputs
+from halfwise.records import NodeName
+from halfwise.scratch import scratch
+from halfwise.targets.rtx import RtxBuilder, folded
+from halfwise.targets.webgpu import WebGpu
+from halfwise.targets.worker import Crashed, Worker
+from halfwise.tensorrt.ports import profiles_from_data
+from halfwise.tensorrt.workers import target_command
+from halfwise.wording import excerpt
+
+_SECONDS = 300.0
+"""Longest run of one sample: the default of `--budget run-timeout`."""
+_BUILD_SECONDS = 600.0
+"""Longest build: some recurrent networks take minutes. Our choice."""
+
+
+@dataclass(frozen=True)
+class OnnxRuntime:
+    """ONNX Runtime in this process, without its optimisations; fields of `FileRunner`."""
+
+    runtime: Runtime = CPU
+    runs: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "ONNX Runtime" if self.runtime.device == "cpu" else "ONNX Runtime on CUDA"
+
+    @property
+    def version(self) -> str:
+        """The version of the installed package."""
+        provider_of(self.runtime.device)
+        return runtime_version()
+
+    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
+        """Return the outputs."""
+        return list(ModelRunner(model, samples, runtime=self.runtime).get())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class OnWebGpu:
+    """ONNX Runtime's WebGPU provider, with its fusions or without; fields of `FileRunner`."""
+
+    worker: WebGpu
+    fusions: bool
+    runs: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "WebGPU" if self.fusions else "WebGPU (not optimised)"
+
+    @property
+    def version(self) -> str:
+        """The version of `onnxruntime-node`."""
+        hint = "Install Node.js and onnxruntime-node, and name the command that starts Node.js: "
+        return _version(self.worker, "webgpu", f"{hint}see docs/targets.md.")
+
+    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
+        """Return the outputs."""
+        with _saved(model) as path:
+            ran = self.worker.run(
+                path, [*samples], fusions=self.fusions, seconds=_SECONDS * len(samples)
+            )
+        if ran.error is not None:
+            raise RunFailed(excerpt(ran.error))
+        return ran.outputs
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.close()
+
+
+@dataclass(frozen=True)
+class InRtx:
+    """The builder of TensorRT for RTX, for a compute capability; fields of `FileRunner`."""
+
+    worker: RtxBuilder
+    sm: str
+    runs: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"TensorRT for RTX ({self.sm})"
+
+    @property
+    def version(self) -> str:
+        """The version of the package."""
+        hint = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it: "
+        return _version(self.worker, "rtx", f"{hint}see docs/targets.md.")
+
+    def run(self, model: ir.Model, samples: Samples) -> Built:
+        """Build the model for the shapes of the samples."""
+        profiles = profiles_from_data(Network(model, None, "", {}), samples)
+        shapes = {
+            str(name): (one.min, one.opt, one.max)
+            for profile in profiles[:1]
+            for name, one in (profile.shapes | profile.values).items()
+        }
+        with _saved(model) as path:
+            build = self.worker.build(path, self.sm, shapes, seconds=_BUILD_SECONDS)
+            if not build.built:
+                raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
+            names = folded(build.kernels, onnx.load(path, load_external_data=False))
+        return Built(tuple(map(NodeName, names)))
+
+    def close(self) -> None:
+        """End the process."""
+        self.worker.close()
+
+
+def runners_of(
+    names: Iterable[TargetName], sm: str, libraries: tuple[Path, ...] = ()
+) -> tuple[FileRunner, ...]:
+    """Return the runners of targets; nothing is started.
+
+    Args:
+        names: The targets; engines of "tensorrt" are judged apart.
+        sm: The compute capability that `rtx` builds for, such as "SM86".
+        libraries: Custom operator libraries for ONNX Runtime.
+
+    Raises:
+        UsageError: see `target_command`.
+    """
+    runners: list[FileRunner] = []
+    for name in dict.fromkeys(names):
+        if name == "webgpu":
+            worker = WebGpu(target_command("webgpu"))
+            runners += [OnWebGpu(worker, fusions=False), OnWebGpu(worker, fusions=True)]
+        elif name == "rtx":
+            runners.append(InRtx(RtxBuilder(target_command("rtx")), sm))
+        elif name == "ort-cuda":
+            runners.append(OnnxRuntime(Runtime("cuda", libraries)))
+    return tuple(runners)
+
+
+@contextmanager
+def running(runners: Iterable[FileRunner]) -> Iterator[None]:
+    """Run the programs of runners during the block.
+
+    Raises:
+        BackendMissing: one cannot be asked.
+    """
+    try:
+        for runner in runners:
+            _ = runner.version
+        yield
+    finally:
+        for runner in runners:
+            runner.close()
+
+
+def _version(worker: Worker, target: str, hint: str) -> str:
+    try:
+        return worker.version
+    except Crashed as crash:
+        raise BackendMissing(f"--target {target} cannot be asked: {crash}.", hint) from crash
+
+
+@contextmanager
+def _saved(model: ir.Model) -> Iterator[Path]:
+    with scratch() as folder:
+        save(model, folder / "model.onnx")
+        yield folder / "model.onnx"

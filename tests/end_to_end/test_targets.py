@@ -1,0 +1,131 @@
+"""`--target webgpu` and `--target rtx`: files before the runtimes that a user names."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from tests import models
+from tests.end_to_end.test_judged import cumulative, pooled
+from tests.models.accumulation import global_mean, mean_beside_products
+from tests.unit.graph.sketch import Sketch, f32
+
+ON_WEBGPU = ["WebGPU (not optimised)", "WebGPU"]
+
+
+def as_files(ended):
+    """Return what each runner made of the file, by its name."""
+    return {run["runner"]: run for run in ended.record["verdict"]["as_file"]}
+
+
+@pytest.mark.usefixtures("in_rtx", "on_webgpu")
+@pytest.mark.parametrize("make", [models.layer_norm, global_mean, pooled, cumulative])
+def test_one_run_with_both_targets(fix, make):
+    ended = fix(make(), "--target", "webgpu", "--target", "rtx")
+    assert ended.code == 0, ended.out
+    assert ended.out.startswith("PASSED in emulation and on WebGPU, built by TensorRT for RTX")
+    assert ended.record["accumulate"] == "fp16"
+    files = as_files(ended)
+    assert list(files) == ["ONNX Runtime", *ON_WEBGPU, "TensorRT for RTX (SM86)"]
+    assert all(files[name]["passed"] for name in ON_WEBGPU)
+    built = files["TensorRT for RTX (SM86)"]
+    assert (built["built"], built["folded"], built["passed"]) == (True, [], None)
+    assert all(run["version"] for run in files.values())
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_samples_on_which_a_target_is_wrong_join_the_search(fix):
+    # The emulation alone, with sums in FP32, passes with no node kept: see test_judged.
+    options = ("--no-repair", "--accumulate", "fp32", "--target", "webgpu")
+    ended = fix(mean_beside_products(), *options)
+    assert ended.code == 0, ended.out
+    assert ended.kept
+    assert ended.record["search"]["filed"]
+    assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_a_file_that_is_wrong_on_webgpu_fails(fix, call):
+    ended = fix(pooled(), "--no-repair")
+    assert ended.code == 0
+    arguments = ("verify", "model.onnx", ended.model, "--inputs", "model.npz", "-o", "again")
+    options = ("--accumulate", "fp32", "--target", "webgpu")
+    judged = call(*arguments, *options, folder="again")
+    assert judged.code == 10
+    failures = judged.record["verdict"]["failures"]
+    assert {failure["under"]["file"] for failure in failures} == set(ON_WEBGPU)
+    assert as_files(judged)["ONNX Runtime"]["passed"]
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_products_that_the_builder_folds_fail(call, tmp_path):
+    weights, half = models.weights(64, 48, seed=1, scale=0.1), TensorProto.FLOAT16
+    s = Sketch(17)
+    product = s.op("MatMul", s.op("Relu", s.input("x", [32, 64])), weights, name="kept")
+    onnx.save(s.proto(s.op("Relu", product, name="y")), tmp_path / "a.onnx")
+    s = Sketch(17)
+    y = s.op("Cast", s.op("Relu", s.op("Cast", s.input("x", [32, 64]), to=half)), to=1)
+    y = s.op("Relu", s.op("Cast", s.op("MatMul", y, weights, name="kept"), to=half))
+    onnx.save(s.proto(s.op("Cast", y, to=TensorProto.FLOAT, name="y")), tmp_path / "b.onnx")
+    np.savez(tmp_path / "x.npz", x=models.signals(32, 64, seed=2))
+    ended = call("verify", "a.onnx", "b.onnx", "--inputs", "x.npz", "-o", "run", "--target", "rtx")
+    assert ended.code == 10, ended.out
+    (failure,) = ended.record["verdict"]["failures"]
+    assert (failure["kind"], failure["names"]["nodes"]) == ("folded", "kept")
+
+
+@pytest.mark.usefixtures("in_rtx")
+def test_what_the_builder_refuses_fails(fix):
+    s = Sketch(17)
+    x = s.op("Relu", s.input("x", [1, 4, 4]))
+    y = s.op("Add", s.op("Det", x, name="determinant"), f32(1.0))
+    ended = fix(models.Ill(s.proto(y), {"x": models.signals(1, 4, 4, seed=1)}), "--target", "rtx")
+    assert ended.code == 10, ended.out
+    (failure,) = ended.record["verdict"]["failures"]
+    assert failure["kind"] == "refused"
+    assert "determinant" in failure["names"]["why"]
+
+
+@pytest.mark.parametrize(("target", "what"), [("webgpu", "WEBGPU"), ("rtx", "RTX")])
+def test_a_target_that_is_not_installed(fix, monkeypatch, target, what):
+    monkeypatch.setenv(f"HALFWISE_{what}_COMMAND", "/no/such/program")
+    ended = fix(models.small(), "--target", target)
+    assert ended.code == 4
+    assert f"--target {target} cannot be asked" in ended.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--target", "webgpu", "--to", "bf16"),
+        ("--target", "rtx", "--sm", "8.6"),
+        ("--sm", "SM86"),
+        ("--target", "openvino"),
+    ],
+)
+def test_targets_that_make_no_sense(fix, options):
+    assert fix(models.small(), *options).code == 2
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_an_engine_and_another_target(engines):
+    ended = engines(models.conv_chain(), "--target", "webgpu")
+    assert ended.code == 0, ended.out
+    assert ended.record["verdict"]["level"] == "engine"
+    assert ended.out.startswith("PASSED in the engine and on WebGPU")
+    assert all(as_files(ended)[name]["passed"] for name in ON_WEBGPU)
+
+
+@pytest.mark.parametrize("make", [models.layer_norm, models.conv_chain, models.two_readers])
+def test_nothing_is_kept_where_fp16_alone_is_asked_for(fix, make):
+    ended = fix(make(), "--only", "fp16")
+    assert ended.code == 0, ended.out
+    assert ended.kept == set()
+    assert ended.record["plan"]["repairs"]
+
+
+def test_where_fp16_alone_is_impossible_its_nodes_are_named(fix):
+    ended = fix(models.rotary(), "--only", "fp16")
+    assert ended.code == 10
+    (step,) = [step for step in ended.record["next_step"] if step["kind"] == "not-only"]
+    assert step["names"]["nodes"] == "sine, cosine, count"
