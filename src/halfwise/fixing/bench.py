@@ -372,6 +372,11 @@ class Bench(Generic[P]):
         self.evaluations += 1
         return {name: one.result(self.tolerance.criterion) for name, one in measures.items()}
 
+    @property
+    def worst(self) -> int:
+        """Index of the sample that trials look at first."""
+        return self._order[0]
+
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples; trials look at them first."""
         count = len(self.samples)
