@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import Literal
 
@@ -18,6 +19,7 @@ from halfwise.emulation.runner import Shapes, inspect_samples, seen_shapes
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.cost import elements, flops
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.heldout import HeldOut
@@ -101,8 +103,10 @@ class Decisions:
         It says whether the search has to run files, as no decision explains the failure.
         """
         bench, variant = self._bench, self._variant
-        results = lambda: bench.results(plan)  # noqa: E731
-        passes = (LowSums(bench.samples, bench.references, results, bench.worst),)
+        outcome: Outcome | None = bench.recall(plan, "samples")
+        worst = None if outcome is None else outcome.worst
+        results = cache(lambda: bench.results(plan))
+        passes = (LowSums(bench.samples, bench.references, results, worst),)
         result = judged_as_file(
             judged,
             *(written.model, variant.case, self._settings, samples, references),
@@ -214,7 +218,7 @@ def judged_as_file(
     if failed:
         fields["failure_bound"] = failed[0].verdict.failure_bound
     if not failures:
-        results = lambda: files[0].results or _emulated(candidate, samples, settings)  # noqa: E731
+        results = cache(lambda: files[0].results or _emulated(candidate, samples, settings))
         passes = (LowSums(samples, references, results), *seen)
         budget = budget or Budget()
         fields["sums"] = lowest_sums(candidate, passes, case, settings, budget, shapes)
