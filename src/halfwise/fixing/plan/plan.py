@@ -307,9 +307,13 @@ class Variant:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """Shapes of its tensors on the first sample of the calibration, see `seen_shapes`."""
-        settings = self.settings
-        return seen_shapes(self.case.network, self.case.calibration[0], runtime=settings.runtime)
+        """Shapes of its tensors on the first sample of the calibration, see `seen_shapes`.
+
+        Repairs do not change the shape of what they leave.
+        """
+        network, sample = self.case.network, self.case.calibration[0]
+        known = self.original.shapes if self.original else {}
+        return seen_shapes(network, sample, runtime=self.settings.runtime, known=known)
 
     @cached_property
     def prices(self) -> Prices | None:
