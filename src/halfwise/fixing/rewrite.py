@@ -13,10 +13,10 @@ from halfwise.emulation.typed import mark_tf32
 from halfwise.errors import BuildFailed, CaseError, KernelMissing, RunFailed
 from halfwise.fixing.int8.placing import FIRST_OPSET, QuantisedModel
 from halfwise.formats import BF16, ROUNDINGS, Format
-from halfwise.graph.casts import Rewritten, is_low_custom, low_type
+from halfwise.graph.casts import Rewritten, is_low_custom
 from halfwise.graph.casts import rewrite as cast
-from halfwise.graph.conversion import BF16_OPSET, NORM_OPSET, gaining, raise_opset
-from halfwise.graph.intake import OF_ONNX_RUNTIME, checkable, checked
+from halfwise.graph.conversion import BF16_OPSET, gaining, raise_opset
+from halfwise.graph.intake import checkable, checked
 from halfwise.graph.model import Network, is_standard
 from halfwise.graph.movement import Following, fewest_casts
 from halfwise.graph.protobufs import said, skeleton, weightless
@@ -123,10 +123,9 @@ def with_opset_for(
     """Return `network` at an opset whose operators take `fmt`, and a remark on the change.
 
     If nothing is gained, it returns the network unchanged, without a remark: if all operators take
-    `fmt`, unless its opset is too old for `int8`. For FP16, only a LayerNormalization older than
-    ONNX's own counts. It returns it with a remark if ONNX
-    cannot raise the opset, or if the outputs of both models on up to 4 samples differ by more than
-    1e-6 of an output's largest magnitude: then operators stay FP32 that could otherwise be low.
+    `fmt`, unless its opset is too old for `int8`. It returns it with a remark if ONNX cannot raise
+    the opset, or if the outputs of both models on up to 4 samples differ by more than 1e-6 of an
+    output's largest magnitude: then operators stay FP32 that could otherwise be low.
 
     Args:
         fmt: The low format.
@@ -135,10 +134,7 @@ def with_opset_for(
         runtime: Where to run.
         int8: Whether nodes are to read INT8 with a scale per channel.
     """
-    opset = BF16_OPSET if fmt == BF16 else NORM_OPSET
-    gained = gaining(network, low_type(fmt), opset)
-    if fmt != BF16:
-        gained = tuple(op for op in gained if op in OF_ONNX_RUNTIME)
+    opset, gained = BF16_OPSET, gaining(network) if fmt == BF16 else ()
     names = {"low": fmt.name, "operators": ", ".join(gained)}
     if int8 and network.opset < FIRST_OPSET:
         names = {"low": "int8", "operators": "QuantizeLinear and DequantizeLinear with an axis"}

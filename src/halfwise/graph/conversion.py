@@ -27,8 +27,6 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "stash_type", "softmax_prec
 """Attributes that hold an element type's number."""
 BF16_OPSET = 22
 """First opset in which convolutions, pooling, sines and more take BF16 (operator changelog)."""
-NORM_OPSET = 17
-"""First opset that has LayerNormalization."""
 _FAILURES = (
     version_converter.ConvertError,
     onnx.checker.ValidationError,
@@ -211,13 +209,13 @@ def _drop_casts(graph: ir.Graph) -> None:
         graph.remove(node, safe=True)
 
 
-def gaining(network: Network, low: ir.DataType, opset: int = BF16_OPSET) -> tuple[str, ...]:
-    """Return the op types that take `low` at `opset` but not at the model's own opset."""
-    if network.opset >= opset:
+def gaining(network: Network) -> tuple[str, ...]:
+    """Return the op types that take BF16 at `BF16_OPSET` but not at the model's own opset."""
+    if network.opset >= BF16_OPSET:
         return ()
-    castable = low != ir.DataType.BFLOAT16 or network.opset >= FIRST_BF16_OPSET
-    now = roles_of(network, low) if castable else {}
-    later = roles_of(network, low, opset=opset)
+    low = ir.DataType.BFLOAT16
+    now = roles_of(network, low) if network.opset >= FIRST_BF16_OPSET else {}
+    later = roles_of(network, low, opset=BF16_OPSET)
     names = {n for n, role in later.items() if role.free and not (n in now and now[n].free)}
     return tuple(sorted({n.op_type for n in network.nodes() if node_name(n) in names}))
 

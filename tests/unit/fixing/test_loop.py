@@ -351,11 +351,11 @@ class Counted:
 ENDED = [
     (0, ["observe", "emulate", "search", "growth", "curve"]),
     (10, ["observe", "emulate", "search", "growth", "curve"]),
-    (18, ["emulate", "search", "growth", "curve"]),
+    (14, ["emulate", "search", "growth", "curve"]),
     (24, ["search", "growth"]),
     (40, ["search", "growth", "curve"]),
     (58, ["search", "sums", "growth", "curve"]),
-    (64, ["sums", "certify", "growth", "curve"]),
+    (62, ["sums", "certify", "growth", "curve"]),
     (70, ["growth", "curve"]),
     (77, ["curve", "notes"]),
     (80, ["curve", "notes"]),

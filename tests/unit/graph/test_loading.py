@@ -94,7 +94,6 @@ REFUSED = {
         "is FLOAT, not INT64",
     ),
     "undefined": ([node("Add", "x nothing", "y")], "nothing computes"),
-    "unknown": ([node("NoSuchOp", "x", "y")], "NoSuchOp"),
     "attribute": ([node("Relu", "x", "y", alpha=2.0)], "alpha"),
     "arity": ([node("Add", "x", "y")], "input size 1"),
     "axis": ([node("Softmax", "x", "y", axis=1 << 62)], "which no tensor has"),

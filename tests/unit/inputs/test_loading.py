@@ -238,7 +238,7 @@ def test_images_of_several_sources(sources, prep):
         assert [s["y"][0, 0] for s in loaded.samples] == [5, 6, 7]
         told_of = [*map(note_text, loaded.notes)]
         assert "warning: files are paired by order alone" in told_of[-1]
-        assert "a.png with b.png" in told_of[-1]
+        assert "a.png, b.png" in told_of[-1]
     with pytest.raises(UsageError, match="--preprocess is needed"):
         load_samples(given, [WIDE, Y])
 

@@ -15,7 +15,6 @@ from halfwise.options.loading import load_case
 from halfwise.options.metric import named_metric, with_settled_metric, without_outputs
 from halfwise.options.options import Data
 from halfwise.records import Criterion
-from halfwise.reporting.steps import note_text
 from tests import models
 from tests.unit.graph.sketch import Sketch
 
@@ -54,7 +53,7 @@ def test_what_auto_becomes_is_told_and_kept(two):
     assert [one.metric for one in case.criterion.recognised] == ["top1", "confidence"]
     (note,) = [n for n in case.notes if n.kind == "recognised"]
     assert note.facts["metrics"] == ("top1", "confidence")
-    assert "class scores (rows sum to 1)" in note_text(note)
+    assert (note.facts["kind"], note.facts["evidence"]) == ("class-scores", ("rows-sum",))
     again = load_case(proto, Data(inputs), case.criterion)
     assert again.criterion == case.criterion
     assert not any(note.kind == "recognised" for note in again.notes)
