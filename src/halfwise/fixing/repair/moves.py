@@ -274,6 +274,7 @@ class _Move:
             infinite=frozenset(infinite),
             runtime=space.variant.settings.runtime,
             budget=space.budget,
+            shapes=space.variant.shapes,
         )
 
 
