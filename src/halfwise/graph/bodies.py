@@ -353,7 +353,8 @@ class _FloatCasts:
 def alike(one: ir.Graph, other: ir.Graph) -> bool:
     """Return whether two bodies have the same nodes, attributes, constants and outputs, by name.
 
-    Casts between FP32, FP16 and BF16 are skipped, and differences among these types do not count. A body whose nodes another tool has renamed is not alike.
+    Casts between FP32, FP16 and BF16 are skipped, and differences among these types do not count.
+    A body whose nodes another tool has renamed is not alike.
     """
     nodes, theirs = list(one.all_nodes()), list(other.all_nodes())
     casts = _FloatCasts()
