@@ -1,7 +1,11 @@
 """The trade-off on the first screen, and another plan taken from it."""
 
+from collections import defaultdict
+
 import onnx
 
+from halfwise import choose
+from halfwise.progress import Silent
 from tests import models
 from tests.tasks import classifier
 
@@ -52,3 +56,31 @@ def test_a_plan_that_only_the_headroom_refuses_passes_with_a_word(fix, call):
     assert (ended.code, ended.kept) == (0, set())
     assert "At 2 × the ranges seen this plan gives NaN" in said(ended)
     assert "That few show" in ended.out.splitlines()[0]
+
+
+class Stages(Silent):
+    """Notes what each stage works on."""
+
+    def __init__(self) -> None:
+        """Have noted nothing."""
+        self.name, self.parts = "", defaultdict[str, set[str]](set)
+
+    def stage(self, name: str, *_: object) -> None:
+        """Begin a stage."""
+        self.name = name
+
+    def step(self, *_: object, of: str = "", **__: object) -> None:
+        """Note the part."""
+        self.parts[self.name].add(of)
+
+
+def test_a_choice_makes_the_repairs_of_its_run_and_judges_one_plan(fix):
+    made = fix(models.layer_norm())
+    watcher = Stages()
+    chosen = choose(made.folder, kept=1, watcher=watcher).run
+    assert chosen.plan is not None
+    assert [node.node for node in chosen.plan.keep] != []
+    assert [repair.model_dump(mode="json") for repair in chosen.plan.repairs] == made.record[
+        "plan"
+    ]["repairs"]
+    assert watcher.parts["repair"] == {"ranges"}

@@ -1,5 +1,7 @@
 """A share of inputs that may fail: `--failing`, on a model whose square overflows for some."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -79,9 +81,10 @@ def few(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("share", "needed"), [("5%", 59), ("20%", None)])
-def test_samples_too_few_to_show_the_share_count_as_no_failure(few, share, needed):
+def test_samples_too_few_to_show_the_share_count_as_no_failure(few, tmp_path, share, needed):
     files = (few / "model.onnx", few / "x.npz")
-    run = api.fix(*files, heldout=few / "unseen.npz", failing=share, allow_random=True).run
+    options: Any = {"heldout": few / "unseen.npz", "failing": share, "allow_random": True}
+    run = api.fix(*files, out=tmp_path / "run", **options).run
     verdict, bound = run.verdict, run.verdict.failure_bound
     assert bound is not None
     assert run.search is not None

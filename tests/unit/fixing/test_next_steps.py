@@ -9,6 +9,7 @@ import pytest
 from halfwise.case import Chosen
 from halfwise.fixing.loop import fix
 from halfwise.fixing.next_steps import (
+    after_untested,
     after_verify,
     building,
     cheaper,
@@ -24,14 +25,14 @@ from halfwise.fixing.next_steps import (
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Cause, Failure, Note, RungTried, Worth
+from halfwise.records import Cause, Failure, NodeName, Note, RungTried, Unjudged, Worth
 from halfwise.reporting.steps import steps_told
 from tests import models
 from tests.unit.fixing.running import changed
 from tests.unit.fixing.running import found as outcome
 from tests.unit.records.curves import curve, point
 from tests.unit.reporting.engine_runs import engines
-from tests.unit.reporting.runs import kept, verdict
+from tests.unit.reporting.runs import kept, output_error, verdict
 from tests.unit.reporting.test_verdict import BATCH
 from tests.unit.reporting.test_worth import NEAR
 
@@ -311,6 +312,30 @@ def test_a_plan_that_passes_on_held_out_samples_too_is_named():
         *("halfwise", "choose", "runs/one", "--kept", "2", "-o", "runs/one.chosen"),
     )
     assert choosing(curve(lower), Path("runs/one")) == choosing(tried, None) == ()
+
+
+@pytest.mark.parametrize(("error", "offered"), [(2.0, True), (0.5, False)])
+def test_another_plan_is_offered_only_where_outputs_fail(error, offered):
+    delivered, dearer = point("1", 1.2, 0.9, heldout=1.9), point("0-2", 2.0, 0.1, heldout=0.1)
+    made = outcome(models.small(), allow_random=True)
+    made = replace(made, curve=curve(delivered, dearer, plan=0))
+    request = understand("x.npz", {"allow_random": True})
+    failed = verdict(
+        passed=False,
+        outputs={"y": output_error(passed=error <= 1)},
+        failures=(Failure(kind="tolerance" if error > 1 else "not-real", text="why"),),
+    )
+    told = next_steps(failed, made.space.variant.case, request, made, (), Path("run"), (), None)
+    assert ("choose" in [step.kind for step in told]) == offered
+
+
+def test_to_keep_a_body_that_never_ran_is_advised_once():
+    idle = Unjudged(kind="never-ran", name="choose", body="else_branch", op="If", around="choose")
+    lacking = verdict(passed=False, judged=False, unjudged=(idle,))
+    (step,) = after_untested(lacking)
+    assert step.items == ("choose",)
+    (step,) = after_untested(lacking, frozenset([NodeName("choose")]))
+    assert (step.kind, step.items, step.names) == ("untested", (), {})
 
 
 def test_the_plan_that_was_delivered_is_not_offered_again():
