@@ -34,6 +34,8 @@ _SPARE = 1 << 20
 Runtime's default of 128 MiB, a tensor of 65 MiB may take 128 (bfc_arena.h)."""
 
 _SHARED = "session.use_env_allocators"
+_FATAL = 4
+"""The severity from which ONNX Runtime logs: errors are raised, too."""
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
 """Run option: at its end, the arenas of these devices return their free memory."""
 
@@ -211,6 +213,8 @@ class Session:
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
+            # The provider writes what cuDNN refuses to the logger of the process.
+            ort.set_default_logger_severity(_FATAL)
         else:
             give_back()
             share(options)
@@ -333,7 +337,7 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-    options.log_severity_level = 4
+    options.log_severity_level = _FATAL
     if optimise and _quantises_to_floats(model):
         # It would turn such pairs into QLinear operators, which take only integers.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
