@@ -114,7 +114,8 @@ def test_the_command_keeps_what_says_nothing_about_precision(folder: Path) -> No
     assert best.startswith("--best ")
 
 
-def test_what_the_typed_model_does_not_have_is_named(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_what_the_typed_model_does_not_have_is_named() -> None:
     needed = ",".join(f"{name}:fp32" for name in sorted(NEEDED))
     words = ["trtexec", "--onnx=model.onnx", "--fp16", "--int8", "--workspace=1"]
     made = api.migrate(
