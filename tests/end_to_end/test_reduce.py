@@ -110,7 +110,10 @@ def test_the_question_is_that_of_fix(call):
     """Class scores, off by more than 1 % of the largest value, whose class stays."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((64, 10)).astype(np.float32)
-    tensors = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.float32(30), "far")]
+    tensors = [
+        numpy_helper.from_array(weight, "w"),
+        numpy_helper.from_array(np.array(30, np.float32), "far"),
+    ]
     nodes = [
         helper.make_node("Add", ["x", "far"], ["shifted"], "shift"),
         helper.make_node("Sub", ["shifted", "far"], ["back"], "unshift"),

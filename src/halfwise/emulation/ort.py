@@ -23,6 +23,7 @@ from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
+from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
@@ -238,7 +239,8 @@ class Session:
                 f"ONNX Runtime has {provider}, but cannot start it.",
                 "Check the driver and the CUDA and cuDNN libraries, or use --device cpu.",
             )
-        self.outputs = tuple(o.name for o in self._session.get_outputs())
+        judged = {v.name for v in model.graph.outputs if NOT_JUDGED not in v.metadata_props}
+        self.outputs = tuple(o.name for o in self._session.get_outputs() if o.name in judged)
         self.output_types = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(
