@@ -33,6 +33,7 @@ OTHERS = {
     "reporting/engines.py": "the last line of a log",
     "targets/rtx.py": "the list of kernels in a builder's log",
     "tensorrt/": "logs, names of layers, options of trtexec, what a worker's command prints",
+    "tools/migrate.py": "a user's command, log or script",
     "tools/diagnose/subject.py": "a specification `file.py:function`",
 }
 """Where the text of somebody else is read, and whose it is."""

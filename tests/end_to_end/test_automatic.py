@@ -26,18 +26,19 @@ def classifier():
 def test_all_that_is_recognised_holds_beside_the_tolerance_of_the_rest(fix, classifier, call):
     ended = fix(classifier)
     assert ended.code == 0, ended.out
-    assert (
-        "recognised as class scores (rows sum to 1) and judged by top1 and confidence"
-        in " ".join(ended.err.split())
-    )
     criterion, verdict = ended.record["criterion"], ended.record["verdict"]
-    assert (criterion["metric"], criterion["recognised"][0]["metric"]) == ("auto", "top1")
+    assert criterion["metric"] == "auto"
+    assert [
+        (one["kind"], one["metric"], one["outputs"], one["evidence"])
+        for one in criterion["recognised"]
+    ] == [("class-scores", metric, ["p_out"], ["rows-sum"]) for metric in ("top1", "confidence")]
     parts = verdict["metric"]["parts"]
     assert [part["metric"] for part in parts] == ["top1", "confidence", "rel-max"]
     assert all(part["passed"] for part in parts)
     assert ended.kept == set()
     assert [repair["rule"] for repair in ended.record["plan"]["repairs"]] == ["scale"]
     told = " ".join(ended.out.split())
+    assert "p_out judged as class scores (rows sum to 1)" in told
     assert "top1 ≥ 0.99, confidence ≥ 0.9" in told
     assert "other outputs: rel max ≤ 0.01" in told
     assert "auto 0" not in told

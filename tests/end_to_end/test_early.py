@@ -157,7 +157,11 @@ def test_where_no_low_engine_is_right_tf32_is_delivered(engines):
     )
     assert ended.code == 0, ended.err
     assert ended.record["engines"]["rung"] == "tf32"
-    assert "in FP32 with TF32, because every FP16 engine is out of tolerance" in told(ended)
+    ends = {rung["rung"]: rung["end"] for rung in ended.record["engines"]["rungs"]}
+    assert ends == {"fp32": "slower", "tf32": "delivered", "fp16": "tolerance"}
+    (cause,) = ended.record["engines"]["causes"]
+    assert (cause["kind"], set(cause["nodes"])) == ("ignored", {"conv_b", "relu", "conv_c"})
+    assert all(node in told(ended).partition(". ")[0] for node in cause["nodes"])
     assert len(purposes(ended)) > 4
 
 

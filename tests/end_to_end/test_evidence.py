@@ -39,7 +39,7 @@ def test_a_cause_is_told_with_its_line(call, saved, ill, options):
     group = next(g for g in data["groups"] if g["found"][0]["node"] == "square")
     assert group["state"] == ("cause" if options else "mended")
     found = group["found"][0]
-    frame = data["frames"][data["places"][found["place"]]["own"]]
+    frame = data["places"][found["place"]]
     assert (frame["file"], frame["line"], frame["text"]) == ("/me/net.py", 7, "power = x * x")
     histogram = data["histograms"][found["histogram"]]
     assert histogram["overflow"] > 0.1

@@ -1,6 +1,7 @@
 """`halfwise fix` from the command line to the run folder."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -46,9 +47,11 @@ def test_what_needs_nothing_tells_how_little_was_looked_at(saved, tmp_path, envi
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert "on 8 of 12 calibration samples only" in " ".join(ended.stdout.split())
+    assert "on 4 of 12 calibration samples only" in " ".join(ended.stdout.split())
+    (remark,) = json.loads((tmp_path / "run/run.json").read_bytes())["plan"]["remarks"]
+    assert (remark["kind"], remark["numbers"]) == ("first-look", {"samples": 4, "size": 12})
     observations = json.loads((tmp_path / "run/observations.json").read_text(encoding="utf-8"))
-    assert {tensor["detail"]["samples"] for tensor in observations["tensors"]} == {8}
+    assert {tensor["detail"]["samples"] for tensor in observations["tensors"]} == {4}
     assert len(observations["samples"]) == 12
 
 
@@ -272,7 +275,8 @@ def test_the_verdict_says_what_its_samples_can_show(fix):
     assert verdict["failure_bound"]["judged"] == judged
     assert verdict["failure_bound"]["upper"] == pytest.approx(1 - 0.05 ** (1 / judged))
     told = " ".join(ended.out.split())
-    assert f"None of {judged} samples is out of tolerance: with 95 % confidence at most" in told
+    assert f"{judged} of {judged} held-out samples" in told
+    assert f"at least {math.floor(100 * 0.05 ** (1 / judged))} % of inputs" in told
     assert ended.record["baseline"]["failure_bound"]["failing"] > 0
 
 

@@ -145,7 +145,10 @@ def test_held_out_data_that_copy_the_calibration_are_left_out(call, saved):
     model, inputs = saved(small())
     ended = call("fix", model, "--inputs", inputs, "--heldout", inputs, "-o", "run")
     assert ended.code == 10
-    assert "none is left to judge on" in " ".join(ended.err.split())
+    verdict = ended.record["verdict"]
+    assert not verdict["unseen"]
+    assert [failure["kind"] for failure in verdict["failures"]] == ["seen"]
+    assert "8 of 8 held-out samples" in " ".join(ended.out.split())
 
 
 def test_few_positives_that_are_lost_fail(call, saved):

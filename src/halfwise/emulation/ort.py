@@ -25,7 +25,7 @@ from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissi
 from halfwise.files import is_regular, no_file
 from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
-from halfwise.graph.model import is_standard
+from halfwise.graph.model import graphs_of, is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
 from halfwise.scratch import scratch
 from halfwise.wording import excerpt, size_of
@@ -129,6 +129,9 @@ def lent(options: ort.SessionOptions, values: Mapping[str, ort.OrtValue]) -> Ite
     """
     for name, value in values.items():
         options.add_initializer(name, value)
+    if not values:
+        yield
+        return
     with scratch() as folder:
         (folder / STAND_IN).touch()
         options.add_session_config_entry(
@@ -350,7 +353,7 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     options.enable_mem_pattern = False
     # For operators of its own, ONNX Runtime infers sizes that are not so: a cache with new entries
     # as long as the one without. It fails where it then reuses a buffer (test_custom.py).
-    options.enable_mem_reuse = all(map(is_standard, model.graph.all_nodes()))
+    options.enable_mem_reuse = all(is_standard(n) for graph in graphs_of(model) for n in graph)
     # Packed weights are copies, and sum in another order, but not in inner branches.
     if not optimise:
         options.add_session_config_entry("session.disable_prepacking", "1")

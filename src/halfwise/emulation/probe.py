@@ -351,7 +351,8 @@ def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) 
     or the whole model would run before the first reduction. While loading, it also walks forwards,
     first written first, through a list of all nodes that are ready. Behind the model, the new nodes
     would all wait in that list, which takes n² steps. One Concat of n inputs takes n² steps too,
-    hence a Concat of Concats.
+    hence a Concat of Concats. A Shape that nothing in the reductions reads would run after all of
+    them, and hold its tensor until then, hence a Reshape by it, which changes nothing.
 
     In place: copying a graph takes as long as loading it.
     """
@@ -365,9 +366,11 @@ def _packed(model: ir.Model, tensors: Sequence[TensorName], ops: Sequence[str]) 
         for i, name in enumerate(tensors[start : start + TENSORS_AT_ONCE], start):
             flat = new_node("Flatten", [values[name]], f"halfwise::{i}::flat", {"axis": 0})
             shape = new_node("Shape", flat.outputs, f"halfwise::{i}::shape", dtype=INT64)
-            results = [new_node(op, flat.outputs, f"halfwise::{i}::{op}") for op in ops]
-            per_tensor.append([flat, shape, *results])
-        parts = [node.outputs[0] for _, _, *results in per_tensor for node in results]
+            wait = [flat.outputs[0], shape.outputs[0]]
+            same = new_node("Reshape", wait, f"halfwise::{i}::same")
+            results = [new_node(op, same.outputs, f"halfwise::{i}::{op}") for op in ops]
+            per_tensor.append([flat, shape, same, *results])
+        parts = [node.outputs[0] for _, _, _, *results in per_tensor for node in results]
         shapes = [shape.outputs[0] for _, shape, *_ in per_tensor]
         joined = new_node("Concat", shapes, f"halfwise::{start}::shapes", {"axis": 0}, INT64)
         concat = new_node("Concat", parts, f"halfwise::{start}::group", {"axis": 0})

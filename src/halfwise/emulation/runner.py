@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 import numpy as np
@@ -207,18 +208,21 @@ def seen_shapes(
     *,
     runtime: Runtime = CPU,
     stand_in: ir.Model | None = None,
+    known: Mapping[TensorName, tuple[int, ...]] = MappingProxyType({}),
 ) -> Shapes:
     """Return the shape of every FP32 tensor of the main graph on `sample`, its inputs included.
 
     Unused tensors are left out, and so are those in bodies: see `seen_in_bodies`. `stand_in` runs
-    in the network's place.
+    in the network's place, if any shape is not `known`.
 
     Raises:
         CaseError, BackendMissing, RunFailed: as for `Session`.
     """
     of_inputs = {tensor_name(v): tuple(sample[tensor_name(v)].shape) for v in network.graph.inputs}
     names = [name for name in observable(network.model) if name not in of_inputs]
-    return of_inputs | shapes_of(stand_in or network.model, names, sample, runtime)
+    unknown = [name for name in names if name not in known]
+    seen = shapes_of(stand_in or network.model, unknown, sample, runtime)
+    return of_inputs | {name: known[name] for name in names if name in known} | seen
 
 
 def seen_in_bodies(

@@ -14,7 +14,7 @@ by a separate kernel. Sums are wider internally: the kernel writes what its read
 Nothing is fitted. `bench/worth.py` compares predictions with times of real engines.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from halfwise.case import FEW_SAMPLES, Case, Settings
 from halfwise.emulation.rounding import POINTWISE
-from halfwise.emulation.runner import seen_in_bodies, seen_shapes
+from halfwise.emulation.runner import Shapes, seen_in_bodies
 from halfwise.errors import CaseError, RunFailed
 from halfwise.graph.bodies import Key, bodies_of
 from halfwise.graph.cut import End, Terms
@@ -44,8 +44,6 @@ from halfwise.records import NodeName, TensorName
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Dropout")
 _RECURRENT = ("GRU", "LSTM", "RNN")
-
-Shapes = Mapping[TensorName, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,10 @@ def described(
         else:
             stored += size
             weights += size if quantised else 0
-    flops, free = _flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
-    return Kernel(node_name(node), flops, stored, weights, tuple(read), tuple(written), free, times)
+    operations, free = flops(node, shapes, most), has_bodies or is_standard(node, *_VIEWS)
+    return Kernel(
+        node_name(node), operations, stored, weights, tuple(read), tuple(written), free, times
+    )
 
 
 def elements(value: ir.Value, shapes: Shapes) -> int:
@@ -173,8 +173,11 @@ def _at(slots: tuple[bool, ...], index: int) -> bool:
     return index < len(slots) and slots[index]
 
 
-def _flops(node: ir.Node, shapes: Shapes, written: int) -> float:
-    """Return the operations of a product: two per multiply-accumulate."""
+def flops(node: ir.Node, shapes: Shapes, written: int) -> float:
+    """Return the operations of a product that gives `written` elements: two per multiply-add.
+
+    0 for other nodes, and if shapes are unknown.
+    """
     first, weight, *_ = (*(_shape(v, shapes) for v in node.inputs), (), ())
     per_element, op = 0.0, node.op_type
     if not is_standard(node):
@@ -478,7 +481,7 @@ def cost_model(
     settings: Settings,
     roles: Roles,
     low_io: frozenset[TensorName],
-    stand_in: ir.Model | None = None,
+    shapes: Callable[[], Shapes],
 ) -> CostModel | None:
     """Return the cost model, from the shapes seen in a run on the calibration.
 
@@ -489,7 +492,8 @@ def cost_model(
         settings: Where to run.
         roles: Roles of the network's nodes.
         low_io: Float graph inputs and outputs of the low type.
-        stand_in: What runs in the place of a network without bodies, and has its tensors.
+        shapes: Returns the shapes of its tensors on the first sample of the calibration; may raise
+            as `seen_shapes` does.
     """
     graph, calibration = case.network.graph, case.calibration
     if any(len(bodies_of(node)) != len(bodies(node)) for node in graph.all_nodes()):
@@ -497,11 +501,11 @@ def cost_model(
     # Branches may differ between samples.
     few = [calibration[i] for i in range(min(FEW_SAMPLES, len(calibration)))]
     try:
-        shapes = seen_shapes(case.network, few[0], runtime=settings.runtime, stand_in=stand_in)
+        outside = shapes()
         runs, inside = seen_in_bodies(case.network, few, runtime=settings.runtime)
     except (CaseError, RunFailed):
         return None
-    model = CostModel(case.network, roles, shapes | inside, low_io=low_io, runs=runs)
+    model = CostModel(case.network, roles, outside | inside, low_io=low_io, runs=runs)
     return model if model.cost(frozenset()) > 0 else None
 
 

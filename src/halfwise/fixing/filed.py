@@ -3,35 +3,43 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
+from typing import Literal
 
 import onnx_ir as ir
 
 from halfwise import wording
 from halfwise.case import FEW_SAMPLES, Case, FileRunner, Samples, Settings
+from halfwise.emulation.accumulate import MIN_OPSET, has_sum
+from halfwise.emulation.blocks import MOST
 from halfwise.emulation.budget import Budget
+from halfwise.emulation.ort import Session
+from halfwise.emulation.runner import Shapes, inspect_samples, seen_shapes
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.attribute.evidence import Band, graded
+from halfwise.fixing.bench import Outcome
+from halfwise.fixing.cost import elements, flops
 from halfwise.fixing.emulating import predicting
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan
 from halfwise.fixing.space import Space
 from halfwise.graph.casts import Rewritten
-from halfwise.graph.model import node_name, tensor_name
+from halfwise.graph.conversion import raise_opset
+from halfwise.graph.model import node_name, opset_of, tensor_name
 from halfwise.graph.sensitivity import decisions, first_of, leading_to
 from halfwise.judging.judge import (
     AsFile,
     Judged,
-    LowSums,
     file_runners,
     flips,
     judge_outputs,
-    lowest_sums,
     run_as_file,
     run_files,
 )
-from halfwise.metrics import Outputs
-from halfwise.records import Failure, FileRun, Flip, Guard, NodeName
+from halfwise.metrics import Computed, Excess, Outputs, totals
+from halfwise.records import Criterion, Failure, FileRun, Flip, Guard, NodeName
 from halfwise.reporting.remarks import under, with_failures
 
 
@@ -85,6 +93,7 @@ class Decisions:
     def judged(
         self,
         judged: Judged,
+        plan: Plan,
         written: Rewritten,
         samples: Samples,
         references: Sequence[Outputs],
@@ -93,10 +102,15 @@ class Decisions:
 
         It says whether the search has to run files, as no decision explains the failure.
         """
-        passes = (LowSums(self._bench.samples, self._bench.references),)
-        model, case, budget = written.model, self._variant.case, self.space.budget
+        bench, variant = self._bench, self._variant
+        outcome: Outcome | None = bench.recall(plan, "samples")
+        worst = None if outcome is None else outcome.worst
+        results = cache(lambda: bench.results(plan))
+        passes = (LowSums(bench.samples, bench.references, results, worst),)
         result = judged_as_file(
-            judged, model, case, self._settings, samples, references, passes, budget
+            judged,
+            *(written.model, variant.case, self._settings, samples, references),
+            *(passes, self.space.budget, variant.shapes),
         )
         runs = result.verdict.as_file
         if all(run.passed is not False for run in runs):
@@ -166,8 +180,9 @@ def judged_as_file(
     settings: Settings,
     samples: Samples,
     references: Sequence[Outputs],
-    seen: Sequence[LowSums] = (),
+    seen: Sequence["LowSums"] = (),
     budget: Budget | None = None,
+    shapes: Shapes | None = None,
 ) -> Judged:
     """Add what ONNX Runtime and each target make of the candidate's file; the worst decides.
 
@@ -183,6 +198,7 @@ def judged_as_file(
         references: Reference outputs of each sample.
         seen: Other samples on which it has to hold with sums in FP16.
         budget: Pays for the runs with sums in FP16; see `lowest_sums`.
+        shapes: Shapes of the network's tensors, likewise.
     """
     if not judged.verdict.passed:
         return judged
@@ -202,8 +218,10 @@ def judged_as_file(
     if failed:
         fields["failure_bound"] = failed[0].verdict.failure_bound
     if not failures:
-        passes = (LowSums(samples, references, files[0].results or ()), *seen)
-        fields["sums"] = lowest_sums(candidate, passes, case, settings, budget or Budget())
+        results = cache(lambda: files[0].results or _emulated(candidate, samples, settings))
+        passes = (LowSums(samples, references, results), *seen)
+        budget = budget or Budget()
+        fields["sums"] = lowest_sums(candidate, passes, case, settings, budget, shapes)
     verdict = judged.verdict.model_copy(update=fields)
     verdict = with_failures(verdict, failures) if failures else verdict
     failing = dict.fromkeys(index for filed in failed for index in filed.failing)
@@ -356,3 +374,143 @@ class Filed:
             with suppress(CaseError):
                 return bench.tolerance.excess(results, samples, references)
         return inf
+
+
+ADDITIONS = 2e9
+"""Low sums are run if that rounds at most so many sums per sample, counted by `low_sum_work`: some
+three seconds, whatever else the machine does. Our choice."""
+STEP = 1e4
+"""Additions that take as long as starting a step of the loop: 1 ns each, and 10 µs."""
+BACKSTOP = 60.0
+"""Seconds that low sums may take where the count is wrong by far. Our choice."""
+MARGIN = 0.5
+"""Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
+as large (magika on ONNX Runtime's WebGPU provider)."""
+
+
+def low_sum_work(nodes: Iterable[ir.Node], shapes: Shapes) -> float:
+    """Return how many elements are rounded if nodes round each sum; of unknown shapes none.
+
+    Args:
+        nodes: Nodes with sums, products or not.
+        shapes: Shapes of the tensors on a sample.
+    """
+    total = 0.0
+    for node in nodes:
+        read = max(elements(v, shapes) for v in node.inputs if v is not None)
+        written = max(1, *(elements(v, shapes) for v in node.outputs if v.name))
+        terms = flops(node, shapes, written) / 2 or read
+        total += min(MOST, terms / written) * (written + STEP)
+    return total
+
+
+def lowest_sums(
+    candidate: ir.Model,
+    passes: Sequence["LowSums"],
+    case: Case,
+    settings: Settings,
+    budget: Budget,
+    shapes: Shapes | None = None,
+) -> Literal["fp32", "fp16"] | None:
+    """Return the lowest format of sums with which a candidate is known to pass.
+
+    "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX
+    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on the sample with the
+    largest error, or if it has no such sum. "fp32" if it fails then, cannot be run so, takes more
+    than `ADDITIONS`, or the budget ends it. None for a model without FP16, and for one with INT8,
+    whose products are summed in INT32.
+
+    Args:
+        candidate: A typed model that passes.
+        passes: Sets of samples on which it is to pass.
+        case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
+        settings: Where to run, and the format of sums that the verdict assumed.
+        budget: Pays for the runs.
+        shapes: Shapes of the network's tensors; seen in a run if they are not known.
+    """
+    nodes = [*candidate.graph.all_nodes()]
+    low = [n for n in nodes if any(v.dtype == ir.DataType.FLOAT16 for v in n.outputs)]
+    if not low or any(n.op_type == "DequantizeLinear" for n in nodes):
+        return None
+    summing = [*filter(has_sum, low)]
+    if settings.accumulate == "fp16" or not summing:
+        return "fp16"
+    try:
+        if shapes is None:
+            sample = passes[0].samples[0]
+            shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
+        names = set(map(node_name, summing))
+        counted = (n for n in case.network.nodes() if node_name(n) in names)
+        if low_sum_work(counted, shapes) > ADDITIONS:
+            return "fp32"
+        if opset_of(candidate) < MIN_OPSET:
+            candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
+        emulation = emulate_typed(candidate, accumulate="each")
+        beside = budget.beside(seconds=min(budget.left, BACKSTOP), work=budget.work - budget.spent)
+        passed = beside.within(
+            "sums", lambda: _hold(emulation, passes, case, settings, budget), False
+        )
+        budget.took_in(beside)
+    except (CaseError, RunFailed):
+        return "fp32"
+    return "fp16" if passed else "fp32"
+
+
+def _emulated(candidate: ir.Model, samples: Samples, settings: Settings) -> Sequence[Computed]:
+    return inspect_samples(emulate_typed(candidate), (), samples, runtime=settings.runtime)[0]
+
+
+def _hold(
+    emulation: ir.Model,
+    passes: Sequence["LowSums"],
+    case: Case,
+    settings: Settings,
+    budget: Budget,
+) -> bool:
+    session = Session(emulation, runtime=settings.runtime)
+    for one in passes:
+        worst = one.worst(case)
+        budget.spend("sums")
+        if not one.hold(worst, session.run(one.samples[worst]), case):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class LowSums:
+    """Samples; a candidate runs with low sums on the one with the largest error.
+
+    Attributes:
+        samples: The samples.
+        references: Reference outputs of each.
+        results: Returns the outputs of each without low sums.
+        known: Index of the sample with the largest error; None if it is not known.
+    """
+
+    samples: Samples
+    references: Sequence[Outputs]
+    results: Callable[[], Sequence[Computed]]
+    known: int | None = None
+
+    def worst(self, case: Case) -> int:
+        """Return the index of the sample with the largest error."""
+        # A sample that may fail, and does, shows nothing of the sums.
+        may = case.criterion.failing is not None
+        if self.known is not None and not may:
+            return self.known
+        by_size = case.criterion if case.metric is None else Criterion()
+        scales = totals(self.references)
+        pairs = zip(self.references, self.results(), strict=True)
+        errors = [Excess(by_size, scales).update(*pair) for pair in pairs]
+        return max(range(len(errors)), key=lambda i: -1 if may and errors[i] > 1 else errors[i])
+
+    def hold(self, index: int, low: Outputs, case: Case) -> bool:
+        """Return whether a candidate passes with the outputs of low sums on a sample."""
+        criterion = case.criterion
+        if case.metric is None:
+            excess = Excess(criterion, totals(self.references))
+            return excess.update(self.references[index], low) <= MARGIN
+        results = [*self.results()]
+        results[index] = low
+        judged = judge_outputs(results, self.samples, self.references, criterion, case.metric)
+        return judged.verdict.passed

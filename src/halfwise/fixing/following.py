@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import OutOfTime
-from halfwise.emulation.runner import ModelRunner, seen_shapes
+from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing.fixed import Fixed
@@ -126,7 +126,7 @@ def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
     network, sample = variant.case.network, space.bench.samples[0]
     runtime = variant.settings.runtime
     with suppress(CaseError, RunFailed):
-        sizes = {n: prod(s) for n, s in seen_shapes(network, sample, runtime=runtime).items()}
+        sizes = {n: prod(s) for n, s in variant.shapes.items()}
         names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
         few = min(len(names), TENSORS)
         shown = [names[(i + 1) * len(names) // few - 1] for i in range(few)]

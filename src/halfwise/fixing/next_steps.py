@@ -30,7 +30,6 @@ from halfwise.records import (
     Worth,
 )
 from halfwise.reporting.remarks import lacking
-from halfwise.reporting.steps import clause
 from halfwise.store import MODEL_FILE, engine_file
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.recipe import planned_nodes
@@ -290,8 +289,11 @@ def _unbuilt(case: Case) -> Iterator[Step]:
 def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
     for note in case.notes:
         if note.kind == kind:
-            names = {"reasons": clause(note).partition(": ")[2]}
-            yield Step(kind=kind, names=names)
+            reasons, more = note.facts["reasons"], note.facts["more"]
+            assert isinstance(reasons, tuple)
+            assert isinstance(more, int)
+            items = tuple(map(str, reasons))
+            yield Step(kind=kind, items=items, numbers={"more": more})
 
 
 def _keeps_all(plan: Plan) -> bool:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from halfwise import memory
 from halfwise.case import Case, Samples, Settings
 from halfwise.emulation.ort import runtime_version
+from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import TF32_MARK, emulate_typed
 from halfwise.errors import CaseError
 from halfwise.fixing.cost import QUANTISING, cost_model
@@ -396,9 +397,12 @@ def candidate_worth(case: Case, settings: Settings, candidate: Network) -> Worth
     own_roles, low_ones = _roles(wide, low), low_nodes(candidate, (low,))
     if not (integers or low_ones):
         return None
-    base = cost_model(replace(case, network=network), settings, roles, low_io)
+    sample, runtime = case.calibration[0], settings.runtime
+    shapes = lambda: seen_shapes(network, sample, runtime=runtime)  # noqa: E731
+    base = cost_model(replace(case, network=network), settings, roles, low_io, shapes)
     runs = emulate_typed(candidate.model, large_from=settings.large_from) if large else None
-    costs = cost_model(replace(case, network=wide), settings, own_roles, low_io, runs)
+    shapes = lambda: seen_shapes(wide, sample, runtime=runtime, stand_in=runs)  # noqa: E731
+    costs = cost_model(replace(case, network=wide), settings, own_roles, low_io, shapes)
     if base is None or costs is None:
         return None
     kept = own_roles.computing - low_ones - quantised_nodes(wide).keys()

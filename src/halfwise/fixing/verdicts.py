@@ -97,7 +97,7 @@ class Verdicts:
             emulated = self._emulate(depths.space, written, samples)
         depths.take(plan, written, emulated.results)
         judged = depths.judged_inside(self._judge(depths, written, emulated), plan, written)
-        return Decisions(depths.space).judged(judged, written, samples, references)
+        return Decisions(depths.space).judged(judged, plan, written, samples, references)
 
     def searched_too(self, space: Space, verdict: Verdict, written: Rewritten) -> Verdict:
         """Fail a verdict if the model fails on samples that the search saw.

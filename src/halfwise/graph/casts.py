@@ -114,12 +114,9 @@ def reads_low_weights(model: ir.Model) -> bool:
     Where ONNX Runtime lacks a kernel, it widens each such weight with a Cast placed after all
     nodes.
     """
-    return any(
-        value is not None and value.is_initializer() and value.dtype in LOW_TYPES
-        for node in model.graph.all_nodes()
-        if not is_standard(node, "Cast")
-        for value in node.inputs
-    )
+    weights = (v for graph in graphs_of(model) for v in graph.initializers.values())
+    low = (v for v in weights if v.dtype in LOW_TYPES)
+    return any(not is_standard(use.node, "Cast") for v in low for use in v.uses())
 
 
 def lower_bodies(graphs: Collection[ir.Graph], roles: Roles, weights: LowWeights) -> None:

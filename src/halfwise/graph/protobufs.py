@@ -25,6 +25,7 @@ from halfwise.files import (
     open_regular,
     unreadable,
 )
+from halfwise.graph.model import graphs_of
 from halfwise.graph.weights import LARGE_TENSOR_BYTES, PROTOBUF_BYTES
 from halfwise.progress import Weighed
 from halfwise.wording import excerpt
@@ -212,7 +213,7 @@ def weightless(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, NDArray[np.g
     """
     inner = {
         v
-        for body in model.graph.subgraphs()
+        for body in graphs_of(model)[1:]
         for v in body.initializers.values()
         if _is_large(v) and not v.is_graph_output()
     }

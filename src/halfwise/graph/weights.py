@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from halfwise.errors import CaseError
 from halfwise.files import is_regular
 from halfwise.formats import CHUNK, Format
+from halfwise.graph.model import graphs_of
 from halfwise.wording import size_of
 
 LARGE_MODEL_BYTES = 1 << 30
@@ -280,7 +281,7 @@ class LowWeights:
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model):
         yield from graph.initializers.values()
 
 

@@ -3,20 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan, nan
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import CPU, Built, Case, FileRunner, Runtime, Sample, Samples, Settings
-from halfwise.emulation.accumulate import MIN_OPSET, has_sum
-from halfwise.emulation.budget import Budget
-from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner, inspect_samples
+from halfwise.case import CPU, Built, FileRunner, Runtime, Sample, Samples, Settings
+from halfwise.emulation.runner import ModelRunner, Nonfinite, Runner
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
-from halfwise.graph.conversion import raise_opset
-from halfwise.graph.model import node_name, opset_of
+from halfwise.graph.model import node_name
 from halfwise.graph.sensitivity import decided
 from halfwise.graph.weights import LOW_TYPES
 from halfwise.judging.inside import Emulated, emulate, lacking_in, nonfinite_records
@@ -548,98 +544,3 @@ def _worst_sample(errors: dict[str, OutputError]) -> str | None:
     if not errors:
         return None
     return max(errors.values(), key=lambda e: (e.nonfinite > 0, e.rel_max)).worst_sample
-
-
-LEAST_SECONDS = 3.0
-SHARE = 0.25
-"""Low sums may take this share of the run so far, but at least `LEAST_SECONDS`: rounding every
-addition of a large convolution takes hundreds of inferences. Our choice."""
-MARGIN = 0.5
-"""Share of the tolerance that low sums may use: the same sums in another order had errors 1.7 times
-as large (magika on ONNX Runtime's WebGPU provider)."""
-
-
-def lowest_sums(
-    candidate: ir.Model,
-    passes: Sequence["LowSums"],
-    case: Case,
-    settings: Settings,
-    budget: Budget,
-) -> Literal["fp32", "fp16"] | None:
-    """Return the lowest format of sums with which a candidate is known to pass.
-
-    "fp16" if it passes with products, additions and reductions rounded one by one, as ONNX
-    Runtime's WebGPU provider does, within `MARGIN` of the tolerance on the sample with the
-    largest error, or if it has no such sum. "fp32" if it fails then, cannot be run so, or the
-    budget ends it. None for a model without FP16, and for one with INT8, whose products are summed
-    in INT32.
-
-    Args:
-        candidate: A typed model that passes.
-        passes: Sets of samples on which it is to pass.
-        case: Criterion and metric. A metric needs the outputs of all samples, and has no margin.
-        settings: Where to run, and the format of sums that the verdict assumed.
-        budget: Pays for the runs, at most `SHARE` of the time that it took so far.
-    """
-    nodes = [*candidate.graph.all_nodes()]
-    low = [n for n in nodes if any(v.dtype == ir.DataType.FLOAT16 for v in n.outputs)]
-    if not low or any(n.op_type == "DequantizeLinear" for n in nodes):
-        return None
-    if settings.accumulate == "fp16" or not any(map(has_sum, low)):
-        return "fp16"
-    try:
-        if opset_of(candidate) < MIN_OPSET:
-            candidate = raise_opset(replace(case.network, model=candidate), MIN_OPSET).model
-        emulation = emulate_typed(candidate, accumulate="each")
-        holds = lambda p: p.holds(candidate, emulation, case, settings, budget)  # noqa: E731
-        seconds = min(budget.left, max(LEAST_SECONDS, SHARE * budget.took))
-        beside = budget.beside(seconds=seconds, work=budget.work - budget.spent)
-        passed = beside.within("sums", lambda: all(map(holds, passes)), False)
-        budget.took_in(beside)
-    except (CaseError, RunFailed):
-        return "fp32"
-    return "fp16" if passed else "fp32"
-
-
-@dataclass(frozen=True)
-class LowSums:
-    """Samples; a candidate runs with low sums on the one with the largest error.
-
-    Attributes:
-        samples: The samples.
-        references: Reference outputs of each.
-        results: Outputs of each without low sums; computed if empty.
-    """
-
-    samples: Samples
-    references: Sequence[Outputs]
-    results: Sequence[Computed] = ()
-
-    def holds(
-        self,
-        candidate: ir.Model,
-        emulation: ir.Model,
-        case: Case,
-        settings: Settings,
-        budget: Budget,
-    ) -> bool:
-        """Return whether a candidate, emulated with low sums, passes; see `lowest_sums`."""
-        criterion, scales = case.criterion, totals(self.references)
-        results = self.results
-        if not results:
-            budget.spend("trial", len(self.samples))
-            plain = emulate_typed(candidate)
-            results = inspect_samples(plain, (), self.samples, runtime=settings.runtime)[0]
-        pairs = zip(self.references, results, strict=True)
-        by_size = criterion if case.metric is None else Criterion()
-        errors = [Excess(by_size, scales).update(*pair) for pair in pairs]
-        may = criterion.failing is not None  # one that fails shows nothing of the sums
-        worst = max(range(len(errors)), key=lambda i: -1 if may and errors[i] > 1 else errors[i])
-        budget.spend("sums")
-        chosen = self.samples.select([worst])
-        low = inspect_samples(emulation, (), chosen, runtime=settings.runtime)[0][0]
-        if case.metric is not None:
-            every = [*results[:worst], low, *results[worst + 1 :]]
-            judged = judge_outputs(every, self.samples, self.references, criterion, case.metric)
-            return judged.verdict.passed
-        return Excess(criterion, scales).update(self.references[worst], low) <= MARGIN

@@ -320,7 +320,7 @@ def test_a_price_is_the_cost_that_worth_tells_and_the_model_runs_once(monkeypatc
     ill = models.layer_norm()
     request = understand(ill.inputs, {})
     space = plans_of(load_case(ill.proto, request.data, request.criterion), request.settings)
-    monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", shapes_of)
+    monkeypatch.setattr("halfwise.fixing.plan.plan.seen_shapes", shapes_of)
     none, prices = names(), space.variant.prices
     worth = worth_of(space, space.plan(none))
     assert worth is not None
@@ -345,4 +345,4 @@ def test_what_a_sequence_map_computes_is_not_seen_so_no_cost_is_known():
     request = understand({"x": np.ones((8, 4, 8), np.float32)}, {"allow_random": True})
     case = load_case(proto, request.data, request.criterion)
     roles = roles_of(case.network)
-    assert cost_model(case, request.settings, roles, frozenset()) is None
+    assert cost_model(case, request.settings, roles, frozenset(), dict) is None

@@ -1,14 +1,33 @@
 """Plans that pass where each value is rounded, and not as ONNX Runtime runs the file."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto
 
+from halfwise.case import Samples
+from halfwise.emulation.blocks import MOST
+from halfwise.emulation.budget import Budget
+from halfwise.emulation.runner import inspect_samples
+from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed
 from halfwise.fixing import verdicts
-from halfwise.fixing.filed import Filed
+from halfwise.fixing.filed import STEP, Filed, LowSums, low_sum_work, lowest_sums
 from halfwise.fixing.fixed import Fixed
+from halfwise.fixing.rewrite import rewrite as rewrite_mixed
+from halfwise.formats import FP16
+from halfwise.graph.casts import low_type
+from halfwise.graph.model import tensor_name
+from halfwise.graph.roles import roles_of
 from halfwise.judging import inside
+from halfwise.judging.judge import judge
+from halfwise.judging.reference import inspected_reference
+from halfwise.options.loading import load_case
+from halfwise.options.options import understand
+from halfwise.records import Criterion
 from halfwise.reporting.remarks import reasons
 from halfwise.targets.runners import OnnxRuntime
 from tests import models
@@ -219,3 +238,118 @@ def test_of_another_the_baseline_is_looked_into_on_a_few_samples(emulated):
     assert kept(fixed)
     samples = len(fixed.heldout.samples)
     assert emulated == [(samples, 4), (samples, None)]
+
+
+NONE: frozenset[Any] = frozenset()
+
+
+def lowest(ill, kept=NONE, budget=None, **settings):
+    samples = Samples(("0", "1", "2"), ill.sample)
+    request = understand(dict(ill.inputs), {})
+    case = load_case(ill.proto, request.data, request.criterion)
+    network = case.network
+    roles = roles_of(network, low_type(FP16))
+    written, _ = rewrite_mixed(network, roles, kept, FP16, fixed=NONE, low_io=NONE)
+    references = inspected_reference(network, samples)[0]
+    verdict = judge(written.model, samples, references, case.criterion, None).verdict
+    assert verdict.passed
+    low = emulate_typed(written.model)
+    results = lambda: inspect_samples(low, (), samples)[0]  # noqa: E731
+    passes = [LowSums(samples, references, results)]
+    chosen = replace(request.settings, **settings)
+    return lowest_sums(written.model, passes, case, chosen, budget or Budget())
+
+
+@pytest.mark.parametrize(
+    ("make", "sums"),
+    [
+        (models.small, "fp16"),
+        (models.accumulation.long_product, "fp32"),
+        (models.accumulation.global_mean, "fp32"),
+        (models.accumulation.inner_squares, "fp32"),
+    ],
+)
+def test_the_lowest_format_with_which_it_passes(make, sums) -> None:
+    assert lowest(make()) == sums
+
+
+def test_a_sum_kept_in_fp32_is_no_low_sum() -> None:
+    ill = models.accumulation.inner_squares()
+    assert lowest(ill, frozenset(ill.kept)) == "fp16"
+    every = frozenset(n.name for n in ill.proto.graph.node)
+    assert lowest(ill, every) is None
+
+
+def test_what_was_judged_with_low_sums_is_not_run_again() -> None:
+    assert lowest(models.small(), accumulate="fp16") == "fp16"
+
+
+def test_without_a_sum_its_format_does_not_matter() -> None:
+    s = Sketch()
+    y = s.op("Exp", s.input("x", [1, 64]))
+    inputs = {"x": f32(np.random.default_rng(1).uniform(8, 11, (8, 1, 64)))}  # off by 0.7 %
+    assert lowest(Ill(s.proto(y), inputs)) == "fp16"
+
+
+def test_low_sums_are_beside_the_budget() -> None:
+    budget = Budget()
+    assert lowest(models.small(), budget=budget) == "fp16"
+    assert not budget.spent
+    assert not budget.cut
+
+
+@pytest.mark.parametrize(("off", "lowest_is"), [(0.0049, True), (0.0051, False)])
+def test_low_sums_may_use_half_of_the_tolerance(off, lowest_is) -> None:
+    one = {"y": np.ones(1, np.float32)}
+    low = LowSums(Samples(("a",), lambda _: {}), [one], lambda: [one])
+    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
+    assert low.hold(0, {"y": one["y"] * np.float32(1 + off)}, case) is lowest_is
+
+
+def test_a_budget_that_is_spent_shows_nothing() -> None:
+    budget = Budget(work=0)
+    assert lowest(models.small(), budget=budget) == "fp32"
+    assert budget.cut == ["sums"]
+    assert budget.ended_by == ["work"]
+
+
+@pytest.mark.parametrize(("value", "sums"), [(1.0, "fp16"), (30.0, "fp32")])
+def test_below_the_opset_of_low_sums_a_model_is_raised_to_it(value, sums) -> None:
+    s = Sketch(11)
+    y = s.op("Div", s.op("ReduceMean", s.input("x", [1, 4096]), axes=[1]), f32(value))
+    inputs = {"x": f32(np.full((8, 1, 4096), value))}
+    assert lowest(Ill(s.proto(y), inputs)) == sums
+
+
+def test_too_many_additions_are_not_made(monkeypatch) -> None:
+    monkeypatch.setattr("halfwise.fixing.filed.ADDITIONS", 1e3)
+    budget = Budget()
+    assert lowest(models.small(), budget=budget) == "fp32"
+    assert not budget.cut
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "work"),
+    [
+        ("MatMul", ([2, 3], [3, 5]), 3 * (10 + STEP)),
+        ("MatMul", ([2, 10**6], [10**6, 5]), MOST * (10 + STEP)),
+        ("Conv", ([1, 3, 8, 8], [4, 3, 3, 3]), 27 * (144 + STEP)),
+    ],
+)
+def test_work_is_counted_by_products(op, shapes, work) -> None:
+    s = Sketch()
+    a, b = (s.input(name, shape) for name, shape in zip("ab", shapes, strict=True))
+    network = s.network(s.op(op, a, b, name="y"))
+    values = (*network.graph.inputs, *network.graph.outputs)
+    seen = {tensor_name(v): tuple(d for d in v.shape or () if type(d) is int) for v in values}
+    assert low_sum_work(network.graph, seen) == work
+
+
+def test_the_sample_with_the_largest_error_is_looked_at() -> None:
+    outputs = [{"y": np.full(1, value, np.float32)} for value in (1.0, 1.002, 1.001)]
+    low = LowSums(Samples(tuple("abc"), lambda _: {}), [outputs[0]] * 3, lambda: outputs)
+    case: Any = SimpleNamespace(criterion=Criterion(rel_max=0.01), metric=None)
+    assert low.worst(case) == 1
+    assert replace(low, known=2).worst(case) == 2
+    case = SimpleNamespace(criterion=Criterion(rel_max=0.0015, failing=0.5), metric=None)
+    assert replace(low, known=1).worst(case) == 2  # the other fails without low sums

@@ -415,7 +415,7 @@ def test_the_weights_of_a_large_candidate_are_not_widened(make, tmp_path, monkey
         ran.append((network.model, stand_in))
         return seen_shapes(network, sample, stand_in=stand_in, **options)
 
-    monkeypatch.setattr("halfwise.fixing.cost.seen_shapes", seen)
+    monkeypatch.setattr("halfwise.fixing.outcome.seen_shapes", seen)
     found = candidate_worth(case, asked, mixed)
     if len(case.network.graphs()) > 1:  # shapes in them would need its weights
         assert (found, ran) == (None, [])

@@ -167,7 +167,8 @@ def fix_in_engines(
     shared, original = Relay(watcher), case
     shared.release()
     case = one_at_a_time(case)
-    search = partial(run_fix, case, request.settings, start_from=start)
+    # Its own graph, to which it adds nodes while the devices' are copied from this one.
+    search = partial(run_fix, with_copied_network(case), request.settings, start_from=start)
     # On the GPU it would disturb the builds: there it starts when its result is requested.
     is_beside = request.settings.runtime.device == "cpu"
     beside = concurrently(search, shared) if is_beside else nullcontext(partial(search, shared))

@@ -7,6 +7,7 @@ from functools import cache, cached_property, partial
 import onnx_ir as ir
 
 from halfwise.case import Case, Settings
+from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.emulation.typed import tf32_nodes
 from halfwise.fixing.cost import Prices, cost_model
 from halfwise.fixing.plan.guide import Guide, sites_of
@@ -305,9 +306,20 @@ class Variant:
     # --- what it costs -------------------------------------------------------------------------
 
     @cached_property
+    def shapes(self) -> Shapes:
+        """Shapes of its tensors on the first sample of the calibration, see `seen_shapes`.
+
+        Repairs do not change the shape of what they leave.
+        """
+        network, sample = self.case.network, self.case.calibration[0]
+        known = self.original.shapes if self.original else {}
+        return seen_shapes(network, sample, runtime=self.settings.runtime, known=known)
+
+    @cached_property
     def prices(self) -> Prices | None:
         """What costs are relative to; None if shapes are unknown or nothing costs anything."""
-        model = cost_model(self.case, self.settings, self.roles, self.low_io)
+        shapes = lambda: self.shapes  # noqa: E731
+        model = cost_model(self.case, self.settings, self.roles, self.low_io, shapes)
         least = 0.0 if model is None else model.cost(self._all_low)
         if model is None or least == 0:
             return None

@@ -79,15 +79,34 @@ class _Move:
         bare = space.plan(space.ruled)
         if space.evaluate(bare.kept).passed and not self._is_infinite(space, bare):
             return None
-        tries = [(some, plan) for some in self._sets() for plan in self._plans(some)]
+        sets = [*self._sets()]
+        tries = [(some, plan) for some in sets for plan in self._plans(some)]
         for some, plan in sorted(tries, key=lambda one: self._order(*one)):
             if self._is_outdone(some, plan):
-                return None  # and so are those after it, which cost more
+                break  # and so are those after it, which cost more
             if not self._passes(plan):
                 self._object("repair-useless", some)
-            elif (made := self._made(*self._fewest(some, plan))) is not None:
+            elif (made := self._fewest_made(some, plan)) is not None:
                 return made
-        return None
+        exact = [some for some in sets if not _rounds_otherwise(some)]
+        return self._searched(max(exact, key=len), bare) if exact else None
+
+    def _searched(self, some: Set, bare: Plan) -> LowSpace | None:
+        """Return the plans with repairs among which a search finds a cheaper one than without.
+
+        None is looked for unless with nothing kept the error falls to less than half.
+        """
+        if (variant := self._variant(some)) is None:
+            return None
+        before = self.space.bench.excess(bare)
+        if not self._trials.excess(variant.plan(variant.ruled)) < before / 2:
+            return None
+        made = self.space.repaired(some, variant)
+        result = made.find(NONE, certify=False)
+        plan = made.plan(result.kept)
+        if not result.passed or LEAST_DEARER * self._price(plan) >= self._without:
+            return None
+        return self._made(made, some, plan)
 
     # --- sets ----------------------------------------------------------------------------------
 
@@ -188,8 +207,8 @@ class _Move:
 
         Predictions are not good enough to prefer one that rounds differently to those.
         """
-        price, differs = self._price(plan), any(repair.rule == "one-node" for repair in some)
-        return max(price, LEAST_DEARER * _least(self.space)), differs, price, len(some)
+        price, least = self._price(plan), LEAST_DEARER * _least(self.space)
+        return max(price, least), _rounds_otherwise(some), price, len(some)
 
     def _is_outdone(self, some: Set, plan: Plan) -> bool:
         """Return whether a search without repairs finds a plan that costs less.
@@ -221,9 +240,12 @@ class _Move:
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _made(self, some: Set, plan: Plan) -> LowSpace | None:
-        """Return the plans of the network of a plan that passes, if it holds and is proven."""
-        made = self.space.repaired(some, plan.of)
+    def _fewest_made(self, some: Set, plan: Plan) -> LowSpace | None:
+        some, plan = self._fewest(some, plan)
+        return self._made(self.space.repaired(some, plan.of), some, plan)
+
+    def _made(self, made: LowSpace, some: Set, plan: Plan) -> LowSpace | None:
+        """Return the plans with repairs, of which one passes, if it holds and they are proven."""
         if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
             self._object("repair-useless", some)
             return None
@@ -252,7 +274,12 @@ class _Move:
             infinite=frozenset(infinite),
             runtime=space.variant.settings.runtime,
             budget=space.budget,
+            shapes=space.variant.shapes,
         )
+
+
+def _rounds_otherwise(some: Set) -> bool:
+    return any(repair.rule == "one-node" for repair in some)
 
 
 def room(space: LowSpace, repair: Repair) -> float | None:

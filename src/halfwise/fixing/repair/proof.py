@@ -23,7 +23,7 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import Budget
 from halfwise.emulation.double import DoubleSession
 from halfwise.emulation.ort import Session
-from halfwise.emulation.runner import seen_shapes
+from halfwise.emulation.runner import Shapes, seen_shapes
 from halfwise.errors import RunFailed
 from halfwise.graph.bodies import shared_tensors
 from halfwise.graph.dataflow import GIVEN, giving_out, region_model, varying_tensors
@@ -329,6 +329,7 @@ class Prover:
         infinite: Identifiers of given samples on which an output of the original is not finite.
         runtime: Where both run in FP32.
         budget: Counts the runs; inside a block of it, OutOfTime ends them.
+        shapes: Shapes of the original's tensors; seen in a run if there are none.
     """
 
     original: Network
@@ -337,6 +338,7 @@ class Prover:
     infinite: frozenset[str] = field(default=frozenset(), kw_only=True)
     runtime: Runtime = field(default=CPU, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
+    shapes: Shapes = field(default_factory=dict, kw_only=True)
     _truths: dict[_Case, Outputs | None] = field(default_factory=dict, init=False)
 
     def prove(self, repaired: Network) -> Proof:
@@ -480,7 +482,8 @@ class Prover:
 
     @cached_property
     def _elements(self) -> int:
-        shapes = seen_shapes(self.original, self.calibration[0], runtime=self.runtime)
+        sample, runtime = self.calibration[0], self.runtime
+        shapes = self.shapes or seen_shapes(self.original, sample, runtime=runtime)
         return sum(map(prod, shapes.values()))
 
     @cached_property

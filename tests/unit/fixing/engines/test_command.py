@@ -10,7 +10,9 @@ import pytest
 from halfwise import api
 from halfwise.case import Case, Samples
 from halfwise.emulation import budget as bounded
+from halfwise.emulation.rounding import new_node
 from halfwise.errors import BuildFailed, CaseError, RunFailed, UsageError
+from halfwise.fixing.engines import command
 from halfwise.fixing.engines.command import (
     TIMING_CACHE_FILE,
     Named,
@@ -20,6 +22,7 @@ from halfwise.fixing.engines.command import (
     journal_of,
     one_at_a_time,
 )
+from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.space import LowSpace
 from halfwise.records import Criterion, WorkerInfo
 from halfwise.store import MODEL_FILE, engine_file, read_run
@@ -270,6 +273,18 @@ def test_a_timing_cache_that_is_not_taken_is_kept_and_the_new_one_stored(fix, tm
         line for build in run.engines.builds for line in build.log if "t.cache.old: it" in line
     ]
     assert len(remarks) == 1
+
+
+def test_what_the_search_adds_to_its_graph_reaches_no_engine(fix, monkeypatch):
+    """Observing adds nodes for a while, before those that they read."""
+
+    def search(case, *rest, **named):
+        graph, apart = case.network.graph, command.with_copied_network(case)
+        graph.insert_before(graph[0], new_node("Abs", graph[-1].outputs, "added"))
+        return run_fix(apart, *rest, **named)
+
+    monkeypatch.setattr(command, "run_fix", search)
+    assert fix(models.layer_norm()).run.verdict.passed
 
 
 def test_a_journal_with_crashes_stays_until_it_is_decided_about(fix, tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from halfwise.emulation.runner import seen_shapes
 from halfwise.emulation.typed import TF32_MARK
 from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.plan.plan import Plan, Variant
@@ -101,6 +102,7 @@ def test_a_network_with_repairs_has_plans_of_its_own_and_the_costs_of_the_origin
     assert original.prices is not None
     assert one.prices.least == original.prices.least
     assert one.prices.fp32 == original.prices.fp32
+    assert one.shapes == seen_shapes(one.case.network, one.case.calibration[0])
     with pytest.raises(CaseError, match="Not the model"):
         original.with_repairs([repair(7)])
 

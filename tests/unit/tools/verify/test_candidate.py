@@ -55,7 +55,9 @@ def halved(dtype: int) -> onnx.ModelProto:
 def test_a_type_that_is_declared_wrongly_in_a_body_is_corrected_while_reading(declared):
     network = network_from_proto(halved(declared))
     demand_valid(network)
-    low = [v for n in network.model.graph.all_nodes() for v in n.outputs if "_low" in v.name]
+    low = [
+        v for n in network.model.graph.all_nodes() for v in n.outputs if "_low" in (v.name or "")
+    ]
     assert {v.dtype for v in low} == {ir.DataType.FLOAT16}
 
 
