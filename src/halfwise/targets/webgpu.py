@@ -59,7 +59,8 @@ class WebGpu(Worker):
             onnx.save(parser.parse_model(_SMALLEST), folder / "smallest.onnx")
             ran = self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
         if ran.error is not None:
-            raise Crashed(ran.error.splitlines()[0])
+            # ONNX Runtime says its place in the source and a condition first (ORT_ENFORCE).
+            raise Crashed(ran.error.splitlines()[0].rpartition(" was false. ")[2])
         return version
 
     def run(
