@@ -31,6 +31,7 @@ from halfwise.records import (
     RangeMethod,
     Repair,
     RepairRule,
+    TensorName,
     Typing,
 )
 
@@ -221,6 +222,11 @@ class Case:
     def users_metric(self) -> Metric | None:
         """The metric that the user named; else FP32 has to give the same numbers elsewhere."""
         return None if self.criterion.recognised else self.metric
+
+    @property
+    def supplied(self) -> tuple[TensorName, ...]:
+        """Inputs that the user's model lacks: numbers for what was set aside."""
+        return () if self.aside is None else self.aside.supplied
 
     @property
     def input_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -386,13 +386,16 @@ def test_help_names_the_versions_that_are_taken_and_the_defaults(call):
 
 
 def test_migrate_takes_options_of_trtexec_and_its_own(call, answer):
-    found = Migrated((), ("trtexec", "--onnx=typed/model.onnx"), api.Result(run(), None))
+    found = Migrated(
+        (), ("trtexec", "--onnx=typed/model.onnx"), ("--int8 …",), api.Result(run(), None)
+    )
     calls = answer("migrate", found)
     words = ("trtexec", "--onnx=m.onnx", "--fp16", "--layerPrecisions=a:fp32")
     own = ("--inputs", "x.npz", "-o", "typed", "--rel-max", "0.1")
-    code, out, _ = call("migrate", *words, *own)
+    code, out, error = call("migrate", *words, *own)
     assert code == 0
     (arguments, options) = calls[0]
     assert arguments == (list(words), "x.npz")
     assert (str(options["out"]), options["rel_max"]) == ("typed", 0.1)
     assert out.startswith("0 nodes in FP32; build it with: trtexec --onnx=typed/model.onnx\n")
+    assert "--int8 …" in error

@@ -233,6 +233,14 @@ def test_what_is_drawn_is_drawn_again(op, attributes, fixed, call):
     assert [value.name for value in graph.input] == ["x"]
     assert [value.name for value in graph.output] == ["y"]
     assert written(ended)["noise"].op_type == op
+    verdict = ended.record["verdict"]
+    # What a Bernoulli reads is judged, too; only the shape matters to those that are like it.
+    judged = {"y", "h"} if op == "Bernoulli" else {"y"}
+    assert set(verdict["outputs"]) == set(verdict["as_file"][0]["outputs"]) == judged
+    assert set(ended.record["baseline"]["outputs"]) == judged
+    assert set(verdict["batch"]["shapes"] if verdict["batch"] else ["x"]) == {"x"}
+    assert {name for axis in verdict["axes"] for name in axis["inputs"]} == {"x"}
+    assert not verdict["hints"]
     again = call("verify", "m.onnx", ended.model, "--inputs", "x.npz")
     assert again.code == 0, again.out + again.err
 

@@ -104,3 +104,51 @@ def test_what_does_not_fail_is_refused(call):
     arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "-o", "small.onnx", "--fails")
     assert call(*arguments, "verdict").code == 3
     assert call(*arguments, "true").code == 2
+
+
+def test_the_question_is_that_of_fix(call):
+    """Class scores, off by more than 1 % of the largest value, whose class stays."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 10)).astype(np.float32)
+    tensors = [
+        numpy_helper.from_array(weight, "w"),
+        numpy_helper.from_array(np.array(30, np.float32), "far"),
+    ]
+    nodes = [
+        helper.make_node("Add", ["x", "far"], ["shifted"], "shift"),
+        helper.make_node("Sub", ["shifted", "far"], ["back"], "unshift"),
+        helper.make_node("MatMul", ["back", "w"], ["scores"], "scores"),
+        helper.make_node("Softmax", ["scores"], ["y"], "softmax"),
+    ]
+    ends = [helper.make_tensor_value_info(n, F32, ["n", w]) for n, w in (("x", 64), ("y", 10))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), "m.onnx")
+    np.savez("x.npz", x=rng.standard_normal((8, 1, 64)).astype(np.float32))
+    arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "-o", "small.onnx", "--fails", "verdict")
+    refused = call(*arguments)
+    assert refused.code == 3
+    assert "top1" in refused.err
+    ended = call(*arguments, "--strict", "--json")
+    assert ended.code == 0, ended.err
+    record = json.loads(ended.out)
+    assert record["criterion"]["rel_max"] == 0.01
+    assert record["error"] > 1
+    assert call(*arguments, "--rel-max", "0.9").code == 3
+
+
+def test_an_operator_that_onnx_runtime_lacks_fails_to_run(call):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "relu"),
+        helper.make_node("Sigmoid", ["r"], ["y"], "sigmoid"),
+        helper.make_node("Some_TRT", ["y"], ["z"], "plugin"),
+    ]
+    ends = [helper.make_tensor_value_info(n, F32, ["n", 4]) for n in "xyz"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), "m.onnx")
+    np.savez("x.npz", x=np.ones((4, 1, 4), np.float32))
+    arguments = ("reduce", "m.onnx", "--inputs", "x.npz", "-o", "small.onnx", "--fails", "run")
+    ended = call(*arguments, "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["nodes"] == ["plugin"]

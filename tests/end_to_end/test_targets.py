@@ -1,5 +1,9 @@
 """`--target webgpu` and `--target rtx`: files before the runtimes that a user names."""
 
+import shlex
+import shutil
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +11,7 @@ from onnx import TensorProto
 
 from tests import models
 from tests.end_to_end.test_judged import cumulative, pooled
+from tests.judges import WebGpu
 from tests.models.accumulation import global_mean, mean_beside_products
 from tests.unit.graph.sketch import Sketch, f32
 
@@ -92,6 +97,34 @@ def test_a_target_that_is_not_installed(fix, monkeypatch, target, what):
     ended = fix(models.small(), "--target", target)
     assert ended.code == 4
     assert f"--target {target} cannot be asked" in ended.err
+
+
+@pytest.mark.parametrize("target", ["webgpu", "rtx"])
+def test_a_program_without_its_package(fix, monkeypatch, target):
+    command = {"webgpu": "env NODE_PATH= node", "rtx": f"{sys.executable} -S"}[target]
+    if shutil.which(shlex.split(command)[0]) is None:
+        pytest.skip("There is no Node.js.")
+    monkeypatch.setenv(f"HALFWISE_{target.upper()}_COMMAND", command)
+    ended = fix(models.small(), "--target", target)
+    assert ended.code == 4
+    named = {"webgpu": "onnxruntime-node", "rtx": "tensorrt_rtx"}[target]
+    message, _ = ended.err.splitlines()[-2:]
+    assert f"--target {target} cannot be asked" in message
+    assert named in message
+
+
+@pytest.mark.usefixtures("on_webgpu")
+def test_webgpu_without_an_adapter_cannot_be_asked(fix, call, monkeypatch):
+    drivers = ["VK_ICD_FILENAMES=/none.json", "VK_DRIVER_FILES=/none.json", "node"]
+    monkeypatch.setenv("HALFWISE_WEBGPU_COMMAND", shlex.join([*WebGpu.command()[:-1], *drivers]))
+    ended = fix(models.small(), "--target", "webgpu")
+    assert ended.code == 4
+    message, hint = ended.err.splitlines()[-2:]
+    assert "adapter" in message
+    assert ".cc" not in message
+    assert "Vulkan" in hint
+    listed = call("doctor").out
+    assert "adapter" in listed
 
 
 @pytest.mark.parametrize(

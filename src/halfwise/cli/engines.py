@@ -154,6 +154,8 @@ def migrate(
         ),
         display,
     )
+    for dropped in made.dropped:
+        typer.echo(f"Warning: {dropped}", err=True)
     if not display.as_json:
         kept = count(len(made.fp32), "node")
         typer.echo(f"{kept} in FP32; build it with: {command(*made.command)}")

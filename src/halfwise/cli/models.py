@@ -24,6 +24,7 @@ from halfwise.declarations.options import (
     Labels,
     Low,
     Running,
+    Thresholds,
     Waiting,
     Worker,
 )
@@ -159,7 +160,7 @@ def modernize(
     show(record, modernized, display)
 
 
-@accepts(Data, Running)
+@accepts(Data, Thresholds, "strict", Running)
 def reduce(
     model: ModelArgument,
     inputs: InputsOption,

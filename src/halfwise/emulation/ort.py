@@ -23,6 +23,7 @@ from halfwise.case import CPU, Runtime
 from halfwise.emulation import budget as bounded
 from halfwise.errors import BackendMissing, CaseError, GraphRefused, KernelMissing, RunFailed
 from halfwise.files import is_regular, no_file
+from halfwise.graph.aside import NOT_JUDGED
 from halfwise.graph.casts import reads_low_weights
 from halfwise.graph.model import graphs_of, is_standard
 from halfwise.graph.protobufs import STAND_IN, weightless
@@ -34,6 +35,8 @@ _SPARE = 1 << 20
 Runtime's default of 128 MiB, a tensor of 65 MiB may take 128 (bfc_arena.h)."""
 
 _SHARED = "session.use_env_allocators"
+_FATAL = 4
+"""The severity from which ONNX Runtime logs: errors are raised, too."""
 _GIVE_BACK = "memory.enable_memory_arena_shrinkage"
 """Run option: at its end, the arenas of these devices return their free memory."""
 
@@ -214,6 +217,8 @@ class Session:
         if device == "cuda":
             memory.uncap()
             ort.preload_dlls()
+            # The provider writes what cuDNN refuses to the logger of the process.
+            ort.set_default_logger_severity(_FATAL)
         else:
             give_back()
             share(options)
@@ -237,7 +242,8 @@ class Session:
                 f"ONNX Runtime has {provider}, but cannot start it.",
                 "Check the driver and the CUDA and cuDNN libraries, or use --device cpu.",
             )
-        self.outputs = tuple(o.name for o in self._session.get_outputs())
+        judged = {v.name for v in model.graph.outputs if NOT_JUDGED not in v.metadata_props}
+        self.outputs = tuple(o.name for o in self._session.get_outputs() if o.name in judged)
         self.output_types = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(
@@ -336,7 +342,7 @@ def _options(model: ir.Model, *, optimise: bool) -> ort.SessionOptions:
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
-    options.log_severity_level = 4
+    options.log_severity_level = _FATAL
     if optimise and _quantises_to_floats(model):
         # It would turn such pairs into QLinear operators, which take only integers.
         options.add_session_config_entry("session.disable_quant_qdq", "1")

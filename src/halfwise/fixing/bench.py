@@ -11,6 +11,7 @@ import numpy as np
 from halfwise.case import Sample, Samples
 from halfwise.errors import RunFailed
 from halfwise.metrics import (
+    AUTO,
     Computed,
     Excess,
     Metric,
@@ -18,6 +19,7 @@ from halfwise.metrics import (
     Outputs,
     loss_of_one,
     metric_loss,
+    others_of,
     shortfall_of_one,
     totals,
 )
@@ -154,6 +156,19 @@ class Tolerance:
             return inf
         labels = None if samples.labels is None else [samples.labels[index]]
         return loss_of_one(self.criterion, self.metric, references[index], result, labels)
+
+    def of_one(self, reference: Outputs, result: Outputs) -> float:
+        """Return the error of a sample's outputs, ≥ 0, relative to what a trial may use."""
+        if self.metric is None:
+            excess = Excess(self.criterion, totals([reference]))
+            excess.update(reference, result)
+            return excess.final() / self.factor
+        worst = loss_of_one(self.criterion, self.metric, reference, result, None)
+        others = others_of(self.criterion.recognised, reference)
+        if self.criterion.metric == AUTO and others:
+            rest = ({name: outputs[name] for name in others} for outputs in (reference, result))
+            worst = max(worst, Tolerance(Criterion()).of_one(*rest))
+        return worst / self.factor
 
     def lost(
         self, computed: Sequence[Outputs], samples: Samples, references: Sequence[Outputs]

@@ -249,8 +249,9 @@ def judge_sizes(
             tried = replace(tried, why="recorded")
         else:
             tried = _in_batches(case, candidate, samples, references, few, settings)
+    of_model = {name: axes for name, axes in dynamic.items() if name not in case.supplied}
     verdict = verdict.model_copy(
-        update={"batch": tried.batch, "axes": _axes(dynamic, shapes, tried)}
+        update={"batch": tried.batch, "axes": _axes(of_model, shapes, tried)}
     )
     if tried.batch is None or tried.batch.passed:
         return verdict
@@ -299,7 +300,7 @@ def _in_batches(
     judged = batches.samples if whole else batches.judged
     record = JudgedBatch(
         size=size,
-        shapes=batches.shapes,
+        shapes={n: shape for n, shape in batches.shapes.items() if n not in case.supplied},
         samples=judged.ids,
         whole=whole,
         passed=False,

@@ -23,6 +23,8 @@ from halfwise.graph.written_out import written_out
 from halfwise.options.loading import load_model
 from halfwise.options.options import Model
 from halfwise.records import NodeName, Observations, TensorName
+from halfwise.reporting.guards import message
+from halfwise.reporting.parts import first_of
 
 CERTAIN = 1.0
 """From this severity on, a guard is no mere possibility (`fixing.attribute`)."""
@@ -95,16 +97,20 @@ def _unjudged(network: Network, rules: Rules, *, low_io: bool) -> onnx.ModelProt
     roles = roles_of(network)
     unseen = Observations(tensors=(), inner=(), samples=())
     kept = set(apply_rules(network, roles, rules).kept)
-    for guard in attribute(network, roles, unseen, FP16):
-        kept.update(guard.nodes if guard.severity >= CERTAIN else ())
+    guards = attribute(network, roles, unseen, FP16)
+    # An eps that FP16 stores as zero needs no data to be known.
+    shown = [g for g in guards if g.severity >= CERTAIN or g.names.get("becomes") == "zero"]
+    for guard in shown:
+        kept.update(guard.nodes)
     for op in NORMALISATIONS:
         kept.update(node for group in written_out(network, op) for node in group)
     made = assigned(network, kept, low_io=low_io)
-    warnings.warn(
+    judged = (
         "Nothing was judged, as there are no inputs: nodes stay in FP32 only by what constants and "
-        "types show. Overflows in real data are not among it; give inputs=….",
-        stacklevel=3,
+        "types show. Overflows in real data are not among it; give inputs=…."
     )
+    named = first_of([f"{guard.node}: {message(guard)}." for guard in shown])
+    warnings.warn("\n".join([judged, *named]), stacklevel=3)
     return ir.serde.serialize_model(made)
 
 

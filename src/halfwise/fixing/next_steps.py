@@ -418,8 +418,7 @@ def sample_profiles(case: Case) -> tuple[Profile, ...]:
         profiles = profiles_from_data(case.network, case.calibration + case.heldout)
     except CaseError:
         return ()
-    supplied = () if case.aside is None else case.aside.supplied
-    own = ({n: r for n, r in p.shapes.items() if n not in supplied} for p in profiles)
+    own = ({n: r for n, r in p.shapes.items() if n not in case.supplied} for p in profiles)
     return tuple(
         p.model_copy(update={"shapes": shapes}) for p, shapes in zip(profiles, own, strict=True)
     )

@@ -28,6 +28,8 @@ from halfwise.graph.model import (
 from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
 from halfwise.records import NodeName, TensorName
 
+NOT_JUDGED = "halfwise.not_judged"
+"""Metadata of outputs that the user's model lacks: no run returns them unless asked by name."""
 _LIKE = ("RandomNormalLike", "RandomUniformLike")
 
 
@@ -248,13 +250,14 @@ def _judged(aside: Aside, stand_ins: Mapping[TensorName, ir.DataType]) -> tuple[
 
 
 def _give_size(graph: ir.Graph, node: ir.Node, value: ir.Value, names: Names) -> TensorName:
-    """Return a new output with the size of `value`: it is not judged, but has to stay."""
+    """Return a new output with the size of `value`, which has to stay; no run returns it."""
     producer = value.producer()
     assert producer is not None
     size = ir.node("Shape", [value], name=names.take(f"{node.name}_size"))
     (length,) = size.outputs
     length.name = names.take(f"{node.name}_size_of")
     length.type = ir.TensorType(ir.DataType.INT64)
+    length.metadata_props[NOT_JUDGED] = ""
     graph.insert_after(producer, size)
     graph.outputs.append(length)
     return tensor_name(length)

@@ -74,7 +74,7 @@ def run_as_file(
     results = runner.run(model, _fed(model, samples))
     assert not isinstance(results, Built)
     return [
-        {n: _as(output, reference[n]) for n, output in result.items()}
+        {n: _as(result[n], wanted) for n, wanted in reference.items()}
         for result, reference in zip(results, references, strict=True)
     ]
 

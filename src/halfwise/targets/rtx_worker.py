@@ -17,7 +17,10 @@ from typing import Any
 try:
     import tensorrt_rtx as trt
 except ImportError:
-    import tensorrt_rtx_bindings as trt
+    try:
+        import tensorrt_rtx_bindings as trt
+    except ImportError as error:
+        sys.exit(str(error))
 
 SPAN = 8
 """The usual and largest length of an axis that no request bounds."""

@@ -23,7 +23,7 @@ from halfwise.targets.webgpu import WebGpu
 from halfwise.targets.worker import Crashed, Worker
 from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.workers import target_command
-from halfwise.wording import excerpt
+from halfwise.wording import excerpt, stopped
 
 _SECONDS = 300.0
 """Longest run of one sample: the default of `--budget run-timeout`."""
@@ -73,7 +73,7 @@ class OnWebGpu:
     @property
     def version(self) -> str:
         """The version of `onnxruntime-node`."""
-        hint = "Install Node.js and onnxruntime-node, and name the command that starts Node.js: "
+        hint = "It needs Node.js, onnxruntime-node and a Vulkan driver; how to name them: "
         return _version(self.worker, "webgpu", f"{hint}see docs/targets.md.")
 
     def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
@@ -175,7 +175,9 @@ def _version(worker: Worker, target: str, hint: str) -> str:
     try:
         return worker.version
     except Crashed as crash:
-        raise BackendMissing(f"--target {target} cannot be asked: {crash}.", hint) from crash
+        raise BackendMissing(
+            f"--target {target} cannot be asked: {stopped(str(crash))}", hint
+        ) from crash
 
 
 @contextmanager

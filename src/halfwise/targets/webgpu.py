@@ -2,16 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import parser
 
 from halfwise.scratch import scratch
 from halfwise.targets.worker import Crashed, Worker
 
 _WORKER = Path(__file__).with_name("webgpu_worker.js")
+
+_SMALLEST = """
+<ir_version: 8, opset_import: ["" : 17]> smallest (float[1] x) => (float[1] y) { y = Add(x, x) }
+"""
 
 Array = NDArray[Any]
 
@@ -39,6 +46,22 @@ class WebGpu(Worker):
     def __init__(self, command: Sequence[str]) -> None:
         """Take a command that starts Node.js, which finds `onnxruntime-node`."""
         super().__init__([*command, str(_WORKER)])
+
+    @cached_property
+    def version(self) -> str:
+        """The version of `onnxruntime-node`, once a model has run: that needs an adapter.
+
+        Raises:
+            Crashed: it does not start, or no model can run.
+        """
+        version = super().version
+        with scratch() as folder:
+            onnx.save(parser.parse_model(_SMALLEST), folder / "smallest.onnx")
+            ran = self.run(folder / "smallest.onnx", [{"x": np.ones(1, np.float32)}], seconds=60)
+        if ran.error is not None:
+            # ONNX Runtime says its place in the source and a condition first (ORT_ENFORCE).
+            raise Crashed(ran.error.splitlines()[0].rpartition(" was false. ")[2])
+        return version
 
     def run(
         self,

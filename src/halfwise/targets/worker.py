@@ -53,9 +53,11 @@ class Worker:
         """The version of what it runs, such as "1.7.1.116".
 
         Raises:
-            Crashed: it does not start, or says none.
+            Crashed: it does not start, or says why it has none.
         """
         answer = self.ask({}, 60)
+        if "error" in answer:
+            raise Crashed(answer["error"].splitlines()[0])
         return str(answer["version"])
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import builtins
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from halfwise.declarations import Inputs, Options
 from halfwise.errors import CaseError, UsageError
+from halfwise.files import no_file
 from halfwise.fixing.drop_in import assigned
 from halfwise.fixing.result import Result
 from halfwise.fixing.rewrite import save_checked
@@ -35,6 +37,9 @@ _WEAK = re.compile(
     r"layerOutputTypes|explicitBatch|workspace|minTiming|avgTiming|buildOnly)(=|$)"
 )
 """Options that say precision, or that trtexec 10 or 11 lacks."""
+_OTHER = re.compile(r"--(bf16|int8|fp8|best|calib)(=|$)")
+"""Those of them that ask for other types than FP16."""
+_GIVE = "Give it: --model MODEL.onnx."
 _LOGGED = re.compile(r"^&&&& RUNNING TensorRT\.trtexec.* # (.+)$", re.MULTILINE)
 _KINDS = {
     "CONVOLUTION": "Conv", "DECONVOLUTION": "ConvTranspose", "MATRIX_MULTIPLY": "MatMul Gemm",
@@ -61,11 +66,13 @@ class Migrated:
     Attributes:
         fp32: The nodes that it keeps in FP32, in graph order.
         command: The trtexec command that builds the typed model, with its other options.
+        dropped: What of the source the model does not have, and why: sentences.
         result: The verdict on the typed model.
     """
 
     fp32: tuple[NodeName, ...]
     command: tuple[str, ...]
+    dropped: tuple[str, ...]
     result: Result
 
 
@@ -96,7 +103,9 @@ def migrate(
     named = next((word[7:] for word in words if word.startswith("--onnx=")), None)
     path = model or named or next(iter(re.findall(r"[\"']([^\"'\s]+\.onnx)[\"']", text)), None)
     if path is None:
-        raise UsageError("It names no ONNX file.", "Give it: --model MODEL.onnx.")
+        raise UsageError("It names no ONNX file.", _GIVE)
+    if model is None and not Path(path).is_file():
+        raise CaseError(no_file(path), _GIVE)
     if not re.search(r"--fp16|--best|BuilderFlag\.FP16", " ".join((*words, text))):
         raise UsageError("It does not build in FP16.", "Only builds with the FP16 flag need this.")
     network, _ = upcast(load_model(path, watcher or Silent()))
@@ -108,7 +117,7 @@ def migrate(
     result = verify(path, out / MODEL_FILE, inputs, out=out / "run", watcher=watcher, **options)
     rest = [word for word in words if word.startswith("--") and not _WEAK.match(word)]
     command = ("trtexec", f"--onnx={out / MODEL_FILE}", "--stronglyTyped", *rest)
-    return Migrated(fp32, command, result)
+    return Migrated(fp32, command, tuple(_dropped(words, network)), result)
 
 
 def _read(source: str | Path | Sequence[str]) -> tuple[list[str], str]:
@@ -122,6 +131,20 @@ def _read(source: str | Path | Sequence[str]) -> tuple[list[str], str]:
         return [], text
     logged = _LOGGED.search(text)
     return split([logged[1] if logged else text]), ""
+
+
+def _dropped(words: Sequence[str], network: Network) -> Iterator[str]:
+    """Yield what of a command the typed model does not have."""
+    for word in filter(_OTHER.match, words):
+        yield f"{word} is not carried over: the typed model has only FP32 and FP16."
+    names = list(_names(network).values())
+    for item in constraints_of(words):
+        if not any(_matches(item.name, name) for name in names):
+            close = get_close_matches(item.name, names, 1)
+            meant = f"; did you mean {close[0]}?" if close else "."
+            yield f"{item.text} in {item.option} reaches no node{meant}"
+        elif not set(item.types or ("",)) <= {"fp32", "fp16"}:
+            yield f"{item.text} in {item.option} is neither fp32 nor fp16: its nodes are in FP16."
 
 
 def _constrained(words: Sequence[str], network: Network) -> set[NodeName]:

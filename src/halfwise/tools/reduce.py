@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Unpack
 
@@ -16,12 +17,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from halfwise.case import Sample
+from halfwise.case import Case, Sample
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.ort import Session
 from halfwise.emulation.typed import emulate_typed
 from halfwise.errors import CaseError, RunFailed, UsageError
-from halfwise.fixing.bench import has_new_nonfinite
+from halfwise.fixing.bench import Tolerance, has_new_nonfinite
 from halfwise.formats import FP16
 from halfwise.graph.aside import remove_nodes
 from halfwise.graph.casts import rewrite
@@ -29,14 +30,15 @@ from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, node_name, tensor_name
 from halfwise.graph.roles import bodies, roles_of
 from halfwise.judging.reference import check
-from halfwise.metrics import Excess, Outputs, totals
+from halfwise.metrics import Outputs
 from halfwise.options.loading import load_asked
 from halfwise.options.options import Model, bounded, understand
 from halfwise.progress import Silent, Watcher
 from halfwise.records import Criterion, NodeName, Record, TensorName
 from halfwise.reporting.parts import Lines, Report
+from halfwise.reporting.verdict import allowed
 from halfwise.scratch import scratch
-from halfwise.wording import clean, count, listed
+from halfwise.wording import clean, count, listed, number
 
 MOST = 60
 """Checks of one reduction: ten to cut each end of 1,000 nodes, the rest for what remains."""
@@ -61,6 +63,8 @@ class Reduction(Record):
         nodes: The nodes that remain, in order.
         ops: Their operators.
         checks: How many parts were checked.
+        criterion: What the check "verdict" allows of the part; None for other checks.
+        error: The part's error over what is allowed, above 1; None likewise.
         finished: Whether no smaller part was left to check.
     """
 
@@ -73,6 +77,8 @@ class Reduction(Record):
     ops: tuple[str, ...]
     checks: int
     finished: bool
+    criterion: Criterion | None = None
+    error: float | None = None
 
 
 @bounded
@@ -90,29 +96,35 @@ def reduce(
     Args:
         model: The model: path or proto.
         inputs: Samples, as for `fix`; the first that fails counts.
-        fails: "verdict": with everything in FP16, some output is out of tolerance or NaN; "run":
-            ONNX Runtime fails or crashes; or a command with {model}, and {inputs} if it needs them,
-            which fails if it does not exit with 0.
+        fails: "verdict": with everything in FP16, some output is out of tolerance or NaN, by the
+            question of `fix`; "run": ONNX Runtime fails or crashes; or a command with {model}, and
+            {inputs} if it needs them, which fails if it does not exit with 0.
         out: The ONNX file to write.
         watcher: Receives progress.
-        options: See `Options`: those of data, and where to run.
+        options: See `Options`: those of data, thresholds, and where to run. Values inside the
+            model, which parts give out, are held to the thresholds or their default.
 
     Raises:
         CaseError: the whole model does not fail.
         UsageError: `fails` is none of these.
     """
     watcher = watcher or Silent()
-    case = load_asked(model, understand(inputs, options), watcher, split=False)
-    network = case.network
-    failing = _check(fails)
-    if fails == "verdict":
+    case = load_asked(model, understand(inputs, options).by_use, watcher, split=False)
+    # What is not run here may be what fails in another program.
+    network = case.network if case.aside is None or fails == "verdict" else case.aside.whole
+    verdict = _Verdict(case) if fails == "verdict" else None
+    failing = verdict or _check(fails)
+    if verdict is not None:
         check(network)
     watcher.stage("reduce")
-    samples = zip(case.calibration.ids, case.calibration, strict=True)
+    read = {v.name or "" for v in network.graph.inputs}
+    each = ({n: array for n, array in one.items() if n in read} for one in case.calibration)
+    samples = zip(case.calibration.ids, each, strict=True)
     found = next(((name, s) for name, s in samples if failing(network, s)), None)
     if found is None:
         raise CaseError(
-            f"The model does not fail on any of {count(len(case.calibration), 'sample')}: {fails}.",
+            f"The model does not fail on any of {count(len(case.calibration), 'sample')}: {fails}"
+            f"{f', allowed: {allowed(case.criterion)}' if verdict else ''}.",
             "Give the inputs on which it fails, or another --fails.",
         )
     search = _Search(network, found[1], failing, watcher)
@@ -132,6 +144,8 @@ def reduce(
         ops=tuple(n.op_type for n in nodes),
         checks=search.checks,
         finished=search.checks < MOST,
+        criterion=None if verdict is None else verdict.tolerance(part).criterion,
+        error=None if verdict is None else verdict.error(part, sample),
     )
 
 
@@ -233,8 +247,6 @@ def _ends(value: ir.Value, inside: set[ir.Node]) -> bool:
 
 
 def _check(fails: str) -> Fails:
-    if fails == "verdict":
-        return _verdict
     words = [sys.executable, "-c", _RUN, "{model}", "{inputs}"]
     if fails != "run":
         words = shlex.split(fails)
@@ -258,17 +270,34 @@ def _check(fails: str) -> Fails:
     return failing
 
 
-def _verdict(network: Network, sample: Sample) -> bool:
-    """Return whether everything in FP16 is out of tolerance on a sample where FP32 is not."""
-    reference = Session(network.model).run(sample)
-    low = rewrite(network, roles_of(network), frozenset(), FP16).model
-    try:
-        result = Session(emulate_typed(low)).run(sample)
-    except RunFailed:
-        return False
-    excess = Excess(Criterion(), totals([reference]))
-    excess.update(reference, result)
-    return excess.final() > 1 or has_new_nonfinite(reference, result)
+@dataclass(frozen=True)
+class _Verdict:
+    """Whether everything in FP16 is out of tolerance on a sample where FP32 is not."""
+
+    case: Case
+
+    def __call__(self, network: Network, sample: Mapping[str, NDArray[np.generic]]) -> bool:
+        return self.error(network, sample) > 1
+
+    def tolerance(self, network: Network) -> Tolerance:
+        """Return what a model may use; a metric judges only the outputs of the whole one."""
+        asked = Tolerance(self.case.criterion, self.case.metric)
+        outputs, whole = (
+            {tensor_name(v) for v in each.graph.outputs} for each in (network, self.case.network)
+        )
+        return asked if outputs == whole else Tolerance(asked.of_samples)
+
+    def error(self, network: Network, sample: Mapping[str, NDArray[np.generic]]) -> float:
+        """Return the error over what a model may use; inf for new NaN, 0 if FP16 cannot run."""
+        reference = Session(network.model).run(sample)
+        low = rewrite(network, roles_of(network), frozenset(), FP16).model
+        try:
+            result = Session(emulate_typed(low)).run(sample)
+        except RunFailed:
+            return 0.0
+        if has_new_nonfinite(reference, result):
+            return inf
+        return self.tolerance(network).of_one(reference, result)
 
 
 def reduced(record: Reduction) -> Report:
@@ -280,6 +309,9 @@ def reduced(record: Reduction) -> Report:
         f"What remains: {listed(remaining)}.",
         f"Inputs: {clean(record.data)}, as the whole model computes them.",
     ]
+    if record.criterion is not None and record.error is not None:
+        much = f"{number(record.error)} times" if isfinite(record.error) else "infinitely beyond"
+        lines.insert(1, f"Its error is {much} what is allowed: {allowed(record.criterion)}.")
     if not record.finished:
         lines.append(f"Not finished after {MOST} checks: reduce {clean(record.model)} again.")
     title = f"{count(len(record.nodes), 'node')} of {record.before}"

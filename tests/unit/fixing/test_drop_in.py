@@ -80,6 +80,21 @@ def test_without_inputs_what_needs_no_data_stays_in_fp32(make: Any, nodes: set[s
     assert nodes <= wide(made)
 
 
+def test_an_eps_that_becomes_zero_before_a_logarithm_stays_in_fp32_and_is_named() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y)
+        <float eps = {1e-10}> { r = Relu(x) a = Add(r, eps) l = Log(a) y = Relu(l) }"""
+    proto = onnx.parser.parse_model(text)
+    for node, name in zip(proto.graph.node, ("relu", "add", "log", "end"), strict=True):
+        node.name = name
+    with pytest.warns(UserWarning, match="Nothing was judged") as warned:
+        made = convert_float_to_float16(proto, keep_io_types=True)
+    assert {"add", "log"} <= wide(made)
+    (warning,) = warned
+    (named,) = str(warning.message).splitlines()[1:]
+    assert named.startswith("add: ")
+    assert "Log" in named
+
+
 def test_a_verdict_that_fails_is_a_warning() -> None:
     ill = models.conv_chain()
     with pytest.warns(UserWarning, match="FAILED"):

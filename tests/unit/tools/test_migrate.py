@@ -110,6 +110,36 @@ def test_the_command_keeps_what_says_nothing_about_precision(folder: Path) -> No
         *("trtexec", "--onnx=typed/model.onnx", "--stronglyTyped"),
         "--saveEngine=m.engine",
     )
+    (best,) = made.dropped
+    assert best.startswith("--best ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_the_typed_model_does_not_have_is_named() -> None:
+    needed = ",".join(f"{name}:fp32" for name in sorted(NEEDED))
+    words = ["trtexec", "--onnx=model.onnx", "--fp16", "--int8", "--workspace=1"]
+    made = api.migrate(
+        [*words, f"--layerPrecisions=relux:fp32,{needed},conv_a:int8,zzz:fp32"],
+        "inputs.npz",
+        out="typed",
+    )
+    assert set(made.fp32) == NEEDED
+    int8, near, other, none = made.dropped
+    assert int8.startswith("--int8 ")
+    assert near.startswith("relux:fp32 in --layerPrecisions")
+    assert near.endswith("relu?")
+    assert other.startswith("conv_a:int8 in --layerPrecisions")
+    assert none.startswith("zzz:fp32 in --layerPrecisions")
+    assert "relu" not in none
+
+
+def test_a_variable_of_a_shell_is_no_file(folder: Path) -> None:
+    (folder / "b.sh").write_text("trtexec --onnx=$MODEL --fp16\n", encoding="utf-8")
+    with pytest.raises(CaseError) as raised:
+        api.migrate(str(folder / "b.sh"), "inputs.npz", out="typed")
+    assert "--model" in raised.value.hint
+    made = api.migrate(str(folder / "b.sh"), "inputs.npz", out="typed", model="model.onnx")
+    assert made.fp32 == ()
 
 
 @pytest.mark.parametrize(
