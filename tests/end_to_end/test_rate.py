@@ -104,3 +104,12 @@ def test_after_verify_only_more_samples_are_missing(few, call):
     assert (ended.code, ended.record["verdict"]["judged"]) == (10, False)
     (step,) = ended.record["next_step"]
     assert (step["kind"], step["numbers"]["needed"]) == ("enough-samples", 59)
+
+
+def test_no_engine_is_built_where_the_samples_cannot_show_the_share(folder, call):
+    ended = call(
+        *("fix", folder / "model.onnx", "--inputs", folder / "x.npz", "--failing", "0.1%"),
+        *("--target", "tensorrt", "--trt-command", "no-such-python", "-o", "run"),
+    )
+    assert ended.code == 3
+    assert "2995 held-out samples; there are 300" in " ".join(ended.err.split())

@@ -294,7 +294,7 @@ def _limits(case: Case, kind: Literal["unbuilt", "frozen"]) -> Iterator[Step]:
             assert isinstance(reasons, tuple)
             assert isinstance(more, int)
             items = tuple(map(str, reasons))
-            yield Step(kind=kind, items=items, numbers={"more": more})
+            yield Step(kind=kind, items=items, numbers={"further": more})
 
 
 def _keeps_all(plan: Plan) -> bool:

@@ -24,7 +24,7 @@ from halfwise.judging.judge import judge_emulated
 from halfwise.options.loading import load_case
 from halfwise.options.options import understand
 from halfwise.progress import Silent
-from halfwise.records import Criterion, SliceGroup, Unjudged
+from halfwise.records import Criterion, Failure, SliceGroup, Unjudged
 from halfwise.reporting.remarks import reasons, remark
 from halfwise.reporting.remarks import remark as in_words
 from tests import models
@@ -414,7 +414,8 @@ def test_late_plans_that_fail_on_heldout_samples_end_with_fp32(monkeypatch):
     def failing(*args, **kwargs):
         judged = judge_emulated(*args, **kwargs)
         looked.append(judged)
-        verdict = judged.verdict.model_copy(update={"passed": False})
+        wrong = (Failure(kind="batch", names={"why": "planted"}),)
+        verdict = judged.verdict.model_copy(update={"passed": False, "failures": wrong})
         return replace(judged, verdict=verdict, failing=(0,))
 
     monkeypatch.setattr(verdicts, "judge_emulated", failing)

@@ -27,6 +27,8 @@ NUMBERS = {
     "cheaper": 1,
     "int8": 0,
     "engines": 1,
+    "needed": 59,
+    "further": 0,
 }
 
 

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 from halfwise.case import Case, EngineSettings
 from halfwise.emulation.budget import Stop, Stopped, limited, stopped_by
 from halfwise.emulation.folding import settled
-from halfwise.errors import UsageError
+from halfwise.errors import CaseError, UsageError
 from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file
@@ -36,6 +36,7 @@ from halfwise.graph.model import Network
 from halfwise.graph.weights import save
 from halfwise.judging.judge import Judged
 from halfwise.metrics import criterion_hints
+from halfwise.metrics.untested import needed
 from halfwise.options.options import Request
 from halfwise.page.finish import finish
 from halfwise.progress import Silent, Watcher
@@ -69,6 +70,19 @@ TIMING_CACHE_FILE = "timing.cache"
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
+
+
+def _demand_enough(case: Case) -> None:
+    """Raise `CaseError` if no verdict on an engine could show the share that may fail."""
+    share = case.criterion.failing
+    if share is None:
+        return
+    count, least = len(case.heldout), needed(0, share)
+    if count < least:
+        raise CaseError(
+            f"--failing {share:g} takes at least {least} held-out samples; there are {count}.",
+            "Give more inputs, or a larger share, before engines are built.",
+        )
 
 
 class Relay:
@@ -167,6 +181,7 @@ def fix_in_engines(
     shared, original = Relay(watcher), case
     shared.release()
     case = one_at_a_time(case)
+    _demand_enough(case)
     # Its own graph, to which it adds nodes while the devices' are copied from this one.
     search = partial(run_fix, with_copied_network(case), request.settings, start_from=start)
     # On the GPU it would disturb the builds: there it starts when its result is requested.
