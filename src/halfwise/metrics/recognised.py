@@ -292,8 +292,7 @@ def shortfall(
     for one in recognised:
         score, drop = _score(one, references, candidates, labels), _drop(one, labels)
         off = score.required - score.value
-        # If no drop is allowed, any drop exceeds it.
-        used.append(1 + off / drop if drop else _over(off, drop))
+        used.append(1 + off / drop)
     if others := others_of(recognised, references[0]):
         used.append(-_tolerance(others, references, candidates).value / DEFAULT_REL_MAX)
     return max(0.0, *(inf if isnan(part) else part for part in used))
@@ -380,15 +379,7 @@ def _support(
     return support(one.metric, _only(one.outputs, references), labels)
 
 
-def falling(one: Recognised, drop: float) -> Recognised:
-    """Return recognised outputs whose metric may fall by `drop` instead of its default."""
-    least = one.required + _drop(one, None) - drop
-    return one.model_copy(update={"drop": drop, "required": least})
-
-
 def _drop(one: Recognised, labels: Sequence[Any] | None) -> float:
-    if one.drop is not None:
-        return one.drop
     usual = default_drop(one.metric, labelled=labels is not None)
     assert usual is not None
     return usual.drop

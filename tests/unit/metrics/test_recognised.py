@@ -22,7 +22,6 @@ from halfwise.metrics import (
     untested_task,
 )
 from halfwise.metrics.kinds import recognise
-from halfwise.metrics.recognised import falling, shortfall
 from halfwise.records import Criterion
 from tests.unit.metrics import scenes
 from tests.unit.metrics.looked import unit_rows
@@ -100,18 +99,6 @@ def test_what_is_recognised_does_not_pass_too_long_or_too_short(name, shape, sca
     (right,) = task_scores(recognised, samples, samples)
     (wrong,) = task_scores(recognised, samples, [{name: scale * s[name]} for s in samples])
     assert (right.passed, wrong.passed) == (True, False)
-
-
-def test_a_metric_may_fall_by_another_drop() -> None:
-    recognised = recognise(SAMPLES, {})
-    wide = [falling(one, 1.0) for one in recognised]
-    assert [one.required for one in wide] == pytest.approx([0.0, 0.0])
-    worse = [*SAMPLES[1:], SAMPLES[0]]
-    assert all(score.untested for score in task_scores(wide, SAMPLES, worse))
-    assert shortfall(wide, SAMPLES, worse, None) <= 1
-    strict = [falling(one, 0.0) for one in recognised]
-    assert shortfall(strict, SAMPLES, SAMPLES, None) == 0
-    assert shortfall(strict, SAMPLES, worse, None) == np.inf
 
 
 EYE = np.exp(8 * np.eye(6, 10))
@@ -193,19 +180,6 @@ def test_one_sample_shows_what_it_uses_by_itself() -> None:
     assert shortfall_of_one(recognised, reference, {"m": reference["m"]}) == 0
     broken = {**reference, "p": np.nan * reference["p"]}
     assert shortfall_of_one(recognised, reference, broken) == pytest.approx(10)
-    exact = [falling(one, 0.0) for one in recognised]
-    assert shortfall_of_one(exact, reference, reference) == 0
-    assert shortfall_of_one(exact, reference, halved) == np.inf
-
-
-def test_where_no_drop_is_allowed_other_outputs_keep_their_limit() -> None:
-    criterion = settled(BESIDE)
-    exact = tuple(falling(one, 0.0) for one in criterion.recognised)
-    largest = max(float(np.abs(s["h"]).max()) for s in BESIDE)
-    off = [{**s, "h": s["h"] + np.float32(0.015 * largest)} for s in BESIDE]
-    metric = settled_metric(criterion.model_copy(update={"recognised": exact}))
-    assert metric is not None
-    assert metric(BESIDE, BESIDE, None) - metric(BESIDE, off, None) > criterion.metric_drop
 
 
 def test_what_is_not_recognised_has_to_hold_the_default_tolerance() -> None:
