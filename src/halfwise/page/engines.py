@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from halfwise.page.data import Data, Interned, Section, Stored, front_coded
-from halfwise.page.plans import passes
+from halfwise.page.plans import tried_builds
 from halfwise.records import (
     BuildOutcome,
     Engines,
@@ -32,28 +32,23 @@ def build_rows(engines: Engines, factor: float) -> Iterator[Data]:
         factor: Share of the tolerance that the search may use; the records' errors are relative
             to it.
     """
-    rounds = {made.build: made for made in engines.rounds}
-    results = {row.build.number: row for row in engines.results}
-    for build in sorted({*rounds, *results}):
-        made, row = rounds.get(build), results.get(build)
-        excess = row.excess if row is not None else None
+    for build in tried_builds(engines):
+        made, row, measured = build.made, build.row, build.excess
         errors = [] if made is None else [made.predicted, made.predicted_fused]
         told = sorted({error * factor for error in errors if error is not None})
-        measured = made.measured if made is not None and excess is None else excess
         if measured is None and not told:
             continue
         what = "" if made is None else made.step if made.move is None else move_line(made.move)
-        latency = None if row is None else row.latency
         yield {
-            "build": build,
+            "build": build.number,
             "what": what or ("" if row is None else row.name),
             "kept": len(made.keep) if made is not None else row.kept if row is not None else 0,
             "told": told,
             "least": told[0] if told else None,
             "most": told[-1] if told else None,
             "measured": None if measured is None else measured * factor,
-            "ms": latency.median_ms if latency else made.median_ms if made else None,
-            "fails": not passes(made, row),
+            "ms": build.milliseconds,
+            "fails": not build.passes,
             "delivered": row is not None and row is engines.row,
         }
 

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from halfwise.metrics import rises, usual
@@ -154,20 +155,14 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
     """Yield every engine that was built and measured, by its build."""
     factor = 1.0 if run.search is None else run.search.tolerance_factor
     at = {name: place for place, name in enumerate(order)}
-    rounds = {made.build: made for made in engines.rounds}
-    results = {row.build.number: row for row in engines.results}
-    delivered = engines.row
-    for build in sorted({*rounds, *results}):
-        made, row = rounds.get(build), results.get(build)
-        excess = row.excess if row is not None else None
-        excess = made.measured if made is not None and excess is None else excess
-        latency = None if row is None else row.latency
+    for build in tried_builds(engines):
+        made, row = build.made, build.row
         group: Group = {
-            "build": build,
-            "error": None if excess is None else excess * factor,
-            "ms": latency.median_ms if latency else made.median_ms if made else None,
-            "chosen": row is not None and row is delivered,
-            "fails": not passes(made, row),
+            "build": build.number,
+            "error": None if build.excess is None else build.excess * factor,
+            "ms": build.milliseconds,
+            "chosen": row is not None and row is engines.row,
+            "fails": not build.passes,
         }
         if made is not None:
             group["nodes"] = packed(sorted(at[name] for name in made.keep))
@@ -183,11 +178,46 @@ def _engines(engines: Engines, run: Run, order: Sequence[NodeName]) -> Iterator[
         yield _without_defaults(group)
 
 
-def passes(made: EngineRound | None, row: EngineResult | None) -> bool:
-    """Return whether an engine passes: by its verdict, else on the samples of the search."""
-    if row is not None and row.verdict is not None:
-        return row.verdict.passed
-    return made is not None and made.passed
+@dataclass(frozen=True)
+class TriedBuild:
+    """A build that was tried in a round of the search, or has a result, or both.
+
+    Attributes:
+        number: Of the build.
+        made: Its round; None without one.
+        row: Its result; None without one.
+    """
+
+    number: int
+    made: EngineRound | None
+    row: EngineResult | None
+
+    @property
+    def excess(self) -> float | None:
+        """The engine's error over what is allowed; None if it was not measured."""
+        excess = None if self.row is None else self.row.excess
+        return self.made.measured if self.made is not None and excess is None else excess
+
+    @property
+    def milliseconds(self) -> float | None:
+        """The median time of a run; None if it was not timed."""
+        latency = None if self.row is None else self.row.latency
+        return latency.median_ms if latency else self.made.median_ms if self.made else None
+
+    @property
+    def passes(self) -> bool:
+        """Whether it passes: by its verdict, else on the samples of the search."""
+        if self.row is not None and self.row.verdict is not None:
+            return self.row.verdict.passed
+        return self.made is not None and self.made.passed
+
+
+def tried_builds(engines: Engines) -> Iterator[TriedBuild]:
+    """Yield the builds of a device in order, each with its round and its result."""
+    rounds = {made.build: made for made in engines.rounds}
+    results = {row.build.number: row for row in engines.results}
+    for number in sorted({*rounds, *results}):
+        yield TriedBuild(number, rounds.get(number), results.get(number))
 
 
 def values(scores: Sequence[TaskScore]) -> dict[str, float]:

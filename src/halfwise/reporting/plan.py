@@ -199,10 +199,6 @@ def int8_lines(run: Run) -> Iterator[str]:
         yield unfinished(run.search)
 
 
-CurveRow = tuple[Curve | None, Point | None, str]
-"""A plan's curve, its point, and what it is to the run."""
-
-
 def curve_table(run: Run) -> Table | None:
     """Return the plans to choose from; None if none has scores."""
     curve = run.curve
