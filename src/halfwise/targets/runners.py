@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from halfwise.case import CPU, Built, FileRunner, Runtime, Samples
 from halfwise.declarations.options import TargetName
+from halfwise.emulation.budget import RUN_SECONDS
 from halfwise.emulation.ort import provider_of, runtime_version
 from halfwise.emulation.runner import ModelRunner
 from halfwise.errors import BackendMissing, CaseError, RunFailed
@@ -25,8 +26,6 @@ from halfwise.tensorrt.ports import profiles_from_data
 from halfwise.tensorrt.workers import target_command
 from halfwise.wording import excerpt, stopped
 
-_SECONDS = 300.0
-"""Longest run of one sample: the default of `--budget run-timeout`."""
 _BUILD_SECONDS = 600.0
 """Longest build: some recurrent networks take minutes. Our choice."""
 
@@ -57,34 +56,27 @@ class OnnxRuntime:
         """Do nothing."""
 
 
-@dataclass(frozen=True)
-class OnWebGpu:
-    """ONNX Runtime's WebGPU provider, with its fusions or without; fields of `FileRunner`."""
+class _Asking:
+    """A runner that asks a program of another package."""
 
-    worker: WebGpu
-    fusions: bool
-    runs: bool = True
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return "WebGPU" if self.fusions else "WebGPU (not optimised)"
+    worker: Worker
+    target: TargetName
+    needs: str
 
     @property
     def version(self) -> str:
-        """The version of `onnxruntime-node`."""
-        hint = "It needs Node.js, onnxruntime-node and a Vulkan driver; how to name them: "
-        return _version(self.worker, "webgpu", f"{hint}see docs/targets.md.")
+        """The version of the package.
 
-    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
-        """Return the outputs."""
-        with _saved(model) as path:
-            ran = self.worker.run(
-                path, [*samples], fusions=self.fusions, seconds=_SECONDS * len(samples)
-            )
-        if ran.error is not None:
-            raise RunFailed(excerpt(ran.error))
-        return ran.outputs
+        Raises:
+            BackendMissing: it cannot be asked.
+        """
+        try:
+            return self.worker.version
+        except Crashed as crash:
+            raise BackendMissing(
+                f"--target {self.target} cannot be asked: {stopped(str(crash))}",
+                f"{self.needs}: see docs/targets.md.",
+            ) from crash
 
     def close(self) -> None:
         """End the process."""
@@ -92,23 +84,45 @@ class OnWebGpu:
 
 
 @dataclass(frozen=True)
-class InRtx:
+class OnWebGpu(_Asking):
+    """ONNX Runtime's WebGPU provider, with its fusions or without; fields of `FileRunner`."""
+
+    worker: WebGpu
+    fusions: bool
+    runs: bool = True
+    target = "webgpu"
+    needs = "It needs Node.js, onnxruntime-node and a Vulkan driver; how to name them"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "WebGPU" if self.fusions else "WebGPU (not optimised)"
+
+    def run(self, model: ir.Model, samples: Samples) -> Sequence[Outputs]:
+        """Return the outputs."""
+        with _saved(model) as path:
+            ran = self.worker.run(
+                path, [*samples], fusions=self.fusions, seconds=RUN_SECONDS * len(samples)
+            )
+        if ran.error is not None:
+            raise RunFailed(excerpt(ran.error))
+        return ran.outputs
+
+
+@dataclass(frozen=True)
+class InRtx(_Asking):
     """The builder of TensorRT for RTX, for a compute capability; fields of `FileRunner`."""
 
     worker: RtxBuilder
     sm: str
     runs: bool = False
+    target = "rtx"
+    needs = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it"
 
     @property
     def name(self) -> str:
         """Its name."""
         return f"TensorRT for RTX ({self.sm})"
-
-    @property
-    def version(self) -> str:
-        """The version of the package."""
-        hint = "Install it (`pip install 'halfwise[rtx]'`), or name a Python that has it: "
-        return _version(self.worker, "rtx", f"{hint}see docs/targets.md.")
 
     def run(self, model: ir.Model, samples: Samples) -> Built:
         """Build the model for the shapes of the samples."""
@@ -124,10 +138,6 @@ class InRtx:
                 raise CaseError(excerpt("; ".join(f"{e.node} {e.text}" for e in build.errors[:1])))
             names = folded(build.kernels, onnx.load(path, load_external_data=False))
         return Built(tuple(map(NodeName, names)))
-
-    def close(self) -> None:
-        """End the process."""
-        self.worker.close()
 
 
 def runners_of(
@@ -169,15 +179,6 @@ def running(runners: Iterable[FileRunner]) -> Iterator[None]:
     finally:
         for runner in runners:
             runner.close()
-
-
-def _version(worker: Worker, target: str, hint: str) -> str:
-    try:
-        return worker.version
-    except Crashed as crash:
-        raise BackendMissing(
-            f"--target {target} cannot be asked: {stopped(str(crash))}", hint
-        ) from crash
 
 
 @contextmanager
