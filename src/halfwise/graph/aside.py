@@ -18,6 +18,7 @@ from halfwise.graph.model import (
     Names,
     Network,
     add_constant,
+    cast_of,
     constant_array,
     graphs_of,
     is_standard,
@@ -25,7 +26,7 @@ from halfwise.graph.model import (
     tensor_name,
     values_of,
 )
-from halfwise.graph.roles import RANDOM, RANDOM_PREFIX
+from halfwise.graph.roles import RANDOM, RANDOM_PREFIX, with_bodies
 from halfwise.records import NodeName, TensorName
 
 NOT_JUDGED = "halfwise.not_judged"
@@ -86,15 +87,15 @@ def set_aside(
     Raises:
         CaseError: a node in a body draws random numbers, or nothing remains to be judged.
     """
-    foreign = [n for n in network.nodes() if not all(map(runs, _with_bodies(n)))]
+    foreign = [n for n in network.nodes() if not all(map(runs, with_bodies(n)))]
     drawing = [n for n in network.nodes() if draws(n)]
     if not foreign and not drawing:
         return network, None
     supplied = [v for n in drawing for v in n.outputs if v.uses() or v.is_graph_output()]
     supplied += [v for n in foreign for v in n.outputs if v.name in stand_ins]
-    apart = _followed(network.graph, [*foreign, *drawing], supplied)
-    names = frozenset(map(node_name, apart))
     owners = _owners(network.graph)
+    apart = _followed([*foreign, *drawing], supplied, owners)
+    names = frozenset(map(node_name, apart))
     supplied = [v for v in supplied if any(owners[u.node] not in apart for u in v.uses())]
     aside = Aside(
         network,
@@ -106,20 +107,12 @@ def set_aside(
     return _judged(aside, stand_ins)
 
 
-def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
-    yield node
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from attribute.as_graph().all_nodes()
-
-
 def _followed(
-    graph: ir.Graph, nodes: Collection[ir.Node], supplied: Collection[ir.Value]
+    nodes: Collection[ir.Node], supplied: Collection[ir.Value], owners: Mapping[ir.Node, ir.Node]
 ) -> dict[ir.Node, None]:
     """Return nodes and all that depends on their outputs, except on those that are supplied."""
     apart: dict[ir.Node, None] = {}
     waiting = list(nodes)
-    owners = _owners(graph)
     while waiting:
         node = waiting.pop()
         if node in apart:
@@ -133,7 +126,7 @@ def _followed(
 
 def _owners(graph: ir.Graph) -> dict[ir.Node, ir.Node]:
     """Return the node of a main graph that is or holds each node."""
-    return {inner: node for node in graph for inner in _with_bodies(node)}
+    return {inner: node for node in graph for inner in with_bodies(node)}
 
 
 def outermost(network: Network) -> tuple[ir.Node, ...]:
@@ -281,7 +274,7 @@ def _take_sizes(
 
 def remove_nodes(graph: ir.Graph, nodes: Collection[ir.Node]) -> None:
     """Remove nodes whose outputs nobody reads, with all that they read alone."""
-    for one in (one for node in nodes for one in _with_bodies(node)):
+    for one in (one for node in nodes for one in with_bodies(node)):
         for slot in range(len(one.inputs)):
             one.replace_input_with(slot, None)
     graph.remove(nodes, safe=False)
@@ -294,7 +287,7 @@ def _full_name(node: ir.Node) -> str:
 
 def _read(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node and the nodes in its bodies read."""
-    yield from (v for one in _with_bodies(node) for v in one.inputs if v is not None)
+    yield from (v for one in with_bodies(node) for v in one.inputs if v is not None)
 
 
 def write_back(model: ir.Model, aside: Aside | None) -> ir.Model:
@@ -344,7 +337,7 @@ def _reads_of(node: ir.Node, graph: ir.Graph) -> list[tuple[ir.Node, int, ir.Val
     """Return what a node and those in its bodies read of `graph`, each with reader and slot."""
     return [
         (one, slot, value)
-        for one in _with_bodies(node)
+        for one in with_bodies(node)
         for slot, value in enumerate(one.inputs)
         if value is not None and value.graph is graph
     ]
@@ -360,9 +353,6 @@ def _cast(graph: ir.Graph, value: ir.Value, dtype: ir.DataType | None, names: Na
     """Return `value` in a type, through a Cast if it has another."""
     if dtype is None or value.dtype in (None, dtype):
         return value
-    node = ir.node("Cast", [value], {"to": int(dtype)}, name=names.take(f"{value.name}_cast"))
-    (made,) = node.outputs
-    made.name, made.shape = names.take(f"{value.name}_{dtype.name.lower()}"), value.shape
-    made.type = ir.TensorType(dtype)
+    node = cast_of(value, dtype, names)
     graph.append(node)
-    return made
+    return node.outputs[0]

@@ -190,6 +190,15 @@ class Names:
         return name
 
 
+def cast_of(value: ir.Value, dtype: ir.DataType, names: Names) -> ir.Node:
+    """Return a new Cast of `value`, which is in no graph yet; its names are taken from `names`."""
+    node = ir.node("Cast", [value], {"to": int(dtype)}, name=names.take(f"{value.name}_cast"))
+    (made,) = node.outputs
+    made.name = names.take(f"{value.name}_{dtype.name.lower()}")
+    made.type, made.shape = ir.TensorType(dtype), value.shape
+    return node
+
+
 _REDUCED_AXES_ARE_READ = 18
 """First operator set in which all reductions take their axes as an input (ReduceSum: 13)."""
 _AXES_OF_SIZE_1_ARE_READ = 13

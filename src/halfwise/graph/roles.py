@@ -293,6 +293,13 @@ def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
     return tuple(graphs)
 
 
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield a node, and the nodes in its bodies at any depth."""
+    yield node
+    for body in bodies(node):
+        yield from body.all_nodes()
+
+
 def _why_pinned(node: ir.Node, unknown_in: ir.DataType | None) -> str:
     """Return why a node has to be FP32; `unknown_in` is the low type if its operator is unknown."""
     values = (*node.inputs, *node.outputs)

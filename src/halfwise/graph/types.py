@@ -15,7 +15,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from halfwise.graph.model import Names, add_constant, constant_array, graphs_of, is_standard
+from halfwise.graph.model import (
+    Names,
+    add_constant,
+    cast_of,
+    constant_array,
+    graphs_of,
+    is_standard,
+)
 
 
 @dataclass(frozen=True)
@@ -187,21 +194,15 @@ class _Types:
 
     def _in_type(self, value: ir.Value, wanted: ir.DataType, reader: ir.Node) -> ir.Value:
         """Return `value` in another type: another constant, or a Cast in front of `reader`."""
-        name, graph = f"{value.name}_{wanted.name.lower()}", reader.graph
+        graph = reader.graph
         assert isinstance(graph, ir.Graph)
         if value.const_value is not None:
             array = _converted(constant_array(value), wanted)
-            return add_constant(graph, self.names.take(name), array)
-        cast = self._cast(value, wanted, name)
+            name = self.names.take(f"{value.name}_{wanted.name.lower()}")
+            return add_constant(graph, name, array)
+        cast = cast_of(value, wanted, self.names)
         graph.insert_before(reader, cast)
         return cast.outputs[0]
-
-    def _cast(self, value: ir.Value, wanted: ir.DataType, name: str) -> ir.Node:
-        node = self.names.take(f"{value.name}_cast")
-        cast = ir.node("Cast", [value], {"to": int(wanted)}, name=node)
-        (made,) = cast.outputs
-        made.name, made.type, made.shape = self.names.take(name), ir.TensorType(wanted), value.shape
-        return cast
 
     def _branches(self, node: ir.Node, bodies: Sequence[ir.Graph]) -> Iterator[Clash]:
         """Give the outputs of an If's branches one type, and the If's outputs too."""
@@ -227,16 +228,15 @@ class _Types:
         name = value.name or ""
         yield Clash(node, f"output {place}", name, value.dtype, wanted, True)
         value.name = self.names.take(f"{name}_{value.dtype.name.lower()}")
-        cast = self._cast(value, wanted, name)
+        cast = cast_of(value, wanted, self.names)
         cast.outputs[0].name = name
         graph.append(cast)
         graph.outputs[place] = cast.outputs[0]
 
     def _ends(self, graph: ir.Graph) -> Iterator[Clash]:
         """Give the outputs of a graph the types that it declares, once for each value."""
-        declared = _DECLARED
         for place, value in enumerate(graph.outputs):
-            node, wanted = value.producer(), value.metadata_props.pop(declared, None)
+            node, wanted = value.producer(), value.metadata_props.pop(_DECLARED, None)
             if node is not None and wanted is not None:
                 yield from self._end(graph, place, value, ir.DataType[wanted], node)
 

@@ -28,7 +28,8 @@ from halfwise.graph.aside import remove_nodes
 from halfwise.graph.casts import rewrite
 from halfwise.graph.dataflow import giving_out
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import bodies, roles_of
+from halfwise.graph.roles import roles_of, with_bodies
+from halfwise.graph.weights import save
 from halfwise.judging.reference import check
 from halfwise.metrics import Outputs
 from halfwise.options.loading import load_asked
@@ -132,7 +133,7 @@ def reduce(
     path = Path(out)
     data = path.with_suffix(".npz")
     part, sample = search.part(nodes)
-    ir.save(part.model, path)
+    save(part.model, path)
     np.savez(data, **sample)  # type: ignore[arg-type]
     return Reduction(
         model=str(path),
@@ -208,7 +209,7 @@ class _Search:
         names = frozenset(map(node_name, nodes))
         model = self.network.copy()
         graph = model.graph
-        inside = {inner for n in graph if node_name(n) in names for inner in (n, *_in_bodies(n))}
+        inside = {inner for n in graph if node_name(n) in names for inner in with_bodies(n)}
         outside = [n for n in graph if n not in inside]
         ends = [v for n in graph if n in inside for v in n.outputs if _ends(v, inside)]
         graph.outputs[:] = ends
@@ -235,10 +236,6 @@ class _Search:
         return Session(giving_out(self.network.model, names)).run(self.sample, names)
 
 
-def _in_bodies(node: ir.Node) -> list[ir.Node]:
-    return [inner for body in bodies(node) for inner in body.all_nodes()]
-
-
 def _ends(value: ir.Value, inside: set[ir.Node]) -> bool:
     """Return whether a value is a result of a part: something else reads it, or nothing at all."""
     users = [use.node for use in value.uses()]
@@ -259,7 +256,7 @@ def _check(fails: str) -> Fails:
     def failing(network: Network, sample: Sample) -> bool:
         with scratch() as folder:
             model, data = folder / "model.onnx", folder / "inputs.npz"
-            ir.save(network.model, model)
+            save(network.model, model)
             np.savez(data, **sample)  # type: ignore[arg-type]
             places = {"{model}": str(model), "{inputs}": str(data)}
             command = words
