@@ -316,7 +316,7 @@ def _in_batches(
         return replace(tried, batch=with_failures(record, failures))
     if not whole:
         results = batches.take_apart(results)
-    criterion = case.criterion.model_copy(update={"failing": None})
+    criterion = case.criterion.of_each
     verdict = judge_outputs(results, judged, wanted, criterion, case.metric).verdict
     excess = Excess(criterion, totals([*references, *wanted]))
     for reference, result in zip(wanted, results, strict=True):

@@ -85,7 +85,7 @@ class Decisions:
         excess = bench.excess_of(results) * bench.tolerance.factor
         if excess <= 1:
             return None
-        worst = self._worst(bench.samples, bench.references, results)
+        worst = _failing(bench.samples, bench.references, results, self._variant.case)
         nodes, kept = self._decisions.values(), self.space.kept(plan) or NONE
         flips = _flips(written.model, nodes, bench.samples.select(worst), self._settings)
         return tuple(self._guards(flips, self._repair(kept, flips, worst), excess))
@@ -123,13 +123,6 @@ class Decisions:
         runner = file_runners(self._settings)[0]
         return run_as_file(written.model, samples, references, runner)
 
-    def _worst(
-        self, samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs]
-    ) -> tuple[int, ...]:
-        case = self._variant.case
-        judged = judge_outputs(results, samples, references, case.criterion, case.metric)
-        return judged.failing[:FEW_SAMPLES]
-
     def _repair(self, kept: Nodes, flips: Sequence[Flip], worst: Sequence[int]) -> Nodes:
         """Return a few nodes that make the plan hold both ways; empty if nothing helps."""
         space, variant, bench = self.space, self._variant, self._bench
@@ -146,9 +139,8 @@ class Decisions:
                 return False
             with suppress(CaseError, RunFailed):
                 results = self._run(variant.write(space.plan(more))[0], samples, references)
-                case = variant.case
-                judged = judge_outputs(results, samples, references, case.criterion, case.metric)
-                return judged.verdict.passed
+                question = variant.case.criterion.of_each, variant.case.metric
+                return judge_outputs(results, samples, references, *question).verdict.passed
             return False
 
         return _narrowed(space.budget, chain, holds)
@@ -254,6 +246,14 @@ def _against(file: AsFile, filed: Judged | None) -> Iterator[Failure]:
         yield Failure(kind="refused", names={"runner": name, "why": file.error})
 
 
+def _failing(
+    samples: Samples, references: Sequence[Outputs], results: Sequence[Outputs], case: Case
+) -> tuple[int, ...]:
+    """Return a few samples whose outputs fail, by index."""
+    judged = judge_outputs(results, samples, references, case.criterion, case.metric)
+    return judged.failing[:FEW_SAMPLES]
+
+
 def _flips(
     model: ir.Model, decisions: Iterable[ir.Node], samples: Samples, settings: Settings
 ) -> tuple[Flip, ...]:
@@ -319,8 +319,7 @@ def wrong_on_targets(space: Space, plan: Plan) -> tuple[str, ...]:
             space.budget.spend("judge", len(bench.samples))
             with suppress(CaseError, RunFailed):
                 results = run_as_file(model, bench.samples, bench.references, runner)
-                question = bench.samples, bench.references, case.criterion, case.metric
-                failing = judge_outputs(results, *question).failing[:FEW_SAMPLES]
+                failing = _failing(bench.samples, bench.references, results, case)
                 wrong |= {bench.samples.ids[i]: None for i in failing}
     return tuple(wrong)
 

@@ -102,7 +102,6 @@ class Recognised(Record):
         evidence: Why they were recognised.
         boxes: How boxes are read; None for other kinds.
         cells: How a detector's cells are read; None for other kinds.
-        drop: How far the metric may fall; None for its default.
     """
 
     kind: Kind
@@ -113,7 +112,6 @@ class Recognised(Record):
     evidence: tuple[Evidence, ...]
     boxes: Boxes | None = None
     cells: Cells | None = None
-    drop: float | None = None
 
 
 Unit = Literal[
@@ -328,6 +326,11 @@ class Criterion(Record):
     failing: float | None = None
     recognised: tuple[Recognised, ...] = ()
     untested: tuple[Recognised, ...] = ()
+
+    @property
+    def of_each(self) -> "Criterion":
+        """The same where every sample must pass: what a few samples are held to."""
+        return self.model_copy(update={"failing": None})
 
 
 class Side(Record):

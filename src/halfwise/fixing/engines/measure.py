@@ -214,7 +214,7 @@ class Measure:
             batches.take_apart(results),
             batches.judged,
             batches.take_apart(self.references(batches.samples)),
-            self.case.criterion.model_copy(update={"failing": None}),
+            self.case.criterion.of_each,
             self.case.metric,
             level="engine",
         )
