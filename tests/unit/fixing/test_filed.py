@@ -57,6 +57,12 @@ def test_few_nodes_that_lead_to_the_decision_are_kept():
     assert (guard.node, guard.tensor, guard.nodes) == ("bucket", "spread_out", ("quotient",))
 
 
+def test_the_same_nodes_lead_to_it_where_a_share_may_fail():
+    fixed = found(models.position_bucket(), failing=0.5)
+    (guard,) = [g for g in fixed.guards if g.kind == "decision"]
+    assert (guard.node, guard.nodes) == ("bucket", ("quotient",))
+
+
 def test_flips_that_no_output_feels_keep_nothing():
     ill = models.position_bucket()
     fixed = found(ill, max_abs=1e3)
