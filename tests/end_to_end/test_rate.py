@@ -5,28 +5,28 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from halfwise import api
+from tests.unit.graph.sketch import Sketch
 
 COUNT, LARGE = 400, range(5, 400, 57)
 """Samples, and those whose squares leave the range of FP16: 7 of them."""
 
 
+def product(weights: np.ndarray) -> tuple[Sketch, str]:
+    """Return a graph that multiplies [N, 8] with weights, and its last value."""
+    sketch = Sketch(17)
+    x = sketch.input("x", ["N", 8])
+    return sketch, sketch.op("MatMul", x, weights.astype(np.float32), name="product")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place, rng = tmp_path_factory.mktemp("rate"), np.random.default_rng(0)
-    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N", 8]) for n in "xy"]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], "product"),
-        helper.make_node("Mul", ["h", "h"], ["square"], "squared"),
-        helper.make_node("Sqrt", ["square"], ["y"], "root"),
-    ]
-    weights = numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32) / 3, "w")
-    graph = helper.make_graph(nodes, "lengths", ends[:1], ends[1:], [weights])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    sketch, h = product(rng.standard_normal((8, 8)) / 3)
+    square = sketch.op("Mul", h, h, name="squared")
+    onnx.save(sketch.proto(sketch.op("Sqrt", square, name="root")), place / "model.onnx")
     rows = rng.standard_normal((COUNT, 8)).astype(np.float32)
-    onnx.save(model, place / "model.onnx")
     np.savez(place / "x.npz", x=rows)
     low = api.fix(place / "model.onnx", place / "x.npz", lower=[".*"], no_repair=True).model
     assert low is not None
@@ -66,15 +66,8 @@ def test_most_samples_are_held_out(folder):
 def few(tmp_path_factory):
     """A folder with a small classifier, samples to search on and 24 others."""
     place, rng = tmp_path_factory.mktemp("few"), np.random.default_rng(0)
-    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["N", 8]) for n in "xy"]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"], "scores"),
-        helper.make_node("Softmax", ["h"], ["y"], "classes"),
-    ]
-    weights = numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w")
-    graph = helper.make_graph(nodes, "classes", ends[:1], ends[1:], [weights])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, place / "model.onnx")
+    sketch, scores = product(rng.standard_normal((8, 8)))
+    onnx.save(sketch.proto(sketch.op("Softmax", scores, name="classes")), place / "model.onnx")
     np.savez(place / "x.npz", x=rng.standard_normal((8, 8)).astype(np.float32))
     np.savez(place / "unseen.npz", x=rng.standard_normal((24, 8)).astype(np.float32))
     return place
