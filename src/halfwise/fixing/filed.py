@@ -312,15 +312,17 @@ def wrong_on_targets(space: Space, plan: Plan) -> tuple[str, ...]:
 
     None where a target refuses the file: no other plan would change that.
     """
-    case, settings, bench = plan.of.case, plan.of.settings, space.bench
-    model, wrong = plan.of.write(plan)[0].model, dict[str, None]()
-    for runner in settings.targets:
-        if runner.runs:
-            space.budget.spend("judge", len(bench.samples))
-            with suppress(CaseError, RunFailed):
-                results = run_as_file(model, bench.samples, bench.references, runner)
-                failing = _failing(bench.samples, bench.references, results, case)
-                wrong |= {bench.samples.ids[i]: None for i in failing}
+    runners = [runner for runner in plan.of.settings.targets if runner.runs]
+    if not runners:
+        return ()
+    bench, wrong = space.bench, dict[str, None]()
+    model = plan.of.write(plan)[0].model
+    for runner in runners:
+        space.budget.spend("judge", len(bench.samples))
+        with suppress(CaseError, RunFailed):
+            results = run_as_file(model, bench.samples, bench.references, runner)
+            failing = _failing(bench.samples, bench.references, results, plan.of.case)
+            wrong |= {bench.samples.ids[i]: None for i in failing}
     return tuple(wrong)
 
 

@@ -102,8 +102,9 @@ def profiles() -> dict[str, Profile]:
 
 def lowest_sums_of(runners: Iterable[FileRunner]) -> Literal["fp32", "fp16"]:
     """Return the lowest format of sums in runners; those without a profile are taken for FP32."""
-    known = profiles()
-    low = (known[r.name].sums == "fp16" for r in runners if r.name in known)
+    names = {runner.name for runner in runners}
+    known = profiles() if names else {}
+    low = (known[name].sums == "fp16" for name in names & known.keys())
     return "fp16" if any(low) else "fp32"
 
 
