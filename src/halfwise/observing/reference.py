@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
-from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
+from halfwise.emulation.probe import (
+    SELECTING_OPSET,
+    ElementProbe,
+    ExtremaProbe,
+    View,
+    observable,
+    roots,
+)
 from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
 from halfwise.formats import BF16, CHUNK, FP32, Format
@@ -180,11 +187,9 @@ class _Twins:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
 
 
-DETAIL_ELEMENTS = 2 * 10**9
-"""Largest number of elements that the second pass visits, over all samples and tensors."""
-
-DRAWING_OPSET = 9
-"""Where selects among floats from here on: elements are drawn from large tensors."""
+DETAIL_ELEMENTS = 25 * 10**7
+"""Largest number of elements that the second pass visits, over all samples and tensors: about a
+second. On `FEW_SAMPLES` they may be more."""
 
 DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
@@ -218,7 +223,7 @@ def observe_network(
     Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
     statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
     them are those where most tensors reach their extremum, the others are evenly spread; fewer if
-    more than 2·10⁹ elements would be visited.
+    more than `DETAIL_ELEMENTS` would be visited.
 
     Args:
         network: The model.
@@ -356,7 +361,7 @@ class Observer:
         first = not self._chosen
         if first:
             visited = sum(CHUNK if t in self._drawn else n for t, n in self._sizes.items())
-            affordable = max(1, DETAIL_ELEMENTS // max(1, visited))
+            affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
         few = self._chosen[:: ceil(len(self._chosen) / FEW_SAMPLES)]
@@ -399,7 +404,7 @@ class Observer:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
         self._sizes = probe.sizes
-        if self._network.opset >= DRAWING_OPSET:
+        if self._network.opset >= SELECTING_OPSET:
             self._drawn = frozenset(
                 name
                 for name, least in probe.least.items()
