@@ -15,6 +15,7 @@ from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
 from halfwise.emulation.probe import (
+    DRAWN,
     SELECTING_OPSET,
     ElementProbe,
     ExtremaProbe,
@@ -24,7 +25,7 @@ from halfwise.emulation.probe import (
 )
 from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
-from halfwise.formats import BF16, CHUNK, FP32, Format
+from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.dataflow import drop_unused_nodes
@@ -187,9 +188,9 @@ class _Twins:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
 
 
-DETAIL_ELEMENTS = 25 * 10**7
-"""Largest number of elements that the second pass visits, over all samples and tensors: about a
-second. On `FEW_SAMPLES` they may be more."""
+DETAIL_ELEMENTS = 10**8
+"""Largest number of elements that the second pass visits, over all samples and tensors: a third
+of a second. On `FEW_SAMPLES` they may be more."""
 
 DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
@@ -323,7 +324,7 @@ class Observer:
         self._looked: list[int] = []
         self._is_cut = False
         self._sizes: dict[TensorName, int] = {}
-        self._drawn: frozenset[TensorName] = frozenset()
+        self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         self.outputs = self._extrema()
@@ -360,7 +361,7 @@ class Observer:
         self._is_cut = True
         first = not self._chosen
         if first:
-            visited = sum(CHUNK if t in self._drawn else n for t, n in self._sizes.items())
+            visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
             affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
@@ -405,11 +406,10 @@ class Observer:
             self._tick()
         self._sizes = probe.sizes
         if self._network.opset >= SELECTING_OPSET:
-            self._drawn = frozenset(
-                name
-                for name, least in probe.least.items()
-                if least > CHUNK and not self._reach[name].nonfinite
-            )
+            sizes, least = probe.sizes, probe.least
+            finite = (t for t, reach in self._reach.items() if not reach.nonfinite)
+            large = (t for t in finite if least[t] == sizes[t] > 2 * DRAWN)
+            self._drawn = {t: sizes[t] for t in large}
         return outputs
 
     def _squares(self) -> None:
@@ -460,7 +460,7 @@ class Observer:
                 self._budget.check()
                 counters[name].add(array)
 
-            yield View((name,), count, drawn=name in smallest)
+            yield View((name,), count, drawn=self._drawn.get(name, 0))
             if name in smallest:
                 yield View((smallest[name],), lambda _, array: counters[name].reach(array.item()))
 
