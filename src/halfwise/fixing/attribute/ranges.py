@@ -439,7 +439,7 @@ def _tiny(evidence: Evidence, value: ir.Value) -> list[Guard]:
         inexact = 0
         if divides:
             fits = magnitudes[nonzero & (magnitudes <= fmt.max)]
-            inexact = np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits)
+            inexact = int(np.count_nonzero(np.abs(fmt.round(fits) - fits) > SIGNIFICANT * fits))
         zeroed = np.count_nonzero(small <= fmt.flush_threshold)
         counts += [np.count_nonzero(nonzero), small.size, zeroed, inexact]
         largest = max(largest, float(magnitudes.max(initial=0)))
