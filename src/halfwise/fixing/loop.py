@@ -12,7 +12,7 @@ from halfwise.fixing.curve import MEASURED, TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
-from halfwise.fixing.filed import Decisions, demand_files, wrong_on_targets
+from halfwise.fixing.filed import demand_files, wrong_as_file
 from halfwise.fixing.fixed import Fixed, plan_of, search_of
 from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
@@ -282,58 +282,54 @@ class _Fix:
     def _sound(self, found: _Found) -> _Found:
         """Return a plan that holds on the calibration samples beyond the emulation of the search.
 
-        If one does not, more nodes are held, and the search goes on; unless a plan that is known
-        to hold costs clearly less than with them. One chosen by the user stays as it is.
+        If something is infinite inside, more nodes are held; if its file fails, those of others
+        have to pass; and the search goes on. One chosen by the user stays as it is.
         """
         while found.result.passed and found.late < MOST_FAILURES:
-            space, kept = found.space, found.result.kept
-            guards = self._against(found, self._settled(found))
-            if space.chosen is not None or not (guards or self._demands(found)):
+            space, plan = found.space, self._settled(found)
+            with self.stage("judge"), space.budget.counted():
+                written, _ = self.verdicts.write(plan)
+                guards = Depths(space, self.heldout).inside(plan, written).guards
+            if space.chosen is not None:
                 return found
-            if not guards:
-                found = self._searched(found)
-                continue
-            infinite = all(guard.kind == "infinite" for guard in guards)
-            with_them = kept.union(*map(space.variant.holdable, guards))
-            if infinite and (other := self._cheaper(space, with_them)) is not None:
-                self.watcher.note(
-                    f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it "
-                    "takes"
-                )
-                note = Remark(kind="sounder", numbers={"kept": len(kept)})
-                return found.instead(other).noting(note)
-            space = space.holding(guards)
-            many, held = len(guards), count(len(space.held_nodes), "node")
-            why = f"{count(many, 'tensor')} {verb(many, 'is', 'are')} infinite inside"
-            if not infinite:
-                changes = f"{count(many, 'decision')} {verb(many, 'changes', 'change')}"
-                why = f"{changes} without rounding between nodes"
-            self.watcher.note(f"the outputs pass, but {why}; {held} held in FP32 in total")
-            self._look_closer(space)
-            found = self._searched(replace(found, space=space))
+            if guards:
+                found = self._without_infinities(found, guards)
+            elif (demanding := self._demanding(space, plan)) is not None:
+                found = self._searched(replace(found, space=demanding))
+            else:
+                return found
         return found
 
-    def _demands(self, found: _Found) -> bool:
-        """Demand that files pass where targets fail the plan; return whether a sample is new."""
-        space, plan = found.space, self._settled(found)
-        with self.stage("judge"), space.budget.counted():
-            known = self.heldout.demanding
-            wrong = lambda: wrong_on_targets(space, plan)  # noqa: E731
-            new = set(space.bench.once(plan, "targets", wrong, known) or ()).difference(known)
-        if new:
-            self.watcher.note(f"{count(len(new), 'sample')} of the search fail in targets")
-            self.heldout.demanding += tuple(new)
-            demand_files(space, self.heldout)
-        return bool(new)
+    def _without_infinities(self, found: _Found, guards: Sequence[Guard]) -> _Found:
+        """Return a plan with more nodes held, unless another that holds costs clearly less."""
+        space, kept = found.space, found.result.kept
+        with_them = kept.union(*map(space.variant.holdable, guards))
+        if (other := self._cheaper(space, with_them)) is not None:
+            self.watcher.note(
+                f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it takes"
+            )
+            note = Remark(kind="sounder", numbers={"kept": len(kept)})
+            return found.instead(other).noting(note)
+        space = space.holding(guards)
+        many, held = len(guards), count(len(space.held_nodes), "node")
+        self.watcher.note(
+            f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
+            f"inside; {held} held in FP32 in total"
+        )
+        self._look_closer(space)
+        return self._searched(replace(found, space=space))
 
-    def _against(self, found: _Found, plan: Plan) -> Sequence[Guard]:
-        """Return what a plan must keep so that it holds beyond the emulation of the search."""
-        with self.stage("judge"), found.space.budget.counted():
-            written, _ = self.verdicts.write(plan)
-            infinite = Depths(found.space, self.heldout).inside(plan, written).guards
-            if found.space.chosen is not None:
-                return ()
-            return infinite or Decisions(found.space).guards(plan, written)
+    def _demanding(self, space: Space, plan: Plan) -> Space | None:
+        """Demand that files pass where this plan's fails; None if that is no new sample."""
+        with self.stage("judge"), space.budget.counted():
+            wrong = space.bench.once(plan, "wrong", lambda: wrong_as_file(space, plan))
+        new = [name for name in wrong.samples if name not in self.heldout.demanding]
+        if not new:
+            return None
+        self.watcher.note(f"{count(len(new), 'sample')} of the search fail as the file runs")
+        self.heldout.demand(new)
+        demand_files(space, self.heldout)
+        return replace(space, deciding=(*space.deciding, *wrong.guards))
 
     def _cheaper(self, space: Space, kept: Nodes) -> Nodes | None:
         """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
