@@ -15,7 +15,6 @@ from halfwise.metrics import (
     Computed,
     Excess,
     Metric,
-    OutputMeasure,
     Outputs,
     loss_of_one,
     metric_loss,
@@ -25,7 +24,7 @@ from halfwise.metrics import (
 )
 from halfwise.metrics.untested import may_fail
 from halfwise.progress import Watcher
-from halfwise.records import Criterion, OutputError
+from halfwise.records import Criterion
 
 Depth = Literal[
     "samples",
@@ -383,17 +382,6 @@ class Bench(Generic[P]):
     def excess_of(self, results: Iterable[Computed]) -> float:
         """Return the error of outputs of all samples, relative to what a trial may use."""
         return self.tolerance.excess(results, self.samples, self.references)
-
-    def errors(self, plan: P) -> dict[str, OutputError]:
-        """Return the error measures of each output over all samples."""
-        measures = {name: OutputMeasure(total) for name, total in self._totals.items()}
-        for i, identifier in enumerate(self.samples.ids):
-            ran = self._run(plan, i)
-            outputs = {} if isinstance(ran, RunFailed) else ran
-            for name, measure in measures.items():
-                measure.update(self.references[i][name], outputs.get(name), identifier)
-        self.evaluations += 1
-        return {name: one.result(self.tolerance.criterion) for name, one in measures.items()}
 
     def join(self, samples: Samples, references: Sequence[Outputs]) -> None:
         """Add samples; trials look at them first."""

@@ -1,13 +1,13 @@
 """The stages of a run in order: the table of contents of halfwise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
-from halfwise.fixing.bench import Bench, Tolerance
+from halfwise.fixing.bench import Bench, Outcome, Tolerance
 from halfwise.fixing.curve import MEASURED, TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
@@ -19,14 +19,14 @@ from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
-from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper
+from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper, unsupported
 from halfwise.fixing.plan.rules import starting_plan
-from halfwise.fixing.remarks import plan_remarks
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
 from halfwise.fixing.space import Int8Space, LowSpace, Space
 from halfwise.fixing.stages import Stages
 from halfwise.fixing.verdicts import Verdicts
+from halfwise.graph.casts import adjusted_constants
 from halfwise.graph.model import Network
 from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
@@ -34,6 +34,60 @@ from halfwise.progress import Watcher
 from halfwise.records import Guard, Remark, Repair, Run, Verdict
 from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
+
+
+def plan_remarks(space: LowSpace, result: SearchResult, baseline: Verdict) -> Iterator[Remark]:
+    """Yield remarks on a plan and its model.
+
+    Args:
+        space: The plans, after a search.
+        result: The plan.
+        baseline: Verdict on everything low.
+    """
+    variant, settings, fmt = space.variant, space.variant.settings, space.variant.settings.fmt
+    yield from end_remarks(space)
+    yield from _looked_at(space)
+    if note := space.start.note:
+        numbers = {**note.numbers, "plan": len(result.kept)}
+        yield note.model_copy(update={"numbers": numbers})
+    kept = result.kept - frozenset(variant.forced.kept) - space.held_nodes
+    lowest: Outcome | None = space.bench.recall(space.plan(space.islands), "samples")
+    fails = lowest is not None and not lowest.passed
+    if kept and space.searches and baseline.passed and fails:
+        pinned = sum(1 for _ in unsupported(variant.case.network, variant.roles))
+        headroom = {} if fmt.has_range_of_fp32 else {"headroom": settings.headroom}
+        numbers = {"own": len(variant.islands), "pinned": pinned, "margin": settings.margin}
+        yield Remark(kind="seen-only", names={"low": fmt.name}, numbers=numbers | headroom)
+
+
+def _looked_at(space: LowSpace) -> Iterator[Remark]:
+    """Yield on how many samples elements were visited, if fewer than all were enough."""
+    if space.evidence.closer is not None:
+        observations = space.evidence.observations
+        looked = min(
+            (o.detail.samples for o in observations.tensors if o.detail is not None), default=0
+        )
+        yield Remark(
+            kind="first-look", numbers={"samples": looked, "size": len(observations.samples)}
+        )
+
+
+def end_remarks(space: LowSpace) -> Iterator[Remark]:
+    """Yield remarks on the inputs and outputs of the mixed model."""
+    variant, fmt = space.variant, space.variant.settings.fmt
+    low = {"low": fmt.name}
+    if other := sorted(variant.case.stored.io.keys() - variant.low_io):
+        yield Remark(kind="low-io", names={"tensors": ", ".join(other), **low})
+    every = frozenset(variant.roles)
+    for c in adjusted_constants(variant.case.network, variant.roles, every, fmt, variant.low_io):
+        numbers = {"minimum": c.minimum, "maximum": c.maximum}
+        yield Remark(kind="constant", names={"tensor": c.name, **low}, numbers=numbers)
+    for o in space.evidence.observations.tensors:
+        beyond = o.absmax >= fmt.overflow_threshold
+        if o.producer is None and o.tensor in variant.low_io and beyond:
+            names = {"tensor": o.tensor, **low}
+            yield Remark(kind="input", names=names, numbers={"value": o.absmax})
+
 
 UNSEARCHED = SearchResult(NONE, False, False, {}, NONE, {}, False, ())
 """What is known before a search."""
@@ -392,14 +446,14 @@ class _Fix:
                 curve = curve.model_copy(update={"unrepaired": bare})
         if isinstance(space, LowSpace):
             remarks = [*self.notes, *found.undone]
-            remarks += plan_remarks(space, result, followed, self.baseline)
+            remarks += plan_remarks(space, result, self.baseline)
             record = plan_of(space, plan, result, placed, rewritten.casts, remarks)
         else:
             assert isinstance(space, Int8Space)
             assert below is not None
             record = int8_plan_of(below.plan, space, plan, result, placed, rewritten.casts)
         bench = space.bench
-        bench.release()  # after the remarks, which may try plans
+        bench.release()
         return Fixed(
             rewritten=rewritten,
             observations=space.evidence.observations,

@@ -497,8 +497,6 @@ STEPS: tuple[Step, ...] = (
     Step(kind="choose", numbers={"kept": 2, "int8": 0, "cost": 1.2}),
     Step(kind="untested"),
     *(Step(kind="untested", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
-    Step(kind="unbuilt", items=("R", "S"), numbers={"further": 2}),
-    Step(kind="frozen", items=("R",), numbers={"further": 0}),
     *(Step(kind="own-runs", names={"options": "O"}, items=i) for i in (("a",), ("a", "b"))),
     *(Step(kind=k, names={"more": m}) for k in ("search-on", "keep-less") for m in MORE),
 )
