@@ -22,7 +22,6 @@ from halfwise.records import (
     LadderRung,
     MadeUp,
     MetricResult,
-    Move,
     NodeName,
     Note,
     ProvenEngine,
@@ -110,9 +109,6 @@ def blamed() -> Iterator[str]:
     slower = Spared(kind="slower", build=4, median_ms=0.614, full=2, full_ms=0.57)
     yield from map(rungs.spared_line, (slower, slower.model_copy(update={"beside": 5})))
     yield from (rungs.spared_line(Spared(kind=kind)) for kind in ("interrupted", "no-tf32"))
-    yield from (
-        rungs.move_line(Move(kind=kind, refused=2, level=5)) for kind in get_args(records.MoveKind)
-    )
     refused = [
         *(Refusal(kind=kind, build=2) for kind in get_args(records.RefusalKind)),
         *(Refusal(kind="crash", build=n, ends=("a", "b"), nodes=(A, B)) for n in (3, 5, 7)),

@@ -65,7 +65,6 @@ TABLES: Mapping[str, object] = {
     "end": records.RungEnd,
     "in full": records.RungEnd,
     "engines": records.CauseKind,
-    "move": records.MoveKind,
     "refusal": records.RefusalKind,
     "spared": records.SparedKind,
     "right": records.RightBy,
