@@ -32,7 +32,6 @@ from halfwise.judging.judge import Judged
 from halfwise.judging.reference import check, find_unjudged, inspected_reference, refuse_nan
 from halfwise.progress import Watcher
 from halfwise.records import Guard, Remark, Repair, Run, Verdict
-from halfwise.reporting.remarks import remark
 from halfwise.wording import count, verb
 
 
@@ -182,11 +181,6 @@ class _Found:
     late: int = 0
 
     @property
-    def is_futile(self) -> bool:
-        """Whether a search ended early because no plan that passes gains."""
-        return any(step.kind == "futile" for step in self.result.steps)
-
-    @property
     def original(self) -> LowSpace | None:
         """The plans of the network without repairs, if this has some."""
         return self.space.original if isinstance(self.space, LowSpace) else None
@@ -285,43 +279,23 @@ class _Fix:
 
     def rounds(self, found: _Found) -> Fixed:
         """Search until a plan holds at every depth, or none is left that may."""
-        found, best = self._searched(found), None
-        certified = False  # held-out samples may reject the plan: its certificate is the last
-        while True:
-            sound = self._sound(found)
-            certified, found = certified and sound is found, sound
-            plan = self._settled(found)
-            judged = self._judged(found, plan)
-            if found.result.passed and judged.verdict.passed:
-                best = found, plan
-            if self._may_go_on(found, judged):
-                found, certified = self._joined(found, judged), False
-                continue
-            is_last = certified or found.result.exhausted or found.is_futile
-            if is_last or not found.result.passed:
-                break
-            reduced, certified = found.result.kept, True
-            found = self._searched(found, certify=True)
-            if found.result.kept == reduced:
-                break
-        passed = found.result.passed
-        if best is not None and not judged.verdict.passed:
-            (found, plan), passed = self._returned(found, *best), False
-            judged = self._judged(found, plan)
+        found = self._sound(self._searched(found))
+        while self._may_go_on(found, judged := self._judged(found, plan := self._settled(found))):
+            found = self._sound(self._joined(found, judged))
         verdict = judged.verdict
-        if not passed and verdict.passed:
+        if verdict.passed and not found.result.passed:
             with self.stage("judge"):
                 written, _ = self.verdicts.write(plan)
                 verdict = self.verdicts.searched_too(found.space, verdict, written)
         return self._fixed(found, plan, verdict)
 
-    def _searched(self, found: _Found, *, certify: bool = False) -> _Found:
+    def _searched(self, found: _Found) -> _Found:
         """Return the cheapest plan, from what `found` keeps."""
         space, result = found.space, found.result
         late = found.late + space.budget.is_spent
-        with self.stage("certify" if certify else "search"):
+        with self.stage("search"):
             gives_up = late >= MOST_FAILURES
-            result = space.find(result.kept, certify=certify, steps=result.steps, gives_up=gives_up)
+            result = space.find(result.kept, steps=result.steps, gives_up=gives_up)
         return replace(found, result=result, late=late)
 
     def _settled(self, found: _Found) -> Plan:
@@ -421,18 +395,6 @@ class _Fix:
         """
         goes_on = found.result.passed and found.space.searches and found.late < MOST_FAILURES
         return goes_on and self.heldout.may_join(judged)
-
-    def _returned(self, failed: _Found, passed: _Found, plan: Plan) -> tuple[_Found, Plan]:
-        """Go back to the plan that passed on held-out samples, as a later one fails there."""
-        space = passed.space
-        space.observed.catch_up(space.variant, space.bench.samples)
-        space.bench.once(replace(plan, bf16=NONE, tf32=False), "types", lambda: plan)
-        # What may be infinite inside it, on samples that joined too.
-        Depths(space, self.heldout).inside(plan)
-        note = Remark(kind="refused", numbers={"elements": len(failed.result.kept)})
-        self.watcher.note(remark(note))
-        result = replace(passed.result, steps=failed.result.steps)
-        return replace(passed, result=result).noting(note), plan
 
     def _fixed(self, found: _Found, plan: Plan, verdict: Verdict) -> Fixed:
         below, space, result = self.below, found.space, found.result

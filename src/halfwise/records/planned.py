@@ -142,7 +142,6 @@ CutStage = Literal[
     "emulate",
     "repair",
     "search",
-    "certify",
     "growth",
     "origin",
     "curve",
@@ -151,7 +150,7 @@ CutStage = Literal[
 """A stage that the time budget cut short or left out.
 
 "observe": sums, rounding, distributions inside ops, or all statistics on samples that joined;
-"emulate": which samples are worst; "repair": untried repairs; "search" and "certify": smaller
+"emulate": which samples are worst; "repair": untried repairs; "search": smaller
 plans; "growth" and "origin": the source of an error that no guard explains; "curve": other plans to
 choose from; "sums": whether the plan, or one with more kept nodes, passes with sums in FP16.
 """

@@ -256,7 +256,6 @@ RemarkKind = Literal[
     "ranked",
     "grouped",
     "chosen",
-    "refused",
 ]
 """What a remark says; the words are in `reporting.remarks`.
 
