@@ -120,10 +120,9 @@ class Remade(Record):
         return not self.failures
 
 
-RangeMethod = Literal["minmax", "entropy", "percentile"]
-"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "entropy": the
-part that loses least information (relative entropy of histograms); "percentile": all but the rarest
-magnitudes."""
+RangeMethod = Literal["minmax", "percentile"]
+"""How a tensor's INT8 range follows from the samples. "minmax": the whole range; "percentile": all
+but the rarest magnitudes."""
 RANGE_METHODS: tuple[RangeMethod, ...] = get_args(RangeMethod)
 
 LowFormat = Literal["fp16", "bf16"]

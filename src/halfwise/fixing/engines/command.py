@@ -19,7 +19,6 @@ from halfwise.fixing.engines.device import Device
 from halfwise.fixing.engines.run import EngineRun, Proof
 from halfwise.fixing.filed import judged_as_file
 from halfwise.fixing.fixed import Fixed, plan_of
-from halfwise.fixing.following import with_growth
 from halfwise.fixing.loop import fix as run_fix
 from halfwise.fixing.next_steps import diagnose_step
 from halfwise.fixing.outcome import cost, final_verdict, fix_run, unsearched_run
@@ -138,7 +137,6 @@ def fix_in_engines(
                     paths = {name: folder / engine_file(name) for name in devices}
                     proof = run.brought(proof, paths)
                 fixed = on_targets(delivered(fixed, proof, run.stages.seconds))
-                fixed = with_growth(fixed, folder)
                 engines = list(proof.engines.values())
                 record = recorded(
                     folder, case, fixed, request, engines, out, started, devices, watcher
