@@ -160,7 +160,7 @@ def with_each_lowered(
                 without[node] = trial.excess
                 nonfinite.update({node} if trial.nonfinite else ())
 
-    budget.within("certify", alone, None)
+    budget.within("search", alone, None)
     return replace(result, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
 
