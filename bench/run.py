@@ -26,6 +26,7 @@ from bench import (
     demo,
     devices,
     divergence,
+    drop_in,
     engine_faults,
     expected,
     exponents,
@@ -116,6 +117,7 @@ BENCHES: Mapping[str, Measure] = {
     "attack": attack.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
+    "drop_in": drop_in.measure,
 }
 
 
