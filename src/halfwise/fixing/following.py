@@ -269,7 +269,7 @@ def follow(
         progress: Called before each run of a sample with the nodes tried and their total. It may
             raise `OutOfTime`: results so far are then returned.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     places = _places(growth) if max(errors) > 0 else []
     order, tried = worst_first(errors), list[NodeName]()
 
@@ -313,10 +313,10 @@ def _origin(
 ) -> Origin | None:
     """Return where the error at a step originates, if FP32 around it leaves a finite one."""
     node = nodes[step.node]
-    before, after = _before([node], roles), _readers([node], nodes, roles)
-    around = [*before, *after, *_readers(after, nodes, roles)]
+    before, after = _before([node], roles), _readers([node], roles)
+    around = [*before, *after, *_readers(after, roles)]
     around += _before(before, roles) if step.inherited > 0 else []
-    near = _deciders((node, *around), roles)
+    near = _computing((node, *around), roles)
     group = frozenset(near)
     if remaining(group) == inf:
         return None
@@ -330,7 +330,7 @@ def _origin(
     in_order = tuple(n for n in nodes if n in group)
     first = step.node if step.node in group else in_order[0]
     origin = Origin(node=first, kept=in_order, error=remaining(group))
-    enlarges = step.inherited > 0 and not group.isdisjoint(_deciders(before, roles))
+    enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
     if first == step.node and enlarges:
         return origin.model_copy(update={"read": step.inherited, "made": step.error})
     return origin
@@ -348,14 +348,11 @@ def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
     return [n for v in values for n in producers(v, roles)]
 
 
-def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
-    deciders = dict.fromkeys(roles.part(n).decider for n in nodes)
-    return [d for d in deciders if roles[d].role is Role.COMPUTE]
+def _computing(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
+    return [n for n in dict.fromkeys(map(node_name, nodes)) if roles[n].role is Role.COMPUTE]
 
 
-def _readers(
-    group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
-) -> list[ir.Node]:
-    """Return the readers of a group's outputs; for a node in a body, the owner of the body."""
+def _readers(group: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
+    """Return the readers of a group's outputs, in bodies too."""
     outputs = (v for n in group for v in n.outputs if is_float(v))
-    return [nodes[roles.part(n).decider] for v in outputs for n, _ in consumers(v, roles)]
+    return [n for v in outputs for n, _ in consumers(v, roles)]
