@@ -312,6 +312,7 @@ class CostModel:
             self._nodes.append(kernel)
             self._inner |= {tensor_name(v): reader for v, reader in fused(node)}
             self._times |= {value: times for value, _, _ in kernel.outputs}
+        self._times |= {tensor_name(v): times for v in graph.inputs}
         values = (v for v in graph.outputs if v.name and is_float(v))
         self._outputs |= {tensor_name(v): elements(v, shapes) for v in values}
 

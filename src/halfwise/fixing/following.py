@@ -20,7 +20,7 @@ from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
 from halfwise.judging.deciding import (
     MOST_TRIED,
     Deciding,
@@ -144,11 +144,11 @@ that affects no output. Trials decide (`halfwise.fixing.following`)."""
 
 
 def computed(network: Network, roles: Roles) -> list[TensorName]:
-    """Return the float outputs of compute nodes, in graph order."""
+    """Return the float outputs of compute nodes, and of nodes with bodies, in graph order."""
     return [
         tensor_name(v)
         for n in network.nodes()
-        if roles[node_name(n)].role is Role.COMPUTE
+        if roles.of(n).role is Role.COMPUTE or bodies(n)
         for v in n.outputs
         if v.name and is_float(v)
     ]
@@ -349,7 +349,8 @@ def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
 
 
 def _computing(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
-    return [n for n in dict.fromkeys(map(node_name, nodes)) if roles[n].role is Role.COMPUTE]
+    every = dict.fromkeys(node_name(inner) for node in nodes for inner in with_bodies(node))
+    return [n for n in every if roles[n].role is Role.COMPUTE]
 
 
 def _readers(group: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
