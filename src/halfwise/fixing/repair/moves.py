@@ -21,12 +21,12 @@ from halfwise.fixing.plan.guide import union
 from halfwise.fixing.plan.plan import NONE, Plan, Variant
 from halfwise.fixing.plan.rules import ISLAND, ONLY, Start
 from halfwise.fixing.repair import making
-from halfwise.fixing.repair.proof import Prover, infinite_at, is_same
+from halfwise.fixing.repair.proof import infinite_at, is_same, prove
 from halfwise.fixing.repair.rule import Rule, place
 from halfwise.fixing.space import LowSpace
-from halfwise.graph.model import node_name
+from halfwise.graph.model import Network, node_name
 from halfwise.observing.reference import PART_OF_BUDGET
-from halfwise.records import LEAST_DEARER, NodeName, Remark, RemarkKind, Repair, RepairRule
+from halfwise.records import LEAST_DEARER, NodeName, Proof, Remark, RemarkKind, Repair, RepairRule
 from halfwise.wording import listed
 
 UNDONE_ALONE = 4
@@ -264,7 +264,7 @@ class _Move:
         if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
             self._object("repair-useless", some)
             return None
-        proof = self._prover.prove(plan.of.case.network)
+        proof = self._proof(plan.of.case.network)
         if not is_same(proof):
             numbers = {"value": proof.repaired, "original": proof.original}
             numbers |= {"elements": proof.broken or None, "mended": proof.mended or None}
@@ -276,14 +276,14 @@ class _Move:
         repairs = (r.model_copy(update={**facts, "room": room(made, r)}) for r in some)
         return replace(made, repairs=tuple(repairs), start=Start(plan.kept))
 
-    @cached_property
-    def _prover(self) -> Prover:
+    def _proof(self, repaired: Network) -> Proof:
         space, heldout = self.space, self.heldout
         ids = (*space.bench.samples.ids, *heldout.samples.ids)
         outputs = (*space.bench.references, *heldout.references)
         infinite = (i for i, o in zip(ids, outputs, strict=True) if infinite_at(o))
-        return Prover(
+        return prove(
             space.variant.case.network,
+            repaired,
             space.variant.case.calibration,
             heldout.samples,
             infinite=frozenset(infinite),
