@@ -13,7 +13,7 @@ from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
 from halfwise.fixing.plan.guide import Guide, lowered, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.result import SearchResult, not_yet_alone, with_each_lowered
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
 from halfwise.fixing.plan.search import RESERVED, Search
 from halfwise.graph.cut import Terms
@@ -286,9 +286,6 @@ class Space(ABC):
         start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
         result = search.run(previous & self.choices, certify=certify)
-        alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if certify and alone and not result.exhausted:
-            result = with_each_lowered(result, alone, self.evaluate, self.budget)
         return self._completed(result)
 
     def _completed(self, result: SearchResult) -> SearchResult:

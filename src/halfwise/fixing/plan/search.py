@@ -13,7 +13,7 @@ Of all that passed, the cheapest is chosen. Predictions only order what is tried
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf, isfinite, isnan, sqrt
@@ -33,7 +33,6 @@ from halfwise.fixing.plan.result import (
     Evaluate,
     SearchResult,
     Trial,
-    clearly_cheaper,
     confirmed,
 )
 from halfwise.progress import Silent, Watcher
@@ -349,10 +348,13 @@ class Search:
         if kept == self._everything and not exhausted and not self._confirms(kept):
             return self._hopeless()
         best = kept
-        if minimal and certify:
-            earlier = [plan | self.forced for plan in self.passing]
-            for plans in cheaper_plans(kept, earlier, self.guide, self.price, self._everything):
-                best = confirmed(plans, self.rank, best, self.evaluate, self._everything)
+        if minimal and certify and (larger := self._cheaper(kept, self._passed)):
+            best = min(larger, key=self.rank)
+            # Plans that were tried may keep nodes that save nothing.
+            closed = best if self.guide is None else self.guide.cheapest(kept) & self._everything
+            than = kept if len(closed) < len(best) else best
+            if self._cheaper(than, [closed]) and self._confirms(closed):
+                best = closed
         if best != kept:
             self._note("dearer", kept=len(kept))
         result = self._result(best, minimal=minimal and best == kept, exhausted=exhausted)
@@ -361,6 +363,16 @@ class Search:
             self._note("rationed", kept=len(best), tried=tried, most=int(self.ration))
             result = replace(result, steps=tuple(self.steps))
         return replace(result, spare=best - kept) if kept <= best else result
+
+    def _cheaper(self, kept: Nodes, plans: Iterable[Nodes]) -> list[Nodes]:
+        """Return the larger ones among plans that cost clearly less than this one and than FP32.
+
+        Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans
+        that gain nothing over everything kept, none is preferred to one with fewer nodes.
+        """
+        cost, most = self.price(kept), self.price(self._everything)
+        most = min(inf if most is None else most, (0.0 if cost is None else cost) / LEAST_DEARER)
+        return [plan for plan in plans if kept < plan and (self.price(plan) or inf) < most]
 
     def _cheapest(self, plans: Sequence[Nodes]) -> Nodes:
         """Return the plan with the fewest nodes of those that cost at most 1 % more than another.
@@ -491,32 +503,3 @@ def gains(price: float | None, least: float | None, fp32: float | None) -> bool:
 
 def _together(contributions: Sequence[float]) -> float:
     return sqrt(sum(c * c for c in contributions))
-
-
-def cheaper_plans(
-    kept: Nodes,
-    plans: Sequence[Nodes],
-    guide: Guide | None,
-    price: Callable[[Nodes], float | None],
-    everything: Nodes,
-) -> tuple[list[Nodes], list[Nodes]]:
-    """Return plans that cost clearly less than `kept`, as in `clearly_cheaper`.
-
-    First those among `plans`. If some keep all of `kept`, then the cheapest plan of all that do so,
-    where it has fewer nodes than the cheapest of these or costs clearly less: plans that were tried
-    may keep nodes that save nothing. It may fail, which says nothing of the others.
-
-    Args:
-        kept: A plan that passes.
-        plans: Plans that passed, perhaps before samples joined.
-        guide: Finds the cheapest plan; None to return only some of `plans`.
-        price: Predicted cost of a plan; None if unknown.
-        everything: All nodes that a plan may keep.
-    """
-    cheaper = clearly_cheaper(plans, price, kept, everything)
-    larger = [plan for plan in cheaper if kept <= plan]
-    if guide is None or not larger:
-        return cheaper, []
-    closed, best = guide.cheapest(kept) & everything, min(larger, key=lambda p: price(p) or inf)
-    than = kept if len(closed) < len(best) else best
-    return cheaper, clearly_cheaper([closed], price, than, everything)
