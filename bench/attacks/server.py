@@ -42,6 +42,7 @@ _AT_THE_END = (".functions", ".surroundings", "planted_attacks")
 """Families that attack the end of an interpreter, with streams, threads and processes open."""
 _NOT_LOADED = (
     "halfwise.__main__",
+    "halfwise.targets.rtx_worker",
     "halfwise.tensorrt.worker",
     "halfwise.tools.diagnose.reproduce",
 )

@@ -238,12 +238,20 @@ class Elements:
 
         Within a group, the element requested first must also be the first in the graph.
         """
-        start, nodes = place - place % _GROUP, []
-        if start not in self._groups:
-            group = np.arange(start, min(start + _GROUP, self._count))
-            nodes = [self._gather(self.input, group, f"{self.input.name}::{start}")]
-            self._groups[start] = nodes[0].outputs[0]
-        return [*nodes, self._gather(self._groups[start], np.array(place - start), name)]
+        nodes = self.groups(range(place, place + 1))
+        group, at = self._groups[place // _GROUP], np.array(place % _GROUP)
+        return [*nodes, self._gather(group, at, name)]
+
+    def groups(self, places: range) -> list[ir.Node]:
+        """Return nodes to insert before bodies that read elements `places`, for all of them."""
+        nodes = []
+        for index in range(places.start // _GROUP, -(-places.stop // _GROUP)):
+            if index not in self._groups:
+                start = index * _GROUP
+                group = np.arange(start, min(start + _GROUP, self._count))
+                nodes.append(self._gather(self.input, group, f"{self.input.name}::{start}"))
+                self._groups[index] = nodes[-1].outputs[0]
+        return nodes
 
     def within(self, places: range, names: Sequence[str]) -> list[ir.Node]:
         """Return nodes for the branch of an If; the last outputs the elements, bool[1] each."""

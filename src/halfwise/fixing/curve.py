@@ -33,7 +33,7 @@ class TradeOff:
         self._depths, self._space, self._bench = depths, depths.space, depths.space.bench
         whole = self._space.budget
         self._budget = whole.beside(seconds=BESIDE * whole.seconds, work=BESIDE * whole.work)
-        named = map(node_name, self._space.variant.case.network.nodes())
+        named = map(node_name, self._space.variant.case.network.all_nodes())
         self._nodes = [name for name in named if name in self._space.choices]
         self._all = frozenset(self._nodes)
         places = {name: place for place, name in enumerate(self._nodes)}

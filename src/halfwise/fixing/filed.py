@@ -341,7 +341,7 @@ def lowest_sums(
             sample = passes[0].samples[0]
             shapes = seen_shapes(case.network, sample, runtime=settings.runtime)
         names = set(map(node_name, summing))
-        counted = (n for n in case.network.nodes() if node_name(n) in names)
+        counted = (n for n in case.network.all_nodes() if node_name(n) in names)
         if low_sum_work(counted, shapes) > ADDITIONS:
             return "fp32"
         if opset_of(candidate) < MIN_OPSET:

@@ -16,7 +16,7 @@ from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
 from halfwise.graph.dataflow import consumers, operands, producers
 from halfwise.graph.model import Network, node_name, tensor_name
-from halfwise.graph.roles import Role, Roles, is_float
+from halfwise.graph.roles import Role, Roles, bodies, is_float, with_bodies
 from halfwise.judging.deciding import (
     MOST_TRIED,
     Deciding,
@@ -112,11 +112,11 @@ that affects no output. Trials decide (`halfwise.fixing.following`)."""
 
 
 def computed(network: Network, roles: Roles) -> list[TensorName]:
-    """Return the float outputs of compute nodes, in graph order."""
+    """Return the float outputs of compute nodes, and of nodes with bodies, in graph order."""
     return [
         tensor_name(v)
         for n in network.nodes()
-        if roles[node_name(n)].role is Role.COMPUTE
+        if roles.of(n).role is Role.COMPUTE or bodies(n)
         for v in n.outputs
         if v.name and is_float(v)
     ]
@@ -237,7 +237,7 @@ def follow(
         progress: Called before each run of a sample with the nodes tried and their total. It may
             raise `OutOfTime`: results so far are then returned.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     places = _places(growth) if max(errors) > 0 else []
     order, tried = worst_first(errors), list[NodeName]()
 
@@ -281,10 +281,10 @@ def _origin(
 ) -> Origin | None:
     """Return where the error at a step originates, if FP32 around it leaves a finite one."""
     node = nodes[step.node]
-    before, after = _before([node], roles), _readers([node], nodes, roles)
-    around = [*before, *after, *_readers(after, nodes, roles)]
+    before, after = _before([node], roles), _readers([node], roles)
+    around = [*before, *after, *_readers(after, roles)]
     around += _before(before, roles) if step.inherited > 0 else []
-    near = _deciders((node, *around), roles)
+    near = _computing((node, *around), roles)
     group = frozenset(near)
     if remaining(group) == inf:
         return None
@@ -298,7 +298,7 @@ def _origin(
     in_order = tuple(n for n in nodes if n in group)
     first = step.node if step.node in group else in_order[0]
     origin = Origin(node=first, kept=in_order, error=remaining(group))
-    enlarges = step.inherited > 0 and not group.isdisjoint(_deciders(before, roles))
+    enlarges = step.inherited > 0 and not group.isdisjoint(_computing(before, roles))
     if first == step.node and enlarges:
         return origin.model_copy(update={"read": step.inherited, "made": step.error})
     return origin
@@ -316,14 +316,12 @@ def _before(nodes: Iterable[ir.Node], roles: Roles) -> list[ir.Node]:
     return [n for v in values for n in producers(v, roles)]
 
 
-def _deciders(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
-    deciders = dict.fromkeys(roles.part(n).decider for n in nodes)
-    return [d for d in deciders if roles[d].role is Role.COMPUTE]
+def _computing(nodes: Iterable[ir.Node], roles: Roles) -> list[NodeName]:
+    every = dict.fromkeys(node_name(inner) for node in nodes for inner in with_bodies(node))
+    return [n for n in every if roles[n].role is Role.COMPUTE]
 
 
-def _readers(
-    group: Sequence[ir.Node], nodes: Mapping[NodeName, ir.Node], roles: Roles
-) -> list[ir.Node]:
-    """Return the readers of a group's outputs; for a node in a body, the owner of the body."""
+def _readers(group: Sequence[ir.Node], roles: Roles) -> list[ir.Node]:
+    """Return the readers of a group's outputs, in bodies too."""
     outputs = (v for n in group for v in n.outputs if is_float(v))
-    return [nodes[roles.part(n).decider] for v in outputs for n, _ in consumers(v, roles)]
+    return [n for v in outputs for n, _ in consumers(v, roles)]

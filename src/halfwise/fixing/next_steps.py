@@ -13,7 +13,6 @@ from halfwise.errors import CaseError
 from halfwise.fixing.fixed import Fixed
 from halfwise.graph.aside import Aside
 from halfwise.graph.model import Network, is_standard, node_name
-from halfwise.graph.roles import bodies
 from halfwise.graph.types import is_of_onnx_runtime
 from halfwise.options.engines import TENSORRT
 from halfwise.options.options import Request
@@ -407,7 +406,7 @@ def building(
     """
     strong = _strong(case.network, case.aside, plan, profiles, out)
     names = planned_nodes(plan)
-    inner = any(bodies(node) for node in case.network.nodes() if node_name(node) in names)
+    inner = not names <= set(map(node_name, case.network.nodes()))
     if plan.low == "bf16" or inner or out is None or case.network.path is None:
         return (strong,)
     # Into a folder: if nodes have no names of their own, a model with names is written there.

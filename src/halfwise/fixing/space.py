@@ -293,7 +293,7 @@ class Space(ABC):
         return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        nodes = map(node_name, self.variant.case.network.nodes())
+        nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
@@ -452,7 +452,7 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
         best = plan if passed else best
         return passed
 
-    nodes = map(node_name, variant.case.network.nodes())
+    nodes = map(node_name, variant.case.network.all_nodes())
     free = [name for name in nodes if name in kept & variant.may_have_bf16]
     try:
         with space.budget.bounding():

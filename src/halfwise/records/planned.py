@@ -259,7 +259,6 @@ class Plan(Record):
         minimal: Whether removing any kept node was seen to fail on the calibration samples; of a
             plan with INT8, giving INT8 to any node left out, but for sums with `Because.beside`.
         candidates: Number of compute nodes that could be low.
-        in_bodies: Nodes in bodies that follow one of these, without Constant.
         casts: Number of Cast nodes inserted.
         lowered: Nodes lowered by user rules → the rule.
         int8: Nodes that read their inputs through Q/DQ pairs.
@@ -278,7 +277,6 @@ class Plan(Record):
     candidates: int
     casts: int
     lowered: dict[NodeName, str] = Field(default_factory=dict)
-    in_bodies: int = 0
     int8: tuple[NodeName, ...] = ()
     left_out: tuple[KeptNode, ...] = ()
     ranges: RangeMethod | None = None

@@ -378,7 +378,7 @@ def _constraints(plan: EnginePlan) -> tuple[NodeName, ...]:
     pinned = frozenset(name for name, role in of.roles.items() if role.role is Role.PINNED)
     if plan.unconstrained or not (kept or pinned or of.forced.kept):
         return ()
-    return constraints(of.case.network, of.roles, of.resolve(kept) | pinned)
+    return constraints(of.case.network, of.resolve(kept) | pinned)
 
 
 def side_by_side(

@@ -110,20 +110,19 @@ def cores_of(network: Network, roles: Roles, lowered: Nodes) -> tuple[Nodes, ...
     return tuple(core for core in cores if core and not core & lowered)
 
 
-def refusals(builds: Sequence[BuildOutcome], network: Network, roles: Roles) -> tuple[Refusal, ...]:
+def refusals(builds: Sequence[BuildOutcome], network: Network) -> tuple[Refusal, ...]:
     """Return what the builder refused, in order.
 
     Args:
         builds: All builds of a device.
         network: The model that its plans are of.
-        roles: Roles of its nodes.
     """
     records = []
     for build in builds:
         if build.engine is not None or build.status not in REFUSED:
             continue
         how = how_refused(build)
-        region = region_of(network, roles, how.ends) if how.ends else NONE
+        region = region_of(network, how.ends) if how.ends else NONE
         line = how.line or (build.message if how.kind == "unknown" else "")
         nodes = tuple(n for n in map(node_name, network.nodes()) if n in region)
         refusal = Refusal(kind=how.kind, build=build.number, ends=how.ends, nodes=nodes, said=line)
@@ -198,7 +197,7 @@ class EngineSearch:
         self._int8 = None if int8 is None else EnginePlan(int8, "int8")
         variant = self._variant
         network, roles = variant.case.network, variant.roles
-        self._order = [node_name(n) for n in network.nodes()]
+        self._order = [node_name(n) for n in network.all_nodes()]
         self._lowered = variant.lowered
         self._free = frozenset(n for n, role in roles.items() if role.free) - self._lowered
         self.ruled = start.kept & frozenset(variant.forced.kept)
@@ -334,7 +333,7 @@ class EngineSearch:
         device, variant = self.bench.devices.get(failed.at), self._variant
         if device is None:
             return
-        refused = refusals([failed.worst.build], variant.case.network, variant.roles)
+        refused = refusals([failed.worst.build], variant.case.network)
         has_levels = has("optimization levels", version_of(device.worker.info.tensorrt or ""))
         is_free = has_levels and device.builds.settings.optimization_level is None
         how = next(iter(refused), None), failed.number, variant.computing
@@ -473,7 +472,7 @@ class EngineSearch:
 
     def _gains_from_tf32(self, keep: Nodes) -> bool:
         """Return whether TF32 is still forbidden, and would make a kept node faster."""
-        nodes = self._variant.case.network.nodes()
+        nodes = self._variant.case.network.all_nodes()
         products = {node_name(n) for n in nodes if is_standard(n, *TENSOR_CORE_OPS)}
         devices = self.bench.devices.values()
         return bool(keep & products) and any(not d.builds.settings.tf32 for d in devices)

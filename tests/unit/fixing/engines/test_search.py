@@ -498,7 +498,7 @@ SAID = "Could not find any implementation for node {ForeignNode[square...root]}.
 
 def test_the_region_is_between_the_ends_that_the_builder_named():
     refused = failed(3, status="failed", signal=None, message=SAID)
-    (refusal,) = refusals([build(1, ""), refused], NORM, NORM_ROLES)
+    (refusal,) = refusals([build(1, ""), refused], NORM)
     assert (refusal.kind, refusal.build, refusal.ends) == ("no-kernel", 3, ("square", "root"))
     assert refusal.nodes == NAMED
     assert SAID.rstrip(".") in refusal.said
@@ -506,13 +506,13 @@ def test_the_region_is_between_the_ends_that_the_builder_named():
 
 @pytest.mark.parametrize(("status", "kind"), [("crashed", "crash"), ("timeout", "timeout")])
 def test_what_named_no_layer_has_no_region(status, kind):
-    (refusal,) = refusals([failed(2, status=status)], NORM, NORM_ROLES)
+    (refusal,) = refusals([failed(2, status=status)], NORM)
     assert (refusal.kind, refusal.ends, refusal.nodes) == (kind, (), ())
 
 
 def test_what_is_lost_or_interrupted_was_not_refused():
     builds = [build(n, "", status=s, engine=None) for n, s in ((1, "lost"), (2, "interrupted"))]
-    assert refusals(builds, NORM, NORM_ROLES) == ()
+    assert refusals(builds, NORM) == ()
 
 
 def forms(kept, kind: RefusalKind = "no-kernel", nodes=NAMED, *, level=True, **plan):
