@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Protocol
 
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
@@ -27,27 +27,7 @@ from halfwise.records import (
 Nodes = frozenset[NodeName]
 
 
-class Trial(Protocol):
-    """What the search needs to know about a trial."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the assignment is acceptable."""
-
-    @property
-    def excess(self) -> float:
-        """Error relative to what is allowed; above 1 fails."""
-
-    @property
-    def nonfinite(self) -> bool:
-        """Whether it failed with new NaN or infinities."""
-
-    @property
-    def not_run(self) -> str:
-        """Why it could not be run, which is no fault of the plan; "" if it was."""
-
-
-Evaluate = Callable[[Nodes], Trial]
+Evaluate = Callable[[Nodes], Outcome]
 """Tries the plan that keeps some compute nodes."""
 
 

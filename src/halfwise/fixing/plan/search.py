@@ -20,6 +20,7 @@ from math import inf, isfinite, isnan, sqrt
 from operator import sub
 
 from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.guide import (
     TRUSTED,
     Guide,
@@ -32,7 +33,6 @@ from halfwise.fixing.plan.result import (
     MOST_FAILURES,
     Evaluate,
     SearchResult,
-    Trial,
     confirmed,
 )
 from halfwise.progress import Silent, Watcher
@@ -116,7 +116,7 @@ class Search:
             previous: Result of an earlier call; if it passes, only the certificate is new.
             certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
-        self._failed, self._passed = dict[Nodes, Trial](), dict[Nodes, Trial]()
+        self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
         self._last = self.ration if certify else self.ration * (1 - self.reserved)
         kept, minimal, exhausted = self._everything, False, False
         if not self.safe and not self._confirms(kept):

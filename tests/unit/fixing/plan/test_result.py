@@ -5,10 +5,8 @@ import math
 import numpy as np
 from onnx import TensorProto, helper
 
-from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.result import (
     SearchResult,
-    Trial,
     kept_nodes,
     plan_record,
 )
@@ -23,11 +21,6 @@ from tests import control, models
 from tests.unit.casing import names
 from tests.unit.graph.sketch import Sketch
 from tests.unit.reporting.runs import guard
-
-
-def test_what_the_emulation_shows_is_a_trial():
-    trial: Trial = Outcome(False, 2.0, nonfinite=True)
-    assert (trial.passed, trial.excess, trial.nonfinite) == (False, 2.0, True)
 
 
 def test_where_nothing_was_predicted_no_r2_is_told():
