@@ -32,11 +32,9 @@ class Emulation:
     headroom, which exists for plans, and knows neither type.
     """
 
-    def __init__(
-        self, observed: Observed, *, fused: bool = False, as_written: bool = False
-    ) -> None:
-        """Take the evidence for each network, which plans emulated `as_written` do not need."""
-        self._observed, self._fused, self._as_written = observed, fused, as_written
+    def __init__(self, observed: Observed, *, fused: bool = False) -> None:
+        """Take the evidence for each network; one that was not observed has no headroom."""
+        self._observed, self._fused = observed, fused
         self._runners: dict[_Subject, tuple[Mapping[TensorName, float], SwitchedRunner]] = {}
         self._typed: tuple[Plan, Session] | None = None
         self._assignment = lru_cache(maxsize=LOADED)(lambda plan: plan.of.assignment(plan))
@@ -70,7 +68,7 @@ class Emulation:
         self._runners.clear()
 
     def _is_typed(self, plan: Plan) -> bool:
-        return self._as_written or (plan.is_typed and not self._fused)
+        return plan.is_typed and not self._fused
 
     def _session(self, plan: Plan) -> Session:
         if self._typed is None or self._typed[0] != plan:
@@ -82,7 +80,8 @@ class Emulation:
 
     def _runner(self, plan: Plan) -> SwitchedRunner:
         subject = plan.of, plan.quantisation, plan.kept if plan.quantisation else frozenset()
-        limits = {} if self._fused else self._observed[plan.of].limits
+        evidence = None if self._fused else self._observed.get(plan.of)
+        limits = {} if evidence is None else evidence.limits
         entry = self._runners.pop(subject, None)
         if entry is None or entry[0] != limits:
             entry = None
@@ -94,7 +93,7 @@ class Emulation:
 
     def _new_runner(self, plan: Plan, limits: Mapping[TensorName, float]) -> SwitchedRunner:
         of, quantisation = plan.of, plan.quantisation
-        network, settings, evidence = of.case.network, of.settings, self._observed[of]
+        network, settings, evidence = of.case.network, of.settings, self._observed.get(of)
         slots = {}
         if quantisation is not None:
             slots = {n: s for n, s in quantisation.slots.items() if n not in plan.kept}
@@ -108,9 +107,9 @@ class Emulation:
             fused=fused_tensors(network) if self._fused else frozenset(),
             quantised=slots,
         )
-        whole = Layout(apart=evidence.suspected)
+        whole = Layout() if evidence is None else Layout(apart=evidence.suspected)
         # If some node must be kept, a search follows, and it needs the whole of it.
-        first = whole if evidence.certain else replace(whole, alike=True)
+        first = whole if evidence and evidence.certain else replace(whole, alike=True)
         made = [partial(switched, layout=layout) for layout in (first, whole)]
         return SwitchedRunner(*made, runtime=settings.runtime)
 

@@ -356,7 +356,8 @@ class LowSpace(Space):
         """
         variant = variant or self.variant.with_repairs(repairs)
         made = self.of(variant, self.bench, self.observed, self.budget, self.watcher)
-        self.observed.look(variant, self.bench.samples)
+        if self.observed.get(variant) is None:
+            self.observed.look(variant, self.bench.samples)
         return replace(made, original=self.original or self, repairs=tuple(repairs))
 
     @property

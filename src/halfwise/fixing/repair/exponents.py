@@ -85,7 +85,9 @@ class Loss:
             short = 0 if self.limit is None else max(0, e + ROOM - self.limit)
             return many.cost(e) + _SPARE * (short**2 + self.cost(e - ROOM))
 
-        costs = [(e, cost(e)) for e in range(-FARTHEST, FARTHEST + 1)]
+        # Beyond the limit overflow costs more than all else.
+        last = FARTHEST if self.limit is None else min(FARTHEST, max(self.limit, -FARTHEST) + 1)
+        costs = [(e, cost(e)) for e in range(-FARTHEST, last + 1)]
         slopes = {round(b - a, 9): (e, a) for (e, a), (_, b) in pairwise(costs)}
         return Loss(self.limit, tuple((a - slope * e, -slope) for slope, (e, a) in slopes.items()))
 
