@@ -17,7 +17,7 @@ from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
 from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
-from halfwise.fixing.plan.search import RESERVED, Search
+from halfwise.fixing.plan.search import Search
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.interruption import interruption
@@ -551,5 +551,4 @@ class Int8Space(Space):
             safe=self.passes_below,
             ration=self.ration,
             used=used,
-            reserved=RESERVED if len(self.variant.case.heldout) > 1 else 0.0,
         )

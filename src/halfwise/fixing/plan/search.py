@@ -43,8 +43,6 @@ Nodes = frozenset[NodeName]
 
 MENDING = 3
 """Evaluations that a ration allows in any case to mend a plan that fails on samples that joined."""
-RESERVED = 0.4
-"""Share of a ration that is left for the time after samples joined; at least `MENDING` then."""
 
 
 @dataclass
@@ -70,7 +68,6 @@ class Search:
         ration: How many evaluations all calls may use; `inf` for no limit. With a ration no
             contribution is measured: nodes share the error of everything low.
         used: How many were used so far, by others too.
-        reserved: The share of the ration that is left for the time after samples joined.
         steps: Remarks on what happened.
         passing: Plans that passed, or that deserve a trial anyway; of them an early end takes the
             cheapest that passes on all samples. Shared when samples joined.
@@ -93,7 +90,6 @@ class Search:
     guide: Guide | None = None
     ration: float = inf
     used: Callable[[], int] = lambda: 0
-    reserved: float = RESERVED
     steps: list[Remark] = field(default_factory=list)
     passing: list[Nodes] = field(default_factory=list)
 
@@ -117,7 +113,7 @@ class Search:
             certify: Lower single nodes until none can be; if false, those without a guard, once.
         """
         self._failed, self._passed = dict[Nodes, Outcome](), dict[Nodes, Outcome]()
-        self._last = self.ration if certify else self.ration * (1 - self.reserved)
+        self._last = self.ration
         kept, minimal, exhausted = self._everything, False, False
         if not self.safe and not self._confirms(kept):
             return self._hopeless()
