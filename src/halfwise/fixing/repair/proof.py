@@ -400,10 +400,10 @@ class Prover:
         usual = self._usual(off) if any(one.largest > LIMIT for one in off) else None
         beyond: dict[str, list[tuple[float, _Off]]] = {}
         for one in off:
-            before: Mapping[str, float] = {} if usual is None else usual
-            excess = max(e / max(LIMIT, before.get(n, 0.0)) for n, e in one.errors.items())
+            known: Mapping[str, float] = {} if usual is None else usual
+            excess = max(e / max(LIMIT, known.get(n, 0.0)) for n, e in one.errors.items())
             if usual is None or excess <= 1:
-                yield from ((before.get(n), e) for n, e in one.errors.items())
+                yield from ((known.get(n), e) for n, e in one.errors.items())
             else:
                 beyond.setdefault(one.case.kind, []).append((excess, one))
         widened = list[tuple[str, float | None, float]]()
@@ -417,7 +417,8 @@ class Prover:
                 yield from ((o, e) for _, o, e in self._against_fp64(ranked[place]))
         # Which changed sample a long sum rounds well is luck, in either model.
         for name, _, error in widened:
-            yield max((o for n, o, _ in widened if n == name and o is not None), default=None), error
+            before = [o for n, o, _ in widened if n == name and o is not None]
+            yield max(before, default=None), error
 
     def _against_fp64(self, one: _Off) -> Iterator[tuple[str, float | None, float]]:
         """Yield both errors of an output against FP64 on one sample, or the one against FP32."""
