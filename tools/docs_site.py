@@ -9,11 +9,11 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\]\(((?:\.\./)+[^)\s]+)\)")
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, **event: Any) -> str:
     """Return a page of the docs with absolute links to what the site does not have."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     home = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["home"]
-    folder = (ROOT / "docs" / page.file.src_path).parent
+    folder = (ROOT / "docs" / event["page"].file.src_path).parent
 
     def link(match: re.Match[str]) -> str:
         file, _, place = match[1].partition("#")
