@@ -173,7 +173,9 @@ def lower_bound(criterion: Criterion, total: OutputTotals, seen: Difference) -> 
     if seen.discrete:
         # Through the fraction itself, because 1/10 > 1 - 0.9 in binary, but 9/10 ≥ 0.9 holds.
         agreeing = _ratio(1 - _best_agreement(total, seen), 1 - criterion.agreement)
-        return max(agreeing, seen.lost.share / LOST)
+        # Whoever accepts that most differ accepts samples in which all do.
+        lost = seen.lost.share / LOST if criterion.agreement > LOST else 0.0
+        return max(agreeing, lost)
     is_relative = (criterion.rel_max, criterion.snr_db) != (None, None)
     bounds = [seen.lost.share / LOST if is_relative else 0.0]
     if criterion.max_abs is not None:

@@ -68,7 +68,8 @@ FAINT = 0.1
 allows a tenth of it."""
 NOISE = 2.0**-17
 """Scale relative to the largest, below which FP32's own noise may be in place of values: the root
-of 16,384 terms times its rounding, 2^-24."""
+of 16,384 terms times its rounding, 2^-24. Of slices within [0, 1] it is `FLOOR`: shares below a
+ten-thousandth are none."""
 FEWEST_FAINT = 3
 """Fewest values with a largest that is no chance: of three uniform around 0, it is below 1 % of the
 range with probability 10^-6."""
@@ -152,7 +153,9 @@ class _Extents:
             return None
         peaks = np.maximum(self.largest, -self.smallest)
         some = (self.filled > 0) & (self.filled >= FILLED * self.filled.max())
-        some &= (peaks > NOISE * peaks.max()) & (peaks < FAINT * peaks.max())
+        unit = (self.smallest >= 0) & (self.largest <= 1)
+        noise = np.where(unit, FLOOR, NOISE) * peaks.max()
+        some &= (peaks > noise) & (peaks < FAINT * peaks.max())
         labels = self.whole & (peaks > 0) if not self.whole.all() else np.zeros_like(self.whole)
         slices = np.flatnonzero(some | labels)
         return Faint(axis, slices, np.where(labels, 1, peaks)[slices]) if slices.size else None
