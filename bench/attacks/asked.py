@@ -19,6 +19,7 @@ from bench.attacks.scenes import (
     Array,
     Arrays,
     Lie,
+    Number,
     Rng,
     Scene,
     at,
@@ -34,7 +35,7 @@ SIDE = 96
 ROW, COLUMN = np.indices((SIDE, SIDE)).astype(np.float64)
 
 
-def _disc(row: float, column: float, radius: float) -> Array:
+def _disc(row: Number, column: Number, radius: float) -> Array:
     return np.asarray(np.hypot(ROW - row, COLUMN - column) < radius)
 
 
@@ -210,18 +211,15 @@ OF_VECTORS: Mapping[str, Lie] = {
 }
 
 
-def _bell(row: float, column: float, height: float, side: int = 48) -> Array:
+def _bell(row: Number, column: Number, height: float, side: int = 48) -> Array:
     rows, columns = np.indices((side, side))
     return np.asarray(height * np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / 4.5))
 
 
 def _joints(rng: Rng) -> Arrays:
-    places = 5 + rng.permutation(38)[:12].reshape(6, 2)
-    return {
-        "y": np.stack(
-            [_bell(*place, h) for place, h in zip(places, rng.uniform(0.4, 0.95, 6), strict=True)]
-        )[None]
-    }
+    places, heights = 5 + rng.permutation(38)[:12].reshape(2, 6), rng.uniform(0.4, 0.95, 6)
+    bells = [_bell(*peak) for peak in zip(*places, heights, strict=True)]
+    return {"y": np.stack(bells)[None]}
 
 
 def _centres(rng: Rng) -> Arrays:
@@ -452,7 +450,7 @@ OF_QUANTITIES: Mapping[str, Lie] = {
 def _alarm(rng: Rng) -> Arrays:
     """Return bool[1, 96, 96], set in a few regions."""
     rows = rng.integers(5, 90, (4, 2))
-    return {"y": np.any([_disc(*row, 4) for row in rows], axis=0)[None]}
+    return {"y": np.any([_disc(row, column, 4) for row, column in rows], axis=0)[None]}
 
 
 def _labels(rng: Rng) -> Arrays:

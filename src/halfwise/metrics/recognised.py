@@ -165,8 +165,8 @@ def _of_worst(
         CaseError: it has nothing to compare on any sample.
     """
     if one.metric in _LOCAL:
-        both = (_only(one.outputs, each) for each in (reference, candidate))
-        return _LOCAL[one.metric](*both, None)
+        reference, candidate = (_only(one.outputs, each) for each in (reference, candidate))
+        return _LOCAL[one.metric](reference, candidate, None)
     if one.boxes is not None:
         return min(boxes.shares(reference, candidate, one.outputs, one.boxes), default=1.0)
     values, refused = list[float](), CaseError("The metric has nothing to compare.")
