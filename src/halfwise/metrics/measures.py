@@ -356,7 +356,9 @@ class OutputMeasure:
         count = sum(part.size for part in self._errors)
         if not count:
             return 0.0, 0.0
-        return self._error_sum / count, float(np.median(np.concatenate(self._errors)))
+        return self._error_sum / count, float(
+            np.median(np.concatenate(self._errors, dtype=np.float64))
+        )
 
     def _agreement(self) -> float | None:
         seen = self._seen
