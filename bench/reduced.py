@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ WIDTH = 8
 F32 = TensorProto.FLOAT
 
 Constants = dict[str, "np.typing.NDArray[np.generic]"]
+Step = tuple[str, str, str, dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Planted:
         ends: How a command of a user fails.
     """
 
-    nodes: Sequence[tuple[str, str, str, dict[str, object]]]
+    nodes: Sequence[Step]
     constants: Constants
     ops: tuple[str, ...]
     length: int
@@ -59,11 +61,14 @@ def _f(*values: float) -> np.typing.NDArray[np.float32]:
 
 
 _LAST: dict[str, object] = {"axes": [-1], "keepdims": 1}
-_SQUARE = ("Mul", "s_large s_large", "s_square", {})
+_SQUARE: Step = ("Mul", "s_large s_large", "s_square", {})
 FAILURES = {
     "overflow": Planted(
-        [("Mul", " s_up", "s_large", {}), ("Mul", "s_large s_up", "s_larger", {})]
-        + [("Div", "s_larger s_down", "s_y", {})],
+        [
+            ("Mul", " s_up", "s_large", {}),
+            ("Mul", "s_large s_up", "s_larger", {}),
+            ("Div", "s_larger s_down", "s_y", {}),
+        ],
         {"s_up": _f(1000), "s_down": _f(1e6)},
         ("Mul",),
         length=200,
@@ -158,7 +163,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
     ], None
 
 
-def _reduced(name: str, planted: Planted, folder: Path) -> dict[str, object]:
+def _reduced(name: str, planted: Planted, folder: Path) -> dict[str, Any]:
     place = folder / name.replace(" ", "-")
     place.mkdir()
     onnx.save(network(planted), place / "m.onnx")
@@ -216,9 +221,9 @@ def network(planted: Planted) -> onnx.ModelProto:
         if i % 4 == 0:
             weight = rng.standard_normal((WIDTH, WIDTH)).astype(np.float32)
             constants[f"w{i}"], start = weight * np.float32(0.1), value
-        read = [[value, f"w{i}"], [value], [value, "quarter"], [value, start]][i % 4]
+        inputs = [[value, f"w{i}"], [value], [value, "quarter"], [value, start]][i % 4]
         op, value = ("MatMul", "Tanh", "Mul", "Add")[i % 4], f"v{i}"
-        nodes.append(make(op, read, [value], f"n{i}", domain=domain))
+        nodes.append(make(op, inputs, [value], f"n{i}", domain=domain))
     ends = [helper.make_tensor_value_info(n, F32, ["n", 4, WIDTH]) for n in ("x", value)]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -156,7 +157,7 @@ def test_an_operator_that_onnx_runtime_lacks_fails_to_run(call):
 
 def test_a_network_of_which_onnx_runtime_has_no_operator(call, tmp_path):
     names = [*"xabcdey"]
-    pairs = enumerate(zip(names, names[1:], strict=False))
+    pairs = enumerate(pairwise(names))
     nodes = [
         helper.make_node(f"Op{i}", [read], [made], f"n{i}", domain="com.example")
         for i, (read, made) in pairs

@@ -180,7 +180,8 @@ def load_case(
     read = partial(load_inputs, preprocess=data.preprocess)
     loaded, specs = load_settled(network, specs, partial(read, data.inputs), runtime=runtime)
     samples = _labelled(loaded.samples, data.labels, criterion.metric)
-    aside, supply = None, _unchanged
+    aside: Aside | None = None
+    supply: _Supply = _unchanged
     if not whole:
         network, aside, supply = _set_aside(network, data, samples, runtime)
     samples = supply(samples)

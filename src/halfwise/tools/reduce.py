@@ -111,11 +111,11 @@ def reduce(
     """
     watcher = watcher or Silent()
     judged, request = fails == "verdict", understand(inputs, options).by_use
-    failing_command = None if judged else _check(fails)
+    command = None if judged else _check(fails)
     # What is not run here may be what fails in another program.
     case = load_asked(model, request, watcher, split=False, whole=not judged)
-    network, verdict = case.network, _Verdict(case) if judged else None
-    failing = failing_command or verdict
+    network, verdict = case.network, None if command else _Verdict(case)
+    failing: Fails = command or _Verdict(case)
     if verdict is not None:
         check(network)
     watcher.stage("reduce")
