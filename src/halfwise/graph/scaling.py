@@ -179,6 +179,8 @@ def _equal(node: ir.Node, opset: int) -> tuple[Equation, ...]:
 
 _MOST = 126
 """Largest exponent of a Mul's factor: its inverse must also be normal in FP32."""
+_LEAST = -149
+"""Binade of FP32's smallest number (IEEE 754-2019)."""
 ANY = 1 << 12
 """An exponent that means no limit: zeros and infinities are their own multiples."""
 
@@ -217,8 +219,8 @@ class Constant:
         by_level = Counter[int]()
         for piece in pieces(self.array):
             finite = piece[np.isfinite(piece) & (piece != 0)]
-            levels, counts = np.unique(np.frexp(finite)[1] - 1, return_counts=True)
-            by_level.update(dict(zip(levels.tolist(), counts.tolist(), strict=True)))
+            counts = np.bincount(np.frexp(finite)[1] - 1 - _LEAST)
+            by_level.update({_LEAST + int(i): int(counts[i]) for i in np.flatnonzero(counts)})
         return by_level
 
     def exponents(self) -> tuple[int, int]:
