@@ -26,6 +26,7 @@ from bench import (
     demo,
     devices,
     divergence,
+    drop_in,
     engine_faults,
     expected,
     exponents,
@@ -59,6 +60,7 @@ from bench import (
     search_cost,
     sources,
     steady,
+    strip,
     targets,
     vit_b,
     worth,
@@ -92,6 +94,7 @@ BENCHES: Mapping[str, Measure] = {
     "peak": peak.measure,
     "scale": scale.measure,
     "page": page.measure,
+    "strip": strip.measure,
     "sources": sources.measure,
     "onnx_backend": onnx_backend.measure,
     "intake": intake.measure,
@@ -116,6 +119,7 @@ BENCHES: Mapping[str, Measure] = {
     "attack": attack.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
+    "drop_in": drop_in.measure,
 }
 
 

@@ -1,7 +1,7 @@
 """Statistics of a model's tensors, computed inside ONNX Runtime so that few activations leave it.
 
 `ExtremaProbe` adds three reductions per tensor and gets their results as one small vector.
-`ElementProbe` fetches whole tensors, but only a limited number of bytes at a time.
+`ElementProbe` fetches tensors or some of their elements, a limited number of bytes at a time.
 """
 
 import math
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.ort import Session
-from halfwise.emulation.rounding import new_node
+from halfwise.emulation.rounding import cast, new_node
+from halfwise.formats import CHUNK
 from halfwise.graph.bodies import carried
-from halfwise.graph.dataflow import giving_out
-from halfwise.graph.model import is_standard, tensor_name
+from halfwise.graph.dataflow import drop_unused_nodes, giving_out
+from halfwise.graph.model import add_constant, is_standard, tensor_name
 from halfwise.graph.roles import is_float
 from halfwise.records import TensorName
 
@@ -81,6 +82,7 @@ class ExtremaProbe:
 
     Attributes:
         sizes: The most elements of each chosen tensor in any run so far.
+        least: The fewest.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class ExtremaProbe:
         self._elements = ElementProbe(model, runtime=runtime)
         self._suspects: dict[TensorName, None] = {}
         self.sizes = dict.fromkeys(self._roots, 0)
+        self.least: dict[TensorName, int] = {}
 
     def run(self, sample: Sample) -> tuple[dict[str, NDArray[Any]], dict[TensorName, Extremum]]:
         """Run the model on one sample.
@@ -130,7 +133,10 @@ class ExtremaProbe:
         suspects = []
         elements = outputs.pop(_SHAPES, np.zeros(0, np.int64)).reshape(-1, 2)[:, 1]
         counts = dict(zip(self._measured, elements.tolist(), strict=True))
-        self.sizes = {t: max(self.sizes[t], counts[root]) for t, root in self._roots.items()}
+        for tensor, root in self._roots.items():
+            size = counts[root]
+            self.sizes[tensor] = max(self.sizes[tensor], size)
+            self.least[tensor] = min(self.least.get(tensor, size), size)
         rows = outputs.pop(_PACKED, np.zeros(0, np.float32)).reshape(-1, len(self._reductions))
         for name, (*ends, total) in zip(self._measured, rows.tolist(), strict=True):
             # ReduceMax and ReduceMin may skip a NaN; a sum skips neither NaN nor infinity.
@@ -175,10 +181,13 @@ class View:
     Attributes:
         tensors: Names of computed tensors or graph inputs, of any type.
         visit: Called as `visit(sample index, *arrays)`, one array per name. It must not keep them.
+        drawn: Whether it gets `CHUNK` elements of each tensor instead, from the same places in
+            tensors of one size. They must be FP32, with at least one element on every sample.
     """
 
     tensors: tuple[TensorName, ...]
     visit: Callable[..., None]
+    drawn: bool = False
 
 
 class ElementProbe:
@@ -207,7 +216,7 @@ class ElementProbe:
         self._runtime = runtime
         self._live_bytes = live_bytes
         self._inputs = {tensor_name(v) for v in model.graph.inputs}
-        self._last: tuple[tuple[TensorName, ...], Session] | None = None
+        self._last: tuple[_Fetched, Session] | None = None
 
     def sizes(self, sample: Sample, tensors: Sequence[TensorName]) -> dict[TensorName, int]:
         """Return how many elements each tensor (among `observable(model)`) has on `sample`.
@@ -241,17 +250,21 @@ class ElementProbe:
             CaseError, BackendMissing, RunFailed: as for `Session`.
         """
         for chunk in _chunks(views, sizes, self._live_bytes or self._affordable(sizes)):
-            names = tuple(dict.fromkeys(t for view in chunk for t in view.tensors))
-            fetched = tuple(t for t in names if t not in self._inputs)
+            wanted = dict.fromkeys((t, view.drawn) for view in chunk for t in view.tensors)
+            fetched = {w: _output(*w) for w in wanted if w[1] or w[0] not in self._inputs}
             for index, sample in enumerate(samples):
                 results: dict[str, NDArray[Any]] = {}
                 if fetched:
-                    results = self._session(fetched).run(sample, fetched, lent=True)
-                arrays = {t: results[t] if t in results else np.asarray(sample[t]) for t in names}
+                    session = self._session(tuple(fetched))
+                    results = session.run(sample, list(fetched.values()), lent=True)
                 for view in chunk:
-                    view.visit(index, *(arrays[t] for t in view.tensors))
+                    arrays = (
+                        results[fetched[w]] if (w := (t, view.drawn)) in fetched else sample[t]
+                        for t in view.tensors
+                    )
+                    view.visit(index, *map(np.asarray, arrays))
                 # Otherwise they would stay alive while the next sample is computed.
-                del results, arrays
+                del results
 
     def _affordable(self, sizes: Mapping[TensorName, int]) -> int:
         weights = (v.const_value for v in self._model.graph.initializers.values())
@@ -259,14 +272,53 @@ class ElementProbe:
         least, most = LIVE_BYTES
         return min(most, max(least, 2 * held, 2 * 4 * max(sizes.values(), default=0)))
 
-    def _session(self, tensors: tuple[TensorName, ...]) -> Session:
+    def _session(self, fetched: "_Fetched") -> Session:
         """Return the last session if it is for the same tensors, otherwise a new one."""
-        if self._last is None or self._last[0] != tensors:
+        if self._last is None or self._last[0] != fetched:
             # The old one goes first: it holds as much memory as the new one will.
             self._last = None
-            model = giving_out(self._model, tensors)
-            self._last = tensors, Session(model, runtime=self._runtime)
+            self._last = fetched, Session(_fetching(self._model, fetched), runtime=self._runtime)
         return self._last[1]
+
+
+_Fetched = tuple[tuple[TensorName, bool], ...]
+"""Tensors, and of each whether elements are drawn from it."""
+
+
+def _output(tensor: TensorName, drawn: bool) -> str:
+    return f"halfwise::drawn::{tensor}" if drawn else tensor
+
+
+def _fetching(model: ir.Model, fetched: _Fetched) -> ir.Model:
+    """Return a copy that only outputs tensors or elements of them, first ones first."""
+    copy = model.clone()
+    graph, values = copy.graph, _values(copy.graph)
+    # Sorted places are read in the order of memory.
+    places = np.sort(np.random.default_rng(0).random(CHUNK))
+    shares = add_constant(graph, "halfwise::places", places)
+    drawing: list[ir.Node] = []
+    outputs = []
+    for tensor, drawn in fetched:
+        nodes = _drawing(values[tensor], shares, _output(tensor, drawn)) if drawn else []
+        outputs.append(nodes[-1].outputs[0] if drawn else values[tensor])
+        drawing = [*nodes, *drawing]
+    # Both last tensor first, for the reasons in `_packed`.
+    graph.insert_before(graph[0], drawing)
+    graph.outputs[:] = outputs[::-1]
+    drop_unused_nodes(graph)
+    return copy
+
+
+def _drawing(value: ir.Value, shares: ir.Value, name: str) -> list[ir.Node]:
+    """Return nodes that read a value at places given as shares of its size; it is not empty."""
+    flat = new_node("Flatten", [value], f"{name}::flat", {"axis": 0})
+    size = new_node("Size", flat.outputs, f"{name}::size", dtype=INT64)
+    wide = cast(size.outputs[0], ir.DataType.DOUBLE, f"{name}::wide")
+    scaled = [shares, wide.outputs[0]]
+    place = new_node("Mul", scaled, f"{name}::place", dtype=ir.DataType.DOUBLE)
+    index = cast(place.outputs[0], INT64, f"{name}::index")
+    drawn = new_node("Gather", [flat.outputs[0], index.outputs[0]], name, {"axis": 1})
+    return [flat, size, wide, place, index, drawn]
 
 
 def shapes_of(
@@ -295,10 +347,11 @@ def _chunks(
     views: Sequence[View], sizes: Mapping[TensorName, int], live_bytes: int
 ) -> Iterator[list[View]]:
     chunk: list[View] = []
-    alive: dict[TensorName, int] = {}
+    alive: dict[tuple[TensorName, bool], int] = {}
     total = 0
     for view in views:
-        new = {t: 4 * sizes.get(t, 0) for t in view.tensors}
+        drawn = view.drawn
+        new = {(t, drawn): 4 * (CHUNK if drawn else sizes.get(t, 0)) for t in view.tensors}
         total += sum(size for t, size in new.items() if t not in alive)
         if chunk and total > live_bytes:
             yield chunk

@@ -147,7 +147,7 @@ class Depths:
         fates: Mapping[TensorName, Fate],
     ) -> dict[TensorName, Infinity]:
         """Return harmful infinities by tensor of the network."""
-        names = {node_name(n) for n in self.space.variant.case.network.nodes()}
+        names = {node_name(n) for n in self.space.variant.case.network.all_nodes()}
         values = {v.name: v for n in written.model.graph for v in n.outputs}
         harmful: dict[TensorName, Infinity] = {}
         for tensor, fate in fates.items():

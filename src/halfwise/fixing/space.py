@@ -90,6 +90,7 @@ class Space(ABC):
         best: Reports plans that pass.
         unit: Work of one pass over the data: the number of samples at the beginning.
         held: Guards whose nodes every plan keeps in FP32, whatever the outputs show.
+        deciding: Guards on decisions that files make otherwise.
         repairs: The repairs of the network, with what was measured of them.
         start: A plan to start from.
         chosen: The plan to take instead of searching, and the user's request.
@@ -103,6 +104,7 @@ class Space(ABC):
     best: Best
     unit: int
     held: tuple[Guard, ...] = ()
+    deciding: tuple[Guard, ...] = ()
     repairs: tuple[Repair, ...] = ()
     start: Start = field(default=Start(NONE))
     chosen: Chosen | None = None
@@ -162,14 +164,17 @@ class Space(ABC):
 
     @property
     @abstractmethod
-    def guesses(self) -> tuple[Nodes, ...]:
-        """First guesses at what to keep."""
+    def suspects(self) -> list[Guard]:
+        """Guards that may name what to keep, most severe first."""
 
     @property
     def seeds(self) -> tuple[Nodes, ...]:
-        """The plans of these guesses, with what every plan keeps."""
-        forced = (self.ruled | self.held_nodes) & self.choices
-        plans = ((some & self.choices) - self.variant.lowered | forced for some in self.guesses)
+        """Plans with nothing kept, what certainly loses precision, the file's, all suspects."""
+        certain = union([frozenset(guard.nodes) for guard in self.suspects if guard.severity >= 1])
+        every = union([frozenset(guard.nodes) for guard in self.suspects])
+        of_file, forced = self.variant.of_file, (self.ruled | self.held_nodes) & self.choices
+        guesses = (NONE, certain, of_file, every | of_file)
+        plans = ((some & self.choices) - self.variant.lowered | forced for some in guesses)
         return tuple(dict.fromkeys(plans))
 
     def seed(self) -> Nodes | None:
@@ -187,8 +192,8 @@ class Space(ABC):
     @property
     def explained(self) -> Nodes:
         """Nodes that a guard names, a rule keeps, or that are held."""
-        forced = frozenset(self.variant.forced.kept)
-        return self.evidence.suspected | forced | self.held_nodes
+        named = union([frozenset(guard.nodes) for guard in (*self.suspects, *self.held)])
+        return named - self.variant.lowered | frozenset(self.variant.forced.kept)
 
     @property
     @abstractmethod
@@ -249,8 +254,7 @@ class Space(ABC):
         """Run every sample with a plan, and order later trials by its error, if time is left."""
         plan = self.fresh(kept)
         self.budget.within("emulate", lambda: self.bench.survey(plan, self.watcher), None)
-        outcome: Outcome | None = self.bench.recall(plan, "samples")
-        if outcome is not None and outcome.passed:
+        if self.bench.recall(plan, "samples") is not None and self.bench.evaluate(plan).passed:
             self.take(kept)
 
     # --- the search ----------------------------------------------------------------------------
@@ -292,13 +296,13 @@ class Space(ABC):
         return result
 
     def _search(self, steps: list[Remark], passing: list[Nodes], start: Nodes) -> Search:
-        nodes = map(node_name, self.variant.case.network.nodes())
+        nodes = map(node_name, self.variant.case.network.all_nodes())
         free = self.choices - self.variant.lowered
         return Search(
             nodes=[name for name in nodes if name in free],
             forced=free & (self.ruled | self.held_nodes),
-            suspects=[frozenset(guard.nodes) for guard in self.evidence.guards],
-            certain=len(self.evidence.certain),
+            suspects=[frozenset(guard.nodes) for guard in self.suspects],
+            certain=sum(guard.severity >= 1 for guard in self.suspects),
             classes=self.variant.classes,
             evaluate=self.evaluate,
             contribution=lambda kept: self.bench.contribution(self.fresh(kept)),
@@ -400,14 +404,14 @@ class LowSpace(Space):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """All guards: from the evidence, and those that are held."""
-        return (*self.evidence.guards, *self.held)
+        """All guards: from the evidence and from files, and those that are held."""
+        return (*self.evidence.guards, *self.deciding, *self.held)
 
     @property
-    def guesses(self) -> tuple[Nodes, ...]:
-        """Nothing, what certainly loses precision, what the file keeps, all suspects."""
-        evidence, of_file = self.evidence, self.variant.of_file
-        return NONE, union(evidence.certain), of_file, evidence.suspected | of_file
+    def suspects(self) -> list[Guard]:
+        """Guards that may name what to keep, most severe first."""
+        guards = (*self.evidence.guards, *self.deciding)
+        return sorted(guards, key=lambda guard: -guard.severity)
 
     @property
     def is_safe(self) -> bool:
@@ -452,7 +456,7 @@ def _typed(space: LowSpace, fp32: Plan) -> Plan:
         best = plan if passed else best
         return passed
 
-    nodes = map(node_name, variant.case.network.nodes())
+    nodes = map(node_name, variant.case.network.all_nodes())
     free = [name for name in nodes if name in kept & variant.may_have_bf16]
     try:
         with space.budget.bounding():
@@ -506,9 +510,9 @@ class Int8Space(Space):
         return self.held
 
     @property
-    def guesses(self) -> tuple[Nodes, ...]:
-        """Nothing, as nothing is known yet."""
-        return (NONE,)
+    def suspects(self) -> list[Guard]:
+        """None: no guard shows where INT8 loses accuracy."""
+        return []
 
     @property
     def is_safe(self) -> bool:
@@ -557,8 +561,6 @@ class Int8Space(Space):
         used = lambda: self.bench.evaluations + bool(self.quantisation.sums)  # noqa: E731
         return replace(
             super()._search(steps, passing, start),
-            suspects=[],  # no guard shows where INT8 loses accuracy
-            certain=0,
             form=LEFT_OUT,
             safe=self.passes_below,
             ration=self.ration,

@@ -22,6 +22,8 @@ class Histogram(Record):
 class Detail(Record):
     """Element statistics of one tensor, from at most 32 samples.
 
+    All but the smallest magnitude are those of 65,536 elements drawn from a larger tensor.
+
     Attributes:
         smallest_nonzero: Smallest non-zero magnitude; inf if all elements are zero.
         overflow: Fraction of elements that round to infinity in the low format.

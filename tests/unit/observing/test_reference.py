@@ -167,6 +167,29 @@ def test_a_permutation_has_the_details_of_what_it_permutes():
     assert sum(seen["t"].detail.histogram.counts) == 2 * 16
 
 
+def test_elements_of_a_large_tensor_are_drawn_but_its_smallest_is_exact():
+    net = network("g (float[n,512] x) => (float[n,512] y) { y = Sqrt (x) }")
+    x = np.tile(f32([1.0, 4.0]), (512, 256))
+    x[77, 3], x[78, 4] = 0.0, 2.0**-40
+    observed, _ = observe_network(
+        net, Samples(("x",), lambda _: {"x": x}), FP16, roles=roles_of(net)
+    )
+    detail = by_name(observed)["y"].detail
+    assert detail.smallest_nonzero == 2.0**-20
+    counts = dict(enumerate(detail.histogram.counts, detail.histogram.first))
+    assert counts[0] + counts[1] > 65530
+    # Binomial, of 65,536 draws: five standard deviations.
+    assert abs(counts[0] - 2**15) < 5 * 2**7
+
+
+def test_a_large_tensor_that_is_empty_on_some_samples_is_visited_whole():
+    net = network("g (float[n,512] x) => (float[n,512] y) { y = Sub (x, x) }")
+    every = [np.ones((512, 512), np.float32), np.ones((0, 512), np.float32)]
+    samples = Samples(("0", "1"), lambda i: {"x": every[i]})
+    observed, _ = observe_network(net, samples, FP16, roles=roles_of(net))
+    assert by_name(observed)["x"].detail.histogram.counts == (2**18,)
+
+
 def test_fewer_samples_where_elements_would_be_too_many(monkeypatch):
     net, xs = layered(), arrays(8)
     monkeypatch.setattr(reference, "DETAIL_ELEMENTS", 300)

@@ -74,7 +74,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
                 if ends:
                     sites[tuple(ends)] = None
 
-    for node in network.nodes():
+    for node in network.all_nodes():
         name, inputs = node_name(node), [v for v in node.inputs if is_float(v)]
         role = roles[name].role
         if role is Role.MOVEMENT:
@@ -84,7 +84,7 @@ def sites_of(network: Network, roles: Roles) -> tuple[Site, ...]:
             read(name if computes else None, inputs)
             made = {name} if computes else set()
         sources |= dict.fromkeys(node.outputs, made)
-    read(None, network.graph.outputs)
+    read(None, (v for graph in network.graphs() for v in graph.outputs))
     return tuple(sites)
 
 

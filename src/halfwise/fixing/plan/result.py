@@ -160,7 +160,7 @@ def with_each_lowered(
                 without[node] = trial.excess
                 nonfinite.update({node} if trial.nonfinite else ())
 
-    budget.within("certify", alone, None)
+    budget.within("search", alone, None)
     return replace(result, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
 
@@ -206,7 +206,7 @@ def kept_nodes(
     causes = _explained(network, roles, guards, held, kept, excess_without, nonfinite_without)
     places = {id(guard): place for place, guard in enumerate((*guards, *held))}
     records = []
-    for name, node in ((node_name(n), n) for n in network.nodes() if node_name(n) in kept):
+    for name, node in ((node_name(n), n) for n in network.all_nodes() if node_name(n) in kept):
         rule, excess = forced.get(name), excess_without.get(name)
         cause = causes.get(name) if rule is None else None
         because = Because(
@@ -297,7 +297,7 @@ def _explained(
     causes = _causes(guards, held, excess_without)
     causes |= _causes_of_infinity(causes, guards, nonfinite)
     explained = {**reads, **causes}
-    for node in network.nodes():
+    for node in network.all_nodes():
         name = node_name(node)
         cause, read = causes.get(name), reads.get(name)
         if cause is None:
@@ -327,7 +327,7 @@ def _magnified(
     overflows, which did not happen, do not explain.
     """
     magnified: dict[NodeName, Guard] = {}
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     for guard in (g for g in guards if g.kind == "cancellation" and g.severity >= 1):
         node = nodes[guard.node]
         # A norm's scale and bias are applied to the result.
@@ -367,7 +367,7 @@ def plan_record(
         remarks: Remarks on the plan as a whole.
         low_io: Float graph inputs and outputs of the low type.
     """
-    nodes = {node_name(n): n for n in network.nodes()}
+    nodes = {node_name(n): n for n in network.all_nodes()}
     return Plan(
         low="bf16" if fmt == BF16 else "fp16",
         keep=keep,
@@ -376,25 +376,14 @@ def plan_record(
         unsupported=tuple(unsupported(network, roles)),
         minimal=minimal,
         candidates=len(roles.computing),
-        in_bodies=_followers(network, roles),
         casts=casts,
         lowered=dict(lowered or {}),
         remarks=tuple(remarks),
     )
 
 
-def _followers(network: Network, roles: Roles) -> int:
-    """Return how many nodes in bodies have the precision of a compute node around them."""
-    computing = roles.computing
-    nodes = (n for n in network.model.graph.all_nodes() if n.op_type != "Constant")
-    deciders = ((node_name(n), roles.part(n).decider) for n in nodes)
-    return sum(around != name and around in computing for name, around in deciders)
-
-
 def unsupported(network: Network, roles: Roles) -> Iterator[Unsupported]:
-    """Yield the nodes that must be FP32; those in bodies only if other nodes there need not be."""
-    for node in network.model.graph.all_nodes():
-        part = roles.part(node)
-        in_pinned_body = part.decider != node.name and not roles[part.decider].free
-        if part.role.role is Role.PINNED and not in_pinned_body:
-            yield Unsupported(node=node_name(node), op=node.op_type, reason=part.role.reason)
+    """Yield the nodes that must be FP32 for a reason of their own."""
+    for node in network.all_nodes():
+        if reason := roles.of(node).reason:
+            yield Unsupported(node=node_name(node), op=node.op_type, reason=reason)

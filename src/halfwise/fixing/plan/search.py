@@ -136,9 +136,9 @@ class Search:
             pass
         except OutOfTime:
             exhausted = True
-            if not {"certify", "search"}.intersection(self.budget.cut):
+            if "search" not in self.budget.cut:
                 self._note("spent")
-            self.budget.leave_out("certify" if certify else "search")
+            self.budget.leave_out("search")
         return self._chosen(kept, minimal=minimal, exhausted=exhausted, certify=certify)
 
     def _try(self, kept: Nodes) -> bool:

@@ -400,7 +400,8 @@ def _distances(
     Differences of at most `LIMIT` need no FP64. Of the others, the worst widened sample of each
     kind is run in FP64, and of each group of given ones also the middle one and that with the
     least, so that neither the order of samples nor a single one decides. The original's error on
-    a sample counts as at least its median over given ones: the repaired model may have that too.
+    a sample counts as at least its median over given ones, and on a widened one as its largest on
+    those: which of them a long sum rounds well is luck, in either model.
 
     Args:
         original: The network before repairs.
@@ -433,16 +434,19 @@ def _distances(
             before = _off(pair, truth, pair.before, scale)
             known[pair] = before, _off(pair, truth, pair.after, scale)
     befores = [before for pair, (before, _) in known.items() if pair.group != "widened"]
+    widened = [before for pair, (before, _) in known.items() if pair.group == "widened"]
     for pair in chosen:
         own, after = known.get(pair, ({}, {}))
         for name, error in off[pair].items():
             if name not in after:
                 yield None, error
             elif own[name] <= TRUSTED or after[name] <= LIMIT:
-                usual = median_low(one[name] for one in befores or [own])
+                usual = [median_low(one[name] for one in befores or [own])]
+                if pair.group == "widened":
+                    usual += [one[name] for one in widened]
                 # A difference that is no larger than the original's own error says nothing.
-                usual = usual if usual <= TRUSTED else 0.0
-                yield max(own[name], usual), min(after[name], error)
+                own_error = max([own[name], *(u for u in usual if u <= TRUSTED)])
+                yield own_error, min(after[name], error)
             elif pair.group != "widened":
                 # FP64 computes another function, through a bug, or the function jumps. On a
                 # widened sample on which FP32 has no digits nothing is shown.
