@@ -211,10 +211,8 @@ def _binades(evidence: Evidence, value: ir.Value) -> list[int]:
         array = constant_array(value).astype(np.float64)
         finite = array[np.isfinite(array) & (array != 0)]
         return [int(k) for k in np.unique(np.frexp(finite)[1] - 1)]
-    if (detail := evidence.detail(value)) is None:
-        return []
-    histogram = detail.histogram
-    return [histogram.first + i for i, count in enumerate(histogram.counts) if count]
+    detail = evidence.detail(value)
+    return [] if detail is None else list(detail.histogram.binades)
 
 
 def _axis(value: ir.Value, opset: int) -> int | None:

@@ -353,9 +353,8 @@ def _times_power(one: Observation, e: int, fmt: Format) -> Observation:
     largest, detail = math.ldexp(one.absmax, e), one.detail
     if detail is None:
         return one.model_copy(update={"absmax": largest})
-    first = detail.histogram.first + e
-    histogram = detail.histogram.model_copy(update={"first": first})
-    counts = dict(enumerate(histogram.counts, first))
+    histogram = detail.histogram.model_copy(update={"first": detail.histogram.first + e})
+    counts = histogram.binades
     nonzero = max(1, sum(counts.values()))
     flushed, normal, beyond = (
         math.frexp(limit)[1] - 1
