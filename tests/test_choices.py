@@ -18,7 +18,6 @@ from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.engines.search import near
 from halfwise.fixing.following import born
 from halfwise.fixing.plan.guide import Sites, stretches
-from halfwise.fixing.plan.result import clearly_cheaper
 from halfwise.fixing.plan.search import gains, is_spread
 from halfwise.fixing.repair.moves import _Move
 from halfwise.fixing.space import Int8Space
@@ -65,11 +64,6 @@ def shown(before: float, after: float) -> int:
         (gains(3.0, 1.0, 4.0), gains(3.01, 1.0, 4.0)),
         # Error is spread where there are 64 groups.
         (is_spread([(A, 1.0)] * 64), is_spread([(A, 1.0)] * 63)),
-        # A plan is clearly cheaper from 1 % on.
-        (
-            bool(clearly_cheaper([B], (PRICES | {B: 1.48}).get, A, C)),
-            bool(clearly_cheaper([B], (PRICES | {B: 1.49}).get, A, C)),
-        ),
         # An engine's error is explained up to twice what is predicted.
         (told(2.0).explained, told(2.01).explained),
         # An engine is near another if it takes less than 5 % more.

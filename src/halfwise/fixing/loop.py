@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from typing import Any
 
 from halfwise.case import Case, Settings
 from halfwise.emulation.budget import Budget
 from halfwise.fixing.bench import Bench, Outcome, Tolerance
-from halfwise.fixing.curve import MEASURED, TradeOff
+from halfwise.fixing.curve import TradeOff
 from halfwise.fixing.depths import Depths
 from halfwise.fixing.emulating import Emulation
 from halfwise.fixing.evidence import Observed
@@ -18,8 +16,8 @@ from halfwise.fixing.following import followed_of
 from halfwise.fixing.heldout import HeldOut
 from halfwise.fixing.int8.placing import QuantisedModel, quantised_start
 from halfwise.fixing.int8.rung import int8_plan_of, int8_rung
-from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Variant
-from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, clearly_cheaper, unsupported
+from halfwise.fixing.plan.plan import NONE, Plan, Variant
+from halfwise.fixing.plan.result import MOST_FAILURES, SearchResult, unsupported
 from halfwise.fixing.plan.rules import starting_plan
 from halfwise.fixing.repair.moves import allowed_rules, with_repairs
 from halfwise.fixing.rewrite import prepare
@@ -190,11 +188,6 @@ class _Found:
         steps = (*self.result.steps, *steps)
         return replace(self, result=replace(self.result, steps=steps))
 
-    def instead(self, kept: Nodes) -> "_Found":
-        """Return another plan of the same search, of which no trial of single nodes is known."""
-        unknown: dict[str, Any] = {"excess_without": {}, "nonfinite_without": NONE}
-        return replace(self, result=replace(self.result, kept=kept, minimal=False, **unknown))
-
 
 @dataclass(frozen=True)
 class _Fix:
@@ -329,16 +322,8 @@ class _Fix:
         return found
 
     def _without_infinities(self, found: _Found, guards: Sequence[Guard]) -> _Found:
-        """Return a plan with more nodes held, unless another that holds costs clearly less."""
-        space, kept = found.space, found.result.kept
-        with_them = kept.union(*map(space.variant.holdable, guards))
-        if (other := self._cheaper(space, with_them)) is not None:
-            self.watcher.note(
-                f"infinite inside; {count(len(other), 'node')} in FP32 cost less than what it takes"
-            )
-            note = Remark(kind="sounder", numbers={"kept": len(kept)})
-            return found.instead(other).noting(note)
-        space = space.holding(guards)
+        """Return a plan with more nodes held."""
+        space = found.space.holding(guards)
         many, held = len(guards), count(len(space.held_nodes), "node")
         self.watcher.note(
             f"the outputs pass, but {count(many, 'tensor')} {verb(many, 'is', 'are')} infinite "
@@ -358,21 +343,6 @@ class _Fix:
         self.heldout.demand(new)
         demand_files(space, self.heldout)
         return replace(space, deciding=(*space.deciding, *wrong.guards))
-
-    def _cheaper(self, space: Space, kept: Nodes) -> Nodes | None:
-        """Return the cheapest known plan that passes, holds, and costs clearly less than `kept`."""
-        depths = Depths(space, self.heldout)
-        plans = [p for p, tried in space.tried().items() if tried.passed and space.held_nodes <= p]
-        plans = clearly_cheaper(plans, space.cost, kept, space.choices)
-        plans = sorted(plans, key=lambda p: (space.cost(p) or inf, len(p)))[:MEASURED]
-
-        def look() -> Nodes | None:
-            passing = (plan for plan in plans if space.evaluate(plan).passed)
-            return next(
-                (plan for plan in passing if not depths.look_inside(space.plan(plan))), None
-            )
-
-        return space.budget.within("search", look, None)
 
     def _joined(self, found: _Found, judged: Judged) -> _Found:
         """Let held-out samples that fail join; return a plan, perhaps with other repairs.

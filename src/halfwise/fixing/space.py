@@ -2,20 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Self
 
 from halfwise.case import Chosen, Samples
-from halfwise.emulation.budget import Budget, OutOfTime
+from halfwise.emulation.budget import Budget
 from halfwise.errors import CaseError
 from halfwise.fixing.bench import Bench, Outcome
 from halfwise.fixing.evidence import Evidence, Observed
-from halfwise.fixing.plan.guide import Guide, lowered, union
+from halfwise.fixing.plan.guide import Guide, union
 from halfwise.fixing.plan.plan import NONE, Nodes, Plan, Quantisation, Variant
-from halfwise.fixing.plan.result import SearchResult, not_yet_alone, with_each_lowered
+from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.plan.rules import Start
-from halfwise.fixing.plan.search import RESERVED, Search
+from halfwise.fixing.plan.search import Search
 from halfwise.graph.cut import Terms
 from halfwise.graph.model import node_name
 from halfwise.interruption import interruption
@@ -32,9 +34,6 @@ Our choice."""
 BESIDE = 0.1
 """Share of the budget for what is not needed: a curve's further points, a plan that passes made
 simpler. Our choice."""
-MODELS = 24
-"""Models written and run on all samples beside the search's: with repairs, or in part BF16. Our
-choice."""
 WELL_WITHIN = 0.5
 """Up to this share of the tolerance, an error is no concern. Our choice."""
 
@@ -286,9 +285,6 @@ class Space(ABC):
         start = NONE if gives_up else self.start.kept or self.variant.of_file & self.choices
         search = self._search([*steps], passing, start)
         result = search.run(previous & self.choices, certify=certify)
-        alone = not_yet_alone(result, self.held_nodes) - frozenset(self.variant.forced.kept)
-        if certify and alone and not result.exhausted:
-            result = with_each_lowered(result, alone, self.evaluate, self.budget)
         return self._completed(result)
 
     def _completed(self, result: SearchResult) -> SearchResult:
@@ -430,42 +426,32 @@ class LowSpace(Space):
 
 
 def _typed(space: LowSpace, fp32: Plan) -> Plan:
-    """Return a passing plan with the BF16 and TF32 that still pass and cost less.
+    """Return the cheapest plan that passes with BF16, TF32 or both in place of FP32, else `fp32`.
 
-    BF16 is tried for all eligible nodes, then for halves, in graph order: at most `MODELS` trials,
-    within the budget. Casts count as cost, so a single node seldom gains. TF32 is for all products
-    or for none. With every node kept, all stay FP32: that is the original, not a plan.
+    Each for all nodes that may have it: Casts count as cost, so a few seldom gain, and engines have
+    one switch for TF32. With every node kept, all stay FP32: that is the original, not a plan.
     """
     variant, kept = space.variant, fp32.kept
-    best, tried = fp32, {kept}
-    if kept >= space.choices - variant.lowered:
-        return fp32
+    bf16, may_have_tf32 = kept & variant.may_have_bf16, bool(kept & variant.may_have_tf32)
+    plans = {replace(fp32, bf16=b, tf32=t) for b in (NONE, bf16) for t in (False, may_have_tf32)}
+    most = variant.cost(fp32) or inf
+
+    def cost(plan: Plan) -> float:
+        return variant.cost(plan) or 0.0
 
     def passes(plan: Plan) -> bool:
-        nonlocal best
-        cost, least = variant.cost(plan), variant.cost(best)
-        is_cheaper = cost is None or least is None or cost < least
-        if len(tried) == MODELS or not is_cheaper:
-            return False
         space.budget.check()
-        tried.add(plan.bf16)
-        try:
-            passed = space.bench.excess(plan) <= 1
-        except CaseError:  # its opset or a custom operator lacks the type
-            return False
-        best = plan if passed else best
-        return passed
+        with suppress(CaseError):  # its opset or a custom operator lacks the type
+            return space.bench.excess(plan) <= 1
+        return False
 
-    nodes = map(node_name, variant.case.network.all_nodes())
-    free = [name for name in nodes if name in kept & variant.may_have_bf16]
-    try:
-        with space.budget.bounding():
-            lowered(kept, free, lambda others: passes(replace(fp32, bf16=kept - others)))
-            if variant.may_have_tf32 & kept - best.bf16:
-                passes(replace(best, tf32=True))
-    except OutOfTime:
-        space.budget.leave_out("search")
-    return best
+    def look() -> Plan:
+        cheaper = sorted((plan for plan in plans - {fp32} if cost(plan) < most), key=cost)
+        return next(filter(passes, cheaper), fp32)
+
+    if kept >= space.choices - variant.lowered:
+        return fp32
+    return space.budget.within("search", look, fp32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -565,5 +551,4 @@ class Int8Space(Space):
             safe=self.passes_below,
             ration=self.ration,
             used=used,
-            reserved=RESERVED if len(self.variant.case.heldout) > 1 else 0.0,
         )

@@ -249,7 +249,6 @@ RemarkKind = Literal[
     "spent",
     "futile",
     "dearer",
-    "sounder",
     "rationed",
     "passes",
     "measuring",
