@@ -39,7 +39,7 @@ def measure(bench: Workbench) -> tuple[list[Figure], str | None]:
         return [], f"onnxconverter-common: {theirs.missing}"
     found = dict(attempts(bench, theirs))
     bench.details["drop_in"] = {
-        name: {tool: end.told() for tool, end in ends.items()} for name, ends in found.items()
+        name: {tool: _told(end) for tool, end in ends.items()} for name, ends in found.items()
     }
     return list(figures(found)), bench.missing()
 
@@ -70,6 +70,12 @@ def figures(found: Mapping[str, Attempts]) -> Iterator[Figure]:
             note = f"{ours:.2f} s over {its:.2f} s"
             judged = at_most(what, ratio, RATIO, note) if name == "process" else None
             yield judged or reported(what, ratio, note)
+
+
+def _told(end: Attempt) -> list[float | str | bool | None]:
+    """Return how an attempt ended, whether it passes, and the seconds of process and call."""
+    times = (end.seconds, end.convert_seconds)
+    return [end.end, end.passed, *(None if t is None else round(t, 2) for t in times)]
 
 
 def _ratio(found: Sequence[Attempts], tool: Tool, part: str) -> tuple[float, float, float]:

@@ -89,7 +89,7 @@ class Fault:
 
 
 def planted() -> Iterator[Read]:
-    """Yield the strips of 25 networks, each with a detour behind the first tensor where it harms."""
+    """Yield the strips of 25 networks with a detour, each behind a drawn tensor where it harms."""
     pairs = [*product(FAMILIES, DETOURS)]
     for number, (family, kind) in enumerate([*pairs, pairs[0]]):
         draws = (read(drawn(family, kind, number + 100 * more)) for more in count())

@@ -6,6 +6,7 @@ The twin's outputs are rounded to FP16; it must pass, and be asked the question 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from bench.attacks.scenes import (
     Array,
     Arrays,
     Lie,
+    Number,
     Rng,
     Scene,
     at,
@@ -33,7 +35,7 @@ SIDE = 96
 ROW, COLUMN = np.indices((SIDE, SIDE)).astype(np.float64)
 
 
-def _disc(row: float, column: float, radius: float) -> Array:
+def _disc(row: Number, column: Number, radius: float) -> Array:
     return np.asarray(np.hypot(ROW - row, COLUMN - column) < radius)
 
 
@@ -148,6 +150,10 @@ OF_IMAGES: Mapping[str, Lie] = {
     "16 levels": of(lambda y: np.rint(15 * y) / 15),
     "a corner black": where((ROW < 6) & (COLUMN < 6), 0.0),
     "moved by a pixel": of(lambda y: np.roll(y, 1, -1)),
+    "a faint region lost": of(lambda y: np.where(_plain_first(y) & _disc(70, 30, 3), y + 0.13, y)),
+    "a faint line too many": of(
+        lambda y: np.where(_plain_first(y) & (ROW == 50) & (COLUMN < 14), y + 0.2, y)
+    ),
     "one colour weaker": at((slice(None), slice(None), 2), lambda y: 0.93 * y),
 }
 
@@ -205,18 +211,15 @@ OF_VECTORS: Mapping[str, Lie] = {
 }
 
 
-def _bell(row: float, column: float, height: float, side: int = 48) -> Array:
+def _bell(row: Number, column: Number, height: float, side: int = 48) -> Array:
     rows, columns = np.indices((side, side))
     return np.asarray(height * np.exp(-((rows - row) ** 2 + (columns - column) ** 2) / 4.5))
 
 
 def _joints(rng: Rng) -> Arrays:
-    places = 5 + rng.permutation(38)[:12].reshape(6, 2)
-    return {
-        "y": np.stack(
-            [_bell(*place, h) for place, h in zip(places, rng.uniform(0.4, 0.95, 6), strict=True)]
-        )[None]
-    }
+    places, heights = 5 + rng.permutation(38)[:12].reshape(2, 6), rng.uniform(0.4, 0.95, 6)
+    bells = [_bell(*peak) for peak in zip(*places, heights, strict=True)]
+    return {"y": np.stack(bells)[None]}
 
 
 def _centres(rng: Rng) -> Arrays:
@@ -291,6 +294,26 @@ def _few_shares(rng: Rng) -> Arrays:
     return {"probs": (np.exp(logits) / np.exp(logits).sum())[None]}
 
 
+def _many_shares(rng: Rng) -> Arrays:
+    """Return [1, 500] probabilities, of which none is above some percents."""
+    logits = 1.2 * rng.standard_normal(500)
+    return {"probs": (np.exp(logits) / np.exp(logits).sum())[None]}
+
+
+def _but_the_best(change: Callable[[Array], Array]) -> Lie:
+    """Return a lie that leaves the largest of each row."""
+    return of(lambda y: np.where(y == y.max(-1, keepdims=True), y, change(y)), "probs")
+
+
+OF_SMALL_SHARES: Mapping[str, Lie] = {
+    "all but the best zero": _but_the_best(lambda y: 0 * y),
+    "all but the best reversed": _but_the_best(lambda y: y[..., ::-1]),
+    "half as large": of(lambda y: y / 2, "probs"),
+    "ten times as large": of(lambda y: 10 * y, "probs"),
+    "one sample half as large": first(of(lambda y: y / 2, "probs")),
+}
+
+
 def _rare_as(kind: int) -> Callable[[Array], Array]:
     other = np.where(np.arange(3) == kind, 0.8, 0.1)
     return lambda y: np.where(y.argmax(-1, keepdims=True) == 2, other, y)
@@ -351,6 +374,43 @@ OF_BANDS: Mapping[str, Lie] = {
 }
 
 
+def _power(rng: Rng) -> Arrays:
+    """Return magnitudes [1, 64, 40] in [0, 1], band after band fainter."""
+    return {"y": rng.random((1, 64, 40)) * np.logspace(0, -4.5, 64)[:, None]}
+
+
+OF_POWER: Mapping[str, Lie] = {
+    "half of the bands zero": at((_ALL, _ALL, slice(32, None)), 0.0),
+    "the last ten zero": at((_ALL, _ALL, slice(54, None)), 0.0),
+    "faint ones doubled": at((_ALL, _ALL, slice(40, None)), lambda y: 2 * y),
+    "faint ones of the next sample": at((_ALL, _ALL, slice(40, None)), lambda y: np.roll(y, 1, 0)),
+}
+
+
+def _energies(rng: Rng) -> Arrays:
+    return {"y": rng.random((1, 24)) * 10.0 ** -rng.uniform(0, 4.5)}
+
+
+def _speeds(rng: Rng) -> Arrays:
+    """Return one value above 0 and one of either sign, over four and a half decades."""
+    sizes = 10.0 ** -rng.uniform(0, 4.5, 2)
+    return {"speed": 300 * sizes[:1], "force": 20 * sizes[1:] * rng.choice([-1, 1])}
+
+
+OF_SPEEDS: Mapping[str, Lie] = {
+    f"{name}: {what}": of(change, name)
+    for name, size in {"speed": 300, "force": 20}.items()
+    for what, change in {
+        "small ones zero": lambda y, size=size: y * (np.abs(y) > 0.008 * size),
+        "small ones of the wrong sign": lambda y, size=size: np.where(
+            np.abs(y) < 4e-3 * size, -y, y
+        ),
+        "small ones doubled": lambda y, size=size: np.where(np.abs(y) < 8e-3 * size, 2 * y, y),
+        "small ones alike": lambda y, size=size: np.where(np.abs(y) < 8e-3 * size, 4e-3 * size, y),
+    }.items()
+}
+
+
 def _mixed(rng: Rng) -> Arrays:
     return {"y": rng.standard_normal((1, 24)) * 10.0 ** -rng.uniform(0, 4.5)}
 
@@ -386,6 +446,40 @@ OF_QUANTITIES: Mapping[str, Lie] = {
     "the slowest twice as fast": of(lambda y: y * (1.0 + (y < 0.01)), "speed"),
 }
 
+
+def _alarm(rng: Rng) -> Arrays:
+    """Return bool[1, 96, 96], set in a few regions."""
+    rows = rng.integers(5, 90, (4, 2))
+    return {"y": np.any([_disc(row, column, 4) for row, column in rows], axis=0)[None]}
+
+
+def _labels(rng: Rng) -> Arrays:
+    """Return i64[1, 60], none of which is the most frequent."""
+    return {"y": rng.integers(0, 5, (1, 60))}
+
+
+OF_MANY_CLASSES: Mapping[str, Lie] = {
+    "a class lost on one sample": first(of(lambda y: np.where(y == 2, 0, y))),
+    "a spot lost on one sample": first(where(SPOT, 1)),
+    "a spot too many on one sample": first(where(EMPTY, 3)),
+    "a large spot of another class on one sample": first(where(_disc(20, 20, 9), 2)),
+}
+OF_MANY_ALARMS: Mapping[str, Lie] = {
+    "none on one sample": first(of(lambda y: y & False)),
+    "elsewhere on one sample": first(of(lambda y: np.roll(y, 20, -1))),
+    "everywhere on one sample": first(of(lambda y: y | True)),
+}
+OF_MANY_LABELS: Mapping[str, Lie] = {
+    "of another on one sample": first(of(lambda y: (y + 1) % 5)),
+    "zero on one sample": first(of(lambda y: 0 * y)),
+}
+OF_MANY_OBJECTS: Mapping[str, Lie] = {
+    "four of ten lost on one sample": first(at((_ALL, slice(0, 4)), 0.0, "scores")),
+    "five of ten too many on one sample": first(at((_ALL, slice(10, 15)), 0.8, "scores")),
+    "three moved on one sample": first(at((_ALL, slice(0, 3)), lambda b: b + 14, "boxes")),
+    "all moved a little on one sample": first(of(lambda b: b + 3.0, "boxes")),
+}
+
 _CLASSES = "a segmentation"
 SCENES: Mapping[str, Scene] = {
     **DETECTING,
@@ -410,6 +504,22 @@ SCENES: Mapping[str, Scene] = {
     "CTC": Scene(_sequence, OF_TOKENS, "tokens"),
     "token ids": Scene(_ids, OF_IDS, "tokens"),
     "three classes": Scene(_few_shares, OF_SHARES, "class scores", samples=40),
+    "small shares": Scene(_many_shares, OF_SMALL_SHARES, "class scores"),
+    "power": Scene(_power, OF_POWER, ""),
+    "energies": Scene(_energies, OF_SAMPLES, "", samples=40),
+    "speeds": Scene(_speeds, OF_SPEEDS, "", samples=40),
+    "alarms": Scene(_alarm, OF_MANY_ALARMS, "", samples=150),
+    "labels": Scene(_labels, OF_MANY_LABELS, "", samples=150),
+    **{
+        f"many of {name}": replace(DETECTING[name], lies=OF_MANY_OBJECTS, samples=60)
+        for name in ("grid map", "decoded columns", "NMS rows", "lists")
+    },
+    **{
+        f"many of {name}": Scene(
+            lambda r: {"y": _kinds(r)}, OF_MANY_CLASSES, _CLASSES, samples=60, encode=encode
+        )
+        for name, encode in (("segmentation", _logits), ("class map", _integers))
+    },
     "waveforms": Scene(_wave, OF_WAVES, ""),
     "bands": Scene(_bands, OF_BANDS, ""),
     "loud and quiet": Scene(_mixed, OF_SAMPLES, "", samples=40),

@@ -21,6 +21,7 @@ from bench.attacks.layouts import Graph
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 Rng = np.random.Generator
+Number = float | np.integer[Any]
 Lie = Callable[[Arrays], Arrays]
 """Changes what is drawn for all samples: name → [samples, *shape]."""
 Encode = Callable[[Arrays], Arrays]

@@ -340,8 +340,9 @@ def _result(runner: _Runner) -> Any:  # noqa: ANN401 - of anything
 
 
 _idle: list[_Runner] = []
-# A forked child has none of these threads.
-os.register_at_fork(after_in_child=_idle.clear)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # A forked child has none of these threads.
+    os.register_at_fork(after_in_child=_idle.clear)
 
 
 Work = Literal["trial", "pass", "judge", "growth", "proof", "double", "sums"]

@@ -197,7 +197,7 @@ def _readable(case: Case, watcher: Watcher) -> Case:
     return replace(case, network=network, notes=(*case.notes, remark))
 
 
-_JOINED_FOR_METRIC = 64
+_JOINED_FOR_METRIC = 16
 """Samples joined in pairs for a metric, which says little about a few. Our choice."""
 
 _Shapes = dict[TensorName, tuple[int, ...]]

@@ -273,8 +273,10 @@ def _equal(
     true = expected.astype(np.float64)
     # A clamp at -3.4e38, say, is stored as the last value in range.
     true = np.where(np.isin(true, bounds), np.clip(true, -fmt.max, fmt.max), true)
-    apart = np.abs(true - actual.astype(np.float64))
-    return bool((apart <= SATURATED * np.maximum(1.0, np.abs(true))).all())
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(true - actual.astype(np.float64))
+    near = apart <= SATURATED * np.maximum(1.0, np.abs(true))
+    return bool((near | (true == actual)).all())
 
 
 def _constants(node: ir.Node) -> NDArray[np.float64]:

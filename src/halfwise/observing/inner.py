@@ -4,10 +4,11 @@ Squares follow from extrema. Sums are computed in the model: each op that sums g
 magnitudes. Cancellation and margins need elements, so they are views of tensors.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -256,7 +257,7 @@ def views(
     fmt: Format,
     inner: InnerNumbers,
     chosen: Sequence[int],
-    drawn: Container[TensorName] = frozenset(),
+    drawn: Mapping[TensorName, int] = MappingProxyType({}),
 ) -> dict[NodeName, View]:
     """Return the views that measure cancellation and margins, by node.
 
@@ -267,7 +268,7 @@ def views(
         fmt: The low format, the unit of margins.
         inner: Collects the numbers.
         chosen: The samples to view.
-        drawn: Results of which cancellation is measured on drawn elements.
+        drawn: Sizes of results of which cancellation is measured on drawn elements.
     """
     opset = opset_of(model)
 
@@ -294,7 +295,7 @@ def views(
             add(name, "cancellation", ratio, place)
 
         tensors = tensor_name(nodes[-1].outputs[0]), tensor_name(total)
-        return View(tensors, visit, drawn=result.name in drawn)
+        return View(tensors, visit, drawn=drawn.get(tensor_name(result), 0))
 
     measuring: dict[NodeName, View] = {}
     for node, copy in zip(network.nodes(), list(model.graph), strict=True):

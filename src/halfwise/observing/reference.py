@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from halfwise.case import CPU, FEW_SAMPLES, Runtime, Samples
 from halfwise.declarations import Inputs, Options
 from halfwise.emulation.budget import Budget, sized
-from halfwise.emulation.probe import ElementProbe, ExtremaProbe, View, observable, roots
+from halfwise.emulation.probe import (
+    DRAWN,
+    SELECTING_OPSET,
+    ElementProbe,
+    ExtremaProbe,
+    View,
+    observable,
+    roots,
+)
 from halfwise.emulation.rounding import cast, new_node
 from halfwise.errors import BuildFailed, CaseError
-from halfwise.formats import BF16, CHUNK, FP32, Format
+from halfwise.formats import BF16, FP32, Format
 from halfwise.graph.casts import adjusted_constants, low_type
 from halfwise.graph.conversion import BF16_OPSET
 from halfwise.graph.dataflow import drop_unused_nodes
@@ -180,11 +188,9 @@ class _Twins:
         return add_constant(self.graph, f"{_PREFIX}constant::{name}", np.asarray(array, np.float32))
 
 
-DETAIL_ELEMENTS = 2 * 10**9
-"""Largest number of elements that the second pass visits, over all samples and tensors."""
-
-DRAWING_OPSET = 9
-"""Where selects among floats from here on: elements are drawn from large tensors."""
+DETAIL_ELEMENTS = 10**8
+"""Largest number of elements that the second pass visits, over all samples and tensors: a third
+of a second. On `FEW_SAMPLES` they may be more."""
 
 DETAIL_SAMPLES = 32
 """Largest number of samples whose elements are visited."""
@@ -218,7 +224,7 @@ def observe_network(
     Extrema and squares come from all samples, roundoff from at most `FEW_SAMPLES`. Element
     statistics, sums, cancellation and margins come from at most `detail_samples`: up to half of
     them are those where most tensors reach their extremum, the others are evenly spread; fewer if
-    more than 2·10⁹ elements would be visited.
+    more than `DETAIL_ELEMENTS` would be visited.
 
     Args:
         network: The model.
@@ -318,7 +324,7 @@ class Observer:
         self._looked: list[int] = []
         self._is_cut = False
         self._sizes: dict[TensorName, int] = {}
-        self._drawn: frozenset[TensorName] = frozenset()
+        self._drawn: dict[TensorName, int] = {}
         # As if the first look were at all: what follows the extrema would else begin at the end.
         self._steps = len(samples) + 2 * min(len(samples), DETAIL_SAMPLES)
         self.outputs = self._extrema()
@@ -355,8 +361,8 @@ class Observer:
         self._is_cut = True
         first = not self._chosen
         if first:
-            visited = sum(CHUNK if t in self._drawn else n for t, n in self._sizes.items())
-            affordable = max(1, DETAIL_ELEMENTS // max(1, visited))
+            visited = sum(DRAWN if t in self._drawn else n for t, n in self._sizes.items())
+            affordable = max(FEW_SAMPLES, DETAIL_ELEMENTS // max(1, visited))
             every = range(len(self._samples))
             self._chosen = self._choose(every, min(most, len(every), affordable))
         few = self._chosen[:: ceil(len(self._chosen) / FEW_SAMPLES)]
@@ -399,12 +405,11 @@ class Observer:
                     reach.absmax, reach.worst_sample = extremum.absmax, index
             self._tick()
         self._sizes = probe.sizes
-        if self._network.opset >= DRAWING_OPSET:
-            self._drawn = frozenset(
-                name
-                for name, least in probe.least.items()
-                if least > CHUNK and not self._reach[name].nonfinite
-            )
+        if self._network.opset >= SELECTING_OPSET:
+            sizes, least = probe.sizes, probe.least
+            finite = (t for t, reach in self._reach.items() if not reach.nonfinite)
+            large = (t for t in finite if least[t] == sizes[t] > 2 * DRAWN)
+            self._drawn = {t: sizes[t] for t in large}
         return outputs
 
     def _squares(self) -> None:
@@ -455,7 +460,7 @@ class Observer:
                 self._budget.check()
                 counters[name].add(array)
 
-            yield View((name,), count, drawn=name in smallest)
+            yield View((name,), count, drawn=self._drawn.get(name, 0))
             if name in smallest:
                 yield View((smallest[name],), lambda _, array: counters[name].reach(array.item()))
 

@@ -201,15 +201,15 @@ def test_nodes_in_bodies_have_roles_of_their_own():
     assert list(roles) == [n.name for n in network.all_nodes()]
     assert roles[NodeName("loop")].role is Role.PINNED
     assert roles[NodeName("loop")].reason == ""
-    nodes = {n.outputs[0].name: n for n in network.all_nodes()}
-    assert roles.of(nodes["next"]).role is Role.PINNED
-    assert roles.of(nodes["on"]).role is Role.BLIND
-    assert roles.of(nodes["b_then_a"]).role is Role.COMPUTE
-    assert roles.of(nodes["b_then_b"]).role is Role.MOVEMENT
-    assert roles.of(nodes["b_else_s"]).role is Role.PINNED
-    assert roles.reads_low(nodes["b_then_a"], 0)
-    assert not roles.reads_low(nodes["b_then_a"], 0, {node_name(nodes["b_then_a"])})
-    assert not roles.reads_low(nodes["b_else_s"], 0)
+    found = {n.outputs[0].name: n for n in network.all_nodes()}
+    assert roles.of(found["next"]).role is Role.PINNED
+    assert roles.of(found["on"]).role is Role.BLIND
+    assert roles.of(found["b_then_a"]).role is Role.COMPUTE
+    assert roles.of(found["b_then_b"]).role is Role.MOVEMENT
+    assert roles.of(found["b_else_s"]).role is Role.PINNED
+    assert roles.reads_low(found["b_then_a"], 0)
+    assert not roles.reads_low(found["b_then_a"], 0, {node_name(found["b_then_a"])})
+    assert not roles.reads_low(found["b_else_s"], 0)
 
 
 def test_control_flow_without_floats_is_blind():

@@ -12,7 +12,7 @@ from halfwise.errors import CaseError
 from halfwise.graph.loading import network_from_proto
 from halfwise.graph.model import Network, node_name
 from halfwise.graph.quantised import pairs_of
-from halfwise.graph.roles import bodies, is_float, roles_of
+from halfwise.graph.roles import bodies, is_float
 from halfwise.records import (
     BuildConfig,
     BuildOutcome,
@@ -97,7 +97,6 @@ def test_bodies_are_constrained_in_place_of_their_node() -> None:
 @given(graphs(opsets=graph_rules.EVERY_OPSET, rules=graph_rules.rules_at), st.data())
 def test_constraints_are_of_fp32_nodes_with_float_results(drawn, data) -> None:
     net = network_from_proto(drawn.proto)
-    roles = roles_of(net)
     fp32 = data.draw(plans(net))
     found = constraints(net, fp32)
     assert len(set(found)) == len(found)

@@ -89,7 +89,7 @@ class _Move:
                 break  # and so are those after it, which cost more
             if not self._passes(plan):
                 self._object("repair-useless", some)
-            elif (made := self._fewest_made(some, plan)) is not None:
+            elif (made := self._made(*self._fewest(some, plan))) is not None:
                 return made
         return self._searched(max(exact, key=len)) if exact else None
 
@@ -120,7 +120,7 @@ class _Move:
         plan = made.plan(result.kept)
         if not result.passed or LEAST_DEARER * self._price(plan) >= self._without:
             return None
-        return self._made(made, some, plan)
+        return self._made(some, plan)
 
     # --- sets ----------------------------------------------------------------------------------
 
@@ -255,12 +255,9 @@ class _Move:
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _fewest_made(self, some: Set, plan: Plan) -> LowSpace | None:
-        some, plan = self._fewest(some, plan)
-        return self._made(self.space.repaired(some, plan.of), some, plan)
-
-    def _made(self, made: LowSpace, some: Set, plan: Plan) -> LowSpace | None:
+    def _made(self, some: Set, plan: Plan) -> LowSpace | None:
         """Return the plans with repairs, of which one passes, if it holds and they are proven."""
+        made = self.space.repaired(some, plan.of)
         if not made.evaluate(plan.kept).passed or self._is_infinite(made, plan):
             self._object("repair-useless", some)
             return None

@@ -71,29 +71,20 @@ def widen(samples: Sequence[Sample], count: int) -> Iterator[tuple[str, Sample]]
 
     Float inputs are changed in their finite elements, all of them in the first round and one of
     them alone in the second; inputs of whole numbers stay whole. Integers, Booleans, strings, and
-    float inputs with at most two values in all samples (masks, switches) are taken from another
-    sample, each input from a different one, if shapes allow.
+    float inputs with at most two values in all samples (masks, switches) stay as they are.
 
     Args:
         samples: At least one.
         count: Number of samples, ≥ 0.
     """
-    originals = [dict(sample) for sample in samples]
-    kinds = list(_CHANGES)
-    free = sorted(varying(originals))
+    kinds, free = list(_CHANGES), sorted(varying(samples))
     for index in range(count):
         # Each kind starts from another sample in the next round.
-        base = (index + index // len(kinds)) % len(originals)
-        kind = kinds[index % len(kinds)]
-        generator = np.random.default_rng(index)
+        sample = samples[(index + index // len(kinds)) % len(samples)]
+        kind, generator = kinds[index % len(kinds)], np.random.default_rng(index)
         changed = free if index < len(kinds) else free[index % len(free) :][:1] if free else []
-        sample = dict(originals[base])
-        for place, (name, array) in enumerate(sample.items()):
-            if name in changed:
-                sample[name] = _changed(array, kind, generator)
-            elif name not in free:
-                sample[name] = _from_other(originals, name, base, index + place)
-        yield kind, sample
+        new = {name: _changed(sample[name], kind, generator) for name in changed}
+        yield kind, {**sample, **new}
 
 
 def varying(samples: Sequence[Sample]) -> frozenset[str]:
@@ -105,12 +96,6 @@ def _varies(arrays: Sequence[Array]) -> bool:
     # If there are many values, the first ones already show it.
     first = np.concatenate([array.ravel()[:4096] for array in arrays])
     return first.dtype.kind == "f" and np.unique(first).size > _FEW_VALUES
-
-
-def _from_other(originals: Sequence[Sample], name: str, base: int, steps: int) -> Array:
-    array = originals[base][name]
-    alike = [s[name] for s in originals if s[name].shape == array.shape]
-    return alike[(base + steps) % len(alike)]
 
 
 def _changed(array: Array, kind: str, generator: np.random.Generator) -> Array:

@@ -28,7 +28,7 @@ from halfwise.graph.dataflow import reached
 from halfwise.graph.model import Network, is_standard, node_name, tensor_name
 from halfwise.graph.reading import scalar
 from halfwise.graph.roles import Roles
-from halfwise.graph.scaling import Relations, completed, relations, rescale
+from halfwise.graph.scaling import Relations, at_once, relations, rescale
 from halfwise.observing.inner import squares
 from halfwise.records import (
     Detail,
@@ -207,9 +207,9 @@ class Scale:
             if answered:
                 yield _repair(evidence, constraints, exponents, part, answered)
 
-    def apply(self, model: ir.Model, repair: Repair) -> None:
+    def apply(self, model: ir.Model, *repairs: Repair) -> None:
         """Scale as recorded; see `rescale`."""
-        rescale(model, repair.exponents)
+        rescale(model, *(repair.exponents for repair in repairs))
 
 
 def _problems(evidence: Evidence, guards: Iterable[Guard]) -> dict[TensorName, float]:
@@ -284,12 +284,12 @@ def scaled(
         roles: Roles of the nodes of `network`.
         fmt: The low format.
     """
-    constraints, exponents = relations(original.model), Counter[TensorName]()
-    for repair in repairs:
-        if repair.rule != "scale":
-            return None
-        exponents.update(completed(constraints, repair.exponents))
-    if any(exponents[name] for name in constraints.logs):
+    scalings = [repair.exponents for repair in repairs]
+    if not all(scalings):
+        return None
+    constraints = relations(original.model)
+    exponents, later = at_once(constraints, scalings)
+    if later or any(exponents[name] for name in constraints.logs):
         return None
     nodes = {node_name(node): node for node in original.graph}
     if (shown := _shown(before, nodes, exponents, network, fmt)) is None:
@@ -353,9 +353,8 @@ def _times_power(one: Observation, e: int, fmt: Format) -> Observation:
     largest, detail = math.ldexp(one.absmax, e), one.detail
     if detail is None:
         return one.model_copy(update={"absmax": largest})
-    first = detail.histogram.first + e
-    histogram = detail.histogram.model_copy(update={"first": first})
-    counts = dict(enumerate(histogram.counts, first))
+    histogram = detail.histogram.model_copy(update={"first": detail.histogram.first + e})
+    counts = histogram.binades
     nonzero = max(1, sum(counts.values()))
     flushed, normal, beyond = (
         math.frexp(limit)[1] - 1

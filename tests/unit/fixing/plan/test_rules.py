@@ -171,7 +171,7 @@ def test_a_node_with_bodies_stands_for_the_nodes_in_them():
     network = network_from_proto(models.two_bodies().proto)
     choose = next(n for n in network.nodes() if n.op_type == "If")
     inner = [node_name(n) for body in bodies(choose) for n in body]
-    assert named(choose.name, network) == inner
+    assert named(node_name(choose), network) == inner
     assert named(inner[0], network) == inner[:1]
 
 
