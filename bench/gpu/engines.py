@@ -15,7 +15,7 @@ from bench.figures import Figure, at_least, at_most, equal, reported
 from bench.gpu.jobs import Host, Job
 from bench.gpu.pipe import Pipe
 from bench.gpu.polygraphy_bisect import Bisected
-from halfwise.records import EngineResult, EngineRound, Engines, Latency, Run
+from halfwise.records import EngineResult, Engines, Latency, Run
 
 MOST_BUILDS = 3
 FASTER = 4.5
