@@ -26,6 +26,7 @@ from bench import (
     demo,
     devices,
     divergence,
+    drop_in,
     engine_faults,
     expected,
     exponents,
@@ -61,6 +62,7 @@ from bench import (
     search_cost,
     sources,
     steady,
+    strip,
     targets,
     vit_b,
     worth,
@@ -96,6 +98,7 @@ BENCHES: Mapping[str, Measure] = {
     "peak": peak.measure,
     "scale": scale.measure,
     "page": page.measure,
+    "strip": strip.measure,
     "sources": sources.measure,
     "onnx_backend": onnx_backend.measure,
     "intake": intake.measure,
@@ -120,6 +123,7 @@ BENCHES: Mapping[str, Measure] = {
     "attack": attack.measure,
     "cuda": cuda.measure,
     "peers": peers.measure,
+    "drop_in": drop_in.measure,
 }
 
 

@@ -1,5 +1,7 @@
-"""docs/python.md: its code runs as it stands."""
+"""docs/python.md and docs/python.ipynb: their code runs as it stands."""
 
+import ast
+import json
 import re
 from typing import Any
 
@@ -35,6 +37,37 @@ def test_every_block_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
         assert sizes != {(0,)}
     assert result.curve()["delivered"].sum() == 1
     assert set(result.nodes()["precision"]) == {""}
+
+
+def test_every_cell_of_the_notebook_runs_after_those_above_it(tmp_path, monkeypatch, capsys):
+    for name in ("model.onnx", "inputs.npz", "heldout.npz"):
+        (tmp_path / name).symlink_to(readme.ROOT / "examples" / "digits" / name)
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads(PAGE.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells)
+    names: dict[str, Any] = {}
+    shown = [value for cell in cells if (value := ran("".join(cell["source"]), names)) is not None]
+    result, largest, plans = shown
+    assert result._repr_html_().endswith("</svg>")
+    assert len(largest) == 5
+    assert largest[0][2] == result.nodes()["absmax"].max()
+    assert sum(delivered for *_, delivered in plans) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("PASSED")
+    *_, last = out.splitlines()
+    assert re.fullmatch(r"2\^-?\d+ +\d+", last)
+
+
+def ran(code: str, names: dict[str, Any]) -> object:
+    """What a notebook shows of a cell: its last line's value, if that is an expression."""
+    *statements, last = ast.parse(code).body
+    if not isinstance(last, ast.Expr):
+        statements, last = [*statements, last], ast.Expr(ast.Constant(None))
+    module = ast.fix_missing_locations(ast.Module(statements, []))
+    exec(compile(module, "cell", "exec"), names)  # noqa: S102 - it is our own notebook
+    expression = ast.fix_missing_locations(ast.Expression(last.value))
+    return eval(compile(expression, "cell", "eval"), names)  # noqa: S307
 
 
 @pytest.mark.parametrize("table", ["nodes", "curve", "histograms"])

@@ -90,6 +90,10 @@ def unreadable(path: Path, error: OSError, kinds: str = "file") -> str:
     return f"{path} cannot be read: {error.strerror}." if is_regular(path) else no_file(path, kinds)
 
 
+# Each system has some of them.
+_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("BINARY", "CLOEXEC", "NONBLOCK", "NOCTTY"))
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 
@@ -99,7 +103,7 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         _demand(path.stat().st_mode, path)
         # It may have become a pipe meanwhile; opening one without a writer would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = os.open(path, _FLAGS)
     except ValueError as error:
         raise OSError(errno.EINVAL, "its name contains NUL", str(path)) from error
     try:

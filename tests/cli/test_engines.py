@@ -399,3 +399,6 @@ def test_migrate_takes_options_of_trtexec_and_its_own(call, answer):
     assert (str(options["out"]), options["rel_max"]) == ("typed", 0.1)
     assert out.startswith("0 nodes in FP32; build it with: trtexec --onnx=typed/model.onnx\n")
     assert "--int8 …" in error
+    assert "run" not in error
+    _, _, error = call("migrate", "build.py", *own)
+    assert error.startswith("Note: functions of build.py run")

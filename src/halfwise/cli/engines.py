@@ -134,7 +134,8 @@ def migrate(
         typer.Argument(
             metavar="SOURCE",
             help="A trtexec command, or a file: a trtexec log, a shell script, or a Python script "
-            "that builds with tensorrt.",
+            "that builds with tensorrt. Functions and loops of a Python script run: give only one "
+            "that you trust.",
             show_default=False,
         ),
     ],
@@ -148,6 +149,8 @@ def migrate(
     **options: Any,
 ) -> None:
     """Write the typed model that a weakly typed build of TensorRT 10 meant, and judge it."""
+    if source[0].endswith(".py"):
+        typer.echo(f"Note: functions of {source[0]} run, and loops that set precisions", err=True)
     made = watched(
         lambda watcher: api.migrate(
             source, inputs, out=out, model=model, watcher=watcher, **options

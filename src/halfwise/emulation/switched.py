@@ -332,8 +332,8 @@ class _Builder:
         self.rounded[_name(value)] = copy
 
     def _saturated(self, tensor: ir.TensorProtocol, name: str, graph: ir.Graph) -> ir.Value:
-        array = self.forms.fmt.saturate(np.asarray(tensor.numpy(), np.float32))
-        return add_constant(graph, name, array)
+        low = self.forms.weights.low(tensor, name).numpy()
+        return add_constant(graph, name, low.astype(np.float32))
 
     def _round_input(self, value: ir.Value, graph: ir.Graph) -> None:
         uses = value.uses()

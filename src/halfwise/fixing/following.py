@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from functools import cache
-from math import inf, isfinite, isinf, prod
-from pathlib import Path
+from math import inf, isfinite, isinf
 
 import onnx_ir as ir
 
@@ -13,8 +11,6 @@ from halfwise.case import CPU, Runtime, Sample, Samples
 from halfwise.emulation.budget import OutOfTime
 from halfwise.emulation.runner import ModelRunner
 from halfwise.emulation.typed import emulate_typed
-from halfwise.errors import CaseError, RunFailed
-from halfwise.fixing.fixed import Fixed
 from halfwise.fixing.plan.plan import Nodes
 from halfwise.fixing.plan.result import SearchResult
 from halfwise.fixing.space import Space
@@ -33,11 +29,7 @@ from halfwise.progress import Watcher
 from halfwise.records import Followed, Growth, NodeName, Origin, TensorName
 
 TENSORS = 32
-"""Tensors of both models held at a time, which bounds memory; as many errors are shown if nothing
-had to be followed. Our choice."""
-MOST_ELEMENTS = 1 << 18
-"""Of each tensor whose error is shown so: `TENSORS` in FP32 of both models take 64 MiB at most."""
-
+"""Tensors of both models held at a time, which bounds memory. Our choice."""
 Stage = Callable[[str], AbstractContextManager[None]]
 
 
@@ -110,30 +102,6 @@ def _followed(
         )
     out_of_time |= followed.out_of_time
     return path, followed.model_copy(update={"decided": decided, "out_of_time": out_of_time})
-
-
-def with_growth(fixed: Fixed, folder: Path | None) -> Fixed:
-    """Add the error along the user's model, everything low, if none was followed.
-
-    For readers only; it decides nothing. Skipped if time is up, if everything low passed by so much
-    that nothing was looked at closer, if the all-low model cannot be loaded, or if the run writes
-    no folder.
-    """
-    space, variant = fixed.original, fixed.original.variant
-    late = {"seconds", "interrupt"}.intersection(fixed.space.budget.ended_by)
-    if folder is None or fixed.growth or late or space.evidence.closer is not None:
-        return fixed
-    network, sample = variant.case.network, space.bench.samples[0]
-    runtime = variant.settings.runtime
-    with suppress(CaseError, RunFailed):
-        sizes = {n: prod(s) for n, s in variant.shapes.items()}
-        names = [n for n in computed(network, variant.roles) if sizes.get(n, inf) <= MOST_ELEMENTS]
-        few = min(len(names), TENSORS)
-        shown = [names[(i + 1) * len(names) // few - 1] for i in range(few)]
-        written, _ = variant.write(variant.plan(frozenset()))
-        low = emulate_typed(written.model, accumulate=variant.settings.accumulate)
-        return replace(fixed, growth=growth(network, low, shown, sample, runtime=runtime))
-    return fixed
 
 
 BORN_HERE = 0.2

@@ -244,7 +244,7 @@ def _set_aside(
     stand_ins = _stand_ins(data.plugin_outputs)
     first = {} if stand_ins is None else stand_ins(samples[0], 0)
     types = {TensorName(n): ir.DataType.from_numpy(a.dtype) for n, a in first.items()}
-    judged, aside = set_aside(network, _runs(runtime), types)
+    judged, aside = set_aside(network, runnable(runtime), types)
     if aside is None or not aside.supplied:
         return judged, aside, _unchanged
     drawn = [name for name in aside.supplied if name not in types]
@@ -287,20 +287,9 @@ def _branches(network: Network, every: Iterable[Samples], runtime: Runtime) -> d
     return {name: names[taken.pop()] for name, taken in seen.items() if len(taken) == 1}
 
 
-def _runs(runtime: Runtime) -> Callable[[ir.Node], bool]:
+def runnable(runtime: Runtime) -> Callable[[ir.Node], bool]:
     """Return what tells whether ONNX Runtime has an operator; a user's library may have any."""
     return (lambda _: True) if runtime.libraries else has_operator
-
-
-def set_aside_too(candidate: Network, case: Case, runtime: Runtime) -> Network:
-    """Return a candidate without what was set aside of the case's model."""
-    if case.aside is None:
-        return candidate
-    if case.aside.branches:
-        return resolve(candidate, case.aside.branches)[0]
-    types = {value.name: value.dtype for value in case.network.graph.inputs}
-    given = {n: types[n] or ir.DataType.FLOAT for n in case.aside.supplied}
-    return set_aside(candidate, _runs(runtime), given)[0]
 
 
 def _stand_ins(source: str | None) -> Callable[[Sample, int], Sample] | None:

@@ -43,7 +43,7 @@ def write_stored(run: Stored, page: Path) -> None:
         with scratch(page.parent, ".halfwise.") as partial:
             # A path that is not UTF-8 has surrogates, which HTML cannot hold.
             (partial / "page").write_text(text, encoding="utf-8", errors="replace")
-            (partial / "page").rename(page)
+            (partial / "page").replace(page)
     except OSError as error:
         raise UsageError(
             f"The page {page} cannot be written: {error.strerror}.", "Name another file with -o."

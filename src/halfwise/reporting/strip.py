@@ -120,7 +120,7 @@ def _fault(group: Causes, bars: Sequence[Bar]) -> Fault:
     worst = next((one.node for one in group.found if one.node is not None), None)
     title = group.title[:1].lower() + group.title[1:].partition(";")[0]
     where = f"{shorten(worst)}: " if worst is not None else ""
-    return Fault(f"{where}{title} ({LABELS[group.state].lower()})", tuple(marked))
+    return Fault(f"{where}{LABELS[group.state].lower()}, {title}", tuple(marked))
 
 
 def _limits(low: Format) -> tuple[tuple[float, str], ...]:
@@ -200,7 +200,8 @@ def as_text(drawn: Strip) -> str:
     lines.append(" " * _MARGIN + "".join(f"{column.mark:<{wide}}" for column in columns))
     if any(column.before is not None for column in columns):
         lines.append(" " * _MARGIN + f"░ {_KEY[0]}  █ {_KEY[1]}")
-    lines += [shorten(f"{i} {fault.text}", NARROW) for i, fault in enumerate(drawn.faults, 1)]
+    # The node is what counts: what is wrong there may be cut.
+    lines += [f"{i} {fault.text}"[:NARROW] for i, fault in enumerate(drawn.faults, 1)]
     return "\n".join(line.rstrip() for line in lines)
 
 

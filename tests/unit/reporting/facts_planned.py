@@ -74,7 +74,7 @@ def cut() -> Iterator[str]:
     yield from (*lines(late=1), *lines(late=2))
     yield from lines(refused="ONNX Runtime failed: no\x1b kernel.")
     interrupted = {"budget": 1500.0, "ended_by": ("work", "interrupt")}
-    yield from (*lines("certify", **interrupted), *lines("growth", **interrupted))
+    yield from (*lines("search", **interrupted), *lines("growth", **interrupted))
 
 
 # Why nodes are kept, and where an error comes from.

@@ -65,7 +65,17 @@ def test_a_fault_is_marked_where_it_is_beyond_the_limit() -> None:
     beyond, _, below = column(text).partition("┄")
     assert "█" in beyond
     assert "█" not in below
-    assert "1 b_node: values beyond the range, at 1 node" in text
+    assert "1 b_node: cause, values beyond the range, at 1 node" in text
+
+
+def test_a_long_line_is_cut_behind_the_node() -> None:
+    node = "encoder/layers.11/attention/self/query/MatMul"
+    found = (guard(node, "cancellation", nodes=(node,)),)
+    kept_there = plan((kept(node, guard="cancellation"),))
+    drawn = made(seen("a", 4.0, (9,), first=2), guards=found, plan=kept_there)
+    last = as_text(drawn).splitlines()[-1]
+    assert last.startswith(f"1 {node}: ")
+    assert len(last) <= 80
 
 
 def test_before_and_after_repairs_are_drawn_in_one_place() -> None:

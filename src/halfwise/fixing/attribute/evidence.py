@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from halfwise.formats import Format
 from halfwise.graph.model import Network, constant_array, node_name, tensor_name
+from halfwise.graph.norms import normalisations
 from halfwise.graph.roles import Role, Roles, is_float
 from halfwise.graph.weights import pieces
-from halfwise.graph.written_out import written_out
 from halfwise.records import (
     Detail,
     Guard,
@@ -126,12 +126,9 @@ class Evidence:
 
     @cached_property
     def _norms(self) -> Mapping[NodeName, str]:
-        return {
-            name: op
-            for op in reversed(list(_FIXES))
-            for group in written_out(self.network, op)
-            for name in group
-        }
+        ops, norms = list(_FIXES), normalisations(self.network)
+        ordered = sorted((n for n in norms if n[0] in _FIXES), key=lambda n: -ops.index(n[0]))
+        return {node_name(node): op for op, nodes in ordered for node in nodes}
 
     def observed(self, value: ir.Value | None) -> Observation | None:
         """Return the observation of `value`; None if it was not observed."""

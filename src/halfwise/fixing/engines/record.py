@@ -141,8 +141,7 @@ def rounds_of(
     """Return every build of a plan with the emulation's predictions, in order."""
     rounds = [
         EngineRound(
-            step=o.step if isinstance(o.step, str) else "",
-            move=None if isinstance(o.step, str) else o.step,
+            step=o.step,
             build=o.number,
             keep=in_order(plan),
             predicted=expected[plan].stored,

@@ -213,21 +213,3 @@ class Guide:
         """
         self.explained = explained([(self.predicted(low), excess) for low, excess in tried])
         return self.explained
-
-
-def lowered(kept: Nodes, nodes: Sequence[NodeName], passes: Callable[[Nodes], bool]) -> Nodes:
-    """Return `kept` with as much of `nodes` lowered as passes by halves, earlier nodes first.
-
-    Args:
-        kept: A passing set.
-        nodes: Some of it, in order.
-        passes: Whether a set passes.
-    """
-    if not nodes:
-        return kept
-    if passes(less := kept - frozenset(nodes)):
-        return less
-    if len(nodes) == 1:
-        return kept
-    half = len(nodes) // 2
-    return lowered(lowered(kept, nodes[:half], passes), nodes[half:], passes)

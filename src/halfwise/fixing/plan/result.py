@@ -1,11 +1,10 @@
 """What a search needs, and what it finds."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import floor, inf
-from typing import Protocol
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
 
-from halfwise.emulation.budget import Budget
+from halfwise.fixing.bench import Outcome
 from halfwise.fixing.plan.rules import ISLAND
 from halfwise.formats import BF16, Format
 from halfwise.graph.casts import adjusted_constants
@@ -14,7 +13,6 @@ from halfwise.graph.roles import Role, Roles
 from halfwise.graph.sensitivity import chain
 from halfwise.observing.inner import CENTRING
 from halfwise.records import (
-    LEAST_DEARER,
     Because,
     Guard,
     GuardKind,
@@ -29,27 +27,7 @@ from halfwise.records import (
 Nodes = frozenset[NodeName]
 
 
-class Trial(Protocol):
-    """What the search needs to know about a trial."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the assignment is acceptable."""
-
-    @property
-    def excess(self) -> float:
-        """Error relative to what is allowed; above 1 fails."""
-
-    @property
-    def nonfinite(self) -> bool:
-        """Whether it failed with new NaN or infinities."""
-
-    @property
-    def not_run(self) -> str:
-        """Why it could not be run, which is no fault of the plan; "" if it was."""
-
-
-Evaluate = Callable[[Nodes], Trial]
+Evaluate = Callable[[Nodes], Outcome]
 """Tries the plan that keeps some compute nodes."""
 
 
@@ -93,24 +71,6 @@ plans after the budget is spent, single nodes where errors are spread. Our choic
 docs/decisions/0061-one-search.md."""
 
 
-def clearly_cheaper(
-    plans: Sequence[Nodes],
-    price: Callable[[Nodes], float | None],
-    kept: Nodes,
-    everything: Nodes,
-) -> list[Nodes]:
-    """Return the plans that cost clearly less than `kept`, and less than everything kept.
-
-    Lowering one more node may add Casts, or Q/DQ pairs, that cost more than it saves. Of plans that
-    gain nothing over everything kept, none is preferred to one with fewer nodes.
-    """
-    cost, most = price(kept), price(everything)
-    if cost is None or most is None:
-        return []
-    most = min(most, cost / LEAST_DEARER)
-    return [plan for plan in plans if (price(plan) or inf) < most]
-
-
 def confirmed(
     plans: Sequence[Nodes],
     rank: Callable[[Nodes], tuple[float, ...]],
@@ -136,32 +96,6 @@ def confirmed(
                 larger = (len(everything) / len(kept)) ** (1 / MOST_FAILURES)
             tried = float(len(kept))
     return best
-
-
-def not_yet_alone(result: SearchResult, held: Nodes) -> Nodes:
-    """Return the nodes that the search did not lower alone in this plan.
-
-    Those are the `held` ones and, if it then took a larger plan that costs less, all needed ones.
-    """
-    return result.kept & held | (result.needed if result.spare else frozenset())
-
-
-def with_each_lowered(
-    result: SearchResult, nodes: Iterable[NodeName], evaluate: Evaluate, budget: Budget
-) -> SearchResult:
-    """Add to a plan what each of these of its nodes does alone, while time is left."""
-    without, nonfinite = dict(result.excess_without), set(result.nonfinite_without)
-
-    def alone() -> None:
-        for node in sorted(nodes):
-            budget.check()
-            trial = evaluate(result.kept - {node})
-            if not (trial.passed or trial.not_run):
-                without[node] = trial.excess
-                nonfinite.update({node} if trial.nonfinite else ())
-
-    budget.within("certify", alone, None)
-    return replace(result, excess_without=without, nonfinite_without=frozenset(nonfinite))
 
 
 LEADING_TO_INFINITY: frozenset[GuardKind] = frozenset(

@@ -10,7 +10,6 @@ FP32. The search starts there, but is not bound to it.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 import onnx_ir as ir
 
@@ -22,6 +21,7 @@ from halfwise.graph.roles import Role, Roles, bodies, with_bodies
 from halfwise.graph.weights import without_weights
 from halfwise.graph.written_out import PATTERNS, written_out
 from halfwise.records import NodeName, Remark, Repair, Run
+from halfwise.wording import meant
 
 ONLY = "--only fp16"
 """The rule that leaves no node in FP32 that may be low."""
@@ -150,11 +150,10 @@ def _demand_node(matches: Sequence[NodeName], option: str, rule: str, network: N
     if matches:
         return
     every = dict.fromkeys(name for names in _names(network).values() for name in names)
-    close = get_close_matches(rule, every)
-    meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise UsageError(
         f"{option} {rule} matches no node.",
-        f"Give a node's full name or a regular expression that matches the full name.{meant}",
+        "Give a node's full name or a regular expression that matches the full name. "
+        f"{meant(rule, every)}".strip(),
     )
 
 

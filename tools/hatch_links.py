@@ -1,4 +1,4 @@
-"""Give the package README.md with absolute links: a package index shows it by itself."""
+"""Give the package its links, and README.md with absolute ones: an index shows it by itself."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,12 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
 PICTURES = (".png", ".svg")
+URLS = {
+    "Homepage": "",
+    "Documentation": "/blob/main/docs/tutorial.md",
+    "Changelog": "/blob/main/CHANGELOG.md",
+    "Issues": "/issues",
+}
 
 
 def absolute(text: str, home: str) -> str:
@@ -21,11 +27,12 @@ def absolute(text: str, home: str) -> str:
     return LINK.sub(link, text)
 
 
-class ReadmeHook(MetadataHookInterface):
-    """Hatchling's hook: it fills the dynamic field `readme`."""
+class LinksHook(MetadataHookInterface):
+    """Hatchling's hook: it fills the dynamic fields `readme` and `urls`."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Add the field."""
+        """Add the fields."""
+        home = self.config["home"]
+        metadata["urls"] = {name: home + path for name, path in URLS.items()}
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        home = metadata["urls"]["Homepage"]
         metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, home)}
